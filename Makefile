@@ -1,0 +1,101 @@
+# icecdc: `make` alone shows what there is. Works with GNU make 3.81 and later (the one of macOS).
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet,)
+COVERAGE_MINIMUM := 90
+# Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
+ARGS ?=
+
+##@ Start here
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make <target> [ARGS=\"...\"]\n"} \
+	/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock (done once, redone when the lock changes)
+
+.PHONY: demo
+demo: setup ## Export, change, sync and validate real tables against real services; results in build/
+	@$(PYTHON) -m icecdc_core.demo $(ARGS)
+
+##@ Check
+
+.PHONY: test
+test: setup ## Run the whole test suite with branch coverage; the package must be covered
+	@$(PYTHON) -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
+
+.PHONY: test-fast
+test-fast: setup ## Run the unit tests only
+	@$(PYTHON) -m pytest tests/unit $(ARGS)
+
+.PHONY: lint
+lint: setup ## Check style (notebooks too), types, and that notebooks carry no outputs
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(BIN)/nbstripout --verify notebooks/*.ipynb \
+		|| { echo "A notebook carries outputs: run 'make notebooks-strip'." >&2; exit 1; }; fi
+
+.PHONY: bench
+bench: setup ## Measure reading changes, exporting and syncing
+	@$(PYTHON) -m benchmarks $(ARGS)
+
+##@ Change
+
+.PHONY: format
+format: setup ## Rewrite code and notebooks the way lint wants them
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+.PHONY: notebooks-strip
+notebooks-strip: setup ## Remove outputs from the notebooks
+	@$(BIN)/nbstripout notebooks/*.ipynb
+
+.PHONY: lock
+lock: setup ## Resolve pyproject.toml anew into requirements.lock
+	@$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra dev --universal --python-version 3.10 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+		--custom-compile-command "make lock" $(ARGS) --output-file requirements.lock
+
+.PHONY: audit
+audit: setup ## Look the locked packages up in the vulnerability database
+	@$(BIN)/pip-audit --requirement requirements.lock --disable-pip $(ARGS)
+
+##@ Services
+
+.PHONY: services-up
+services-up: setup ## Start the embedded OpenSearch on loopback and leave it running
+	@$(PYTHON) -m icecdc_core.local up $(ARGS)
+
+.PHONY: services-down
+services-down: setup ## Stop the embedded OpenSearch that services-up started
+	@$(PYTHON) -m icecdc_core.local down $(ARGS)
+
+##@ Tidy
+
+.PHONY: clean
+clean: ## Remove what builds, tests and the demo left here (.venv and the download cache stay)
+	@rm -rf build dist *.egg-info htmlcov .coverage .coverage.* coverage.xml .hypothesis .mypy_cache .pytest_cache \
+		.ruff_cache artifacts derby.log metastore_db spark-warehouse warehouse
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The two stamps: packages once per lock, the package itself once per pyproject.
+$(VENV)/.locked: requirements.lock .ci/prerequisites
+	@python=$$(.ci/prerequisites) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
+	@echo "Installing the locked packages (about 800 MB the first time, most of it Spark)"
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
