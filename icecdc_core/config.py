@@ -1,0 +1,287 @@
+"""`SyncConfig`: every parameter once, typed and documented; all problems in one error, before any work."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+)
+from pydantic_core import PydanticCustomError
+
+from icecdc_core import parameters as values
+from icecdc_core.columns import quoted
+from icecdc_core.config_problems import combination_problems, field_problem
+from icecdc_core.errors import ConfigError
+from icecdc_core.secrets import Properties, redacted, resolve
+
+TableName = Annotated[str, AfterValidator(values.table_name)]
+IndexName = Annotated[str, AfterValidator(values.index_name)]
+Url = Annotated[str, AfterValidator(values.opensearch_url)]
+SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
+ColumnNames = Annotated[list[str], BeforeValidator(values.column_names)]
+StartFrom = Annotated[str, BeforeValidator(values.start_text)]
+Name = Annotated[str, AfterValidator(values.plain_name)]
+TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
+ChangeMode = Annotated[Literal["net", "snapshot"], BeforeValidator(values.lower_case)]
+Policy = Annotated[Literal["fail", "reexport"], BeforeValidator(values.lower_case)]
+DuplicatePolicy = Annotated[Literal["fail", "last"], BeforeValidator(values.lower_case)]
+ValidateAt = Annotated[Literal["current", "position"], BeforeValidator(values.lower_case)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Parameter(NamedTuple):
+    """One parameter as documentation, notebooks and job definitions need it."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+class SyncConfig(BaseModel):
+    """What to sync, where to, and how; frozen, and fit to be pickled to executors.
+
+    Texts are coerced (`"true"`, `"0"`, JSON, comma lists), because a job often can pass nothing else; an
+    empty text means the default.
+
+    Raises:
+        ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True
+    )
+
+    table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
+    index: IndexName = Field(
+        "",
+        description="OpenSearch index to keep equal to the table. Default: the table's own name in lower case.",
+    )
+    opensearch_url: Url = Field(
+        "http://127.0.0.1:9200", description="http(s)://host:port of OpenSearch, without credentials."
+    )
+    opensearch_username: str = Field("", description="User name for basic authentication. Default: none.")
+    opensearch_password: SecretReference = Field(
+        "", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
+    )
+    opensearch_ca_certs: str = Field("", description="File with the CA certificates. Default: the system's.")
+    opensearch_verify_certs: bool = Field(True, description="Check the server's certificate.")
+    catalog_properties: TextMapping = Field(
+        default_factory=Properties,
+        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
+    )
+    warehouse: str = Field(
+        "",
+        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the user data folder.",
+    )
+    identifier_columns: ColumnNames = Field(
+        default_factory=list,
+        description='Columns that make the document id, as a list, JSON array or "a,b". '
+        "Default: the table's own identifier fields.",
+    )
+    columns: ColumnNames = Field(
+        default_factory=list,
+        description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
+    )
+    row_filter: str = Field(
+        "", description="Spark SQL condition; a row that stops matching leaves the index. Default: every row."
+    )
+    branch: Name = Field("main", description="Branch of the table.")
+    change_mode: ChangeMode = Field(
+        "net", description="net: one step for the whole range. snapshot: one step for each snapshot."
+    )
+    start_from: StartFrom = Field(
+        "",
+        description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
+        "(UTC). Default: export first.",
+    )
+    on_history_gap: Policy = Field(
+        "fail", description="When the position's snapshot has expired: fail or reexport."
+    )
+    on_schema_change: Policy = Field(
+        "fail", description="When the schema changed by more than added columns: fail or reexport."
+    )
+    on_duplicate_identifier: DuplicatePolicy = Field(
+        "fail", description="When two rows share an identifier: fail, or let the last one win."
+    )
+    max_rejected_documents: Count = Field(
+        0, description="Documents OpenSearch may reject before the batch fails and the position stays."
+    )
+    dry_run: bool = Field(False, description="Read and count the changes, write nothing.")
+    validate_at: ValidateAt = Field(
+        "current", description="Compare the index with the current snapshot or with that of the position."
+    )
+    repair: bool = Field(False, description="Let the validation mend missing, extra and stale documents.")
+    poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
+    max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
+    report_path: str = Field("", description="File for the report as JSON. Default: none is written.")
+    bulk_bytes: int = Field(
+        4 * 1024 * 1024,
+        ge=1024,
+        le=100 * 1024 * 1024,
+        description="Bytes of one bulk request (1 KiB to 100 MiB).",
+    )
+    bulk_connections: int = Field(
+        2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64)."
+    )
+    request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
+    retry_timeout_seconds: Seconds = Field(
+        300.0, description="Seconds to go on retrying a failing request; 0: never."
+    )
+    number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
+    number_of_replicas: Count = Field(1, description="Replicas of each shard of a new index.")
+    export_group_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=1,
+        description="Bytes of data files that an export writes before it records progress.",
+    )
+    positions_index: IndexName = Field(
+        "icecdc-positions", description="Index with the positions and the commit log."
+    )
+    lease_seconds: PositiveSeconds = Field(
+        60.0, description="Seconds after which a run that gives no sign of life loses the table."
+    )
+    spark_conf: TextMapping = Field(
+        default_factory=Properties,
+        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
+    )
+
+    _sections: ClassVar[tuple[str, ...]] = ("catalog_properties", "spark_conf")
+
+    def __init__(self, **given: Any) -> None:
+        fields = type(self).model_fields
+        cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        # An empty widget or None means "not given".
+        cleaned = {
+            name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)
+        }
+        if "index" not in cleaned:
+            cleaned["index"] = _default_index(cleaned.get("table"))
+        problems: list[str] = []
+        try:
+            super().__init__(**cleaned)
+        except ValidationError as error:
+            help_texts = {name: field.description or "" for name, field in fields.items()}
+            problems = [
+                field_problem(details, given, help_texts) for details in error.errors(include_url=False)
+            ]
+        problems += combination_problems(cleaned)
+        if problems:
+            verb = "parameter is" if len(problems) == 1 else "parameters are"
+            raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+
+    @property
+    def table_parts(self) -> tuple[str, ...]:
+        """Catalog, namespace levels and table name, without quotes."""
+        return values.table_parts(self.table)
+
+    @property
+    def catalog(self) -> str:
+        """Name of the Spark catalog."""
+        return self.table_parts[0]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace, levels joined by dots."""
+        return ".".join(self.table_parts[1:-1])
+
+    @property
+    def table_name(self) -> str:
+        """Last part of the table's name."""
+        return self.table_parts[-1]
+
+    @property
+    def quoted_table(self) -> str:
+        """The whole table name with every part back-quoted: safe in Spark SQL and `spark.table`."""
+        return ".".join(quoted(part) for part in self.table_parts)
+
+    @property
+    def start_point(self) -> str | int | datetime | None:
+        """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
+        return values.start_point(self.start_from)
+
+    @property
+    def warehouse_location(self) -> str:
+        """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
+        if not self.warehouse:
+            data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+            return str(Path(data_home) / "icecdc" / "warehouse")
+        return (
+            self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
+        )
+
+    def resolved_password(self) -> str:
+        """The password itself, "" when there is none; raises SecretError."""
+        return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
+
+    def resolved_catalog_properties(self) -> dict[str, str]:
+        """The catalog properties with every reference replaced by its secret; raises SecretError."""
+        return self.catalog_properties.resolved("catalog_properties")
+
+    def resolved_spark_conf(self) -> dict[str, str]:
+        """The Spark configuration with every reference replaced by its secret; raises SecretError."""
+        return self.spark_conf.resolved("spark_conf")
+
+    def replace(self, **changes: Any) -> SyncConfig:
+        """A checked copy with some parameters changed."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **changes})
+
+    def redacted(self) -> dict[str, Any]:
+        """All parameters as they may be logged and reported: without secrets."""
+        return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
+
+    def __repr_args__(self) -> Any:
+        return list(self.redacted().items())
+
+    __str__ = BaseModel.__repr__
+
+    @field_serializer(*_sections)
+    def _without_secrets(self, section: Properties) -> dict[str, Any]:
+        return {key: redacted(key, value) for key, value in section.items()}
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        """Every parameter in order, for documentation, notebooks and jobs."""
+        return [
+            Parameter(
+                name,
+                _type_text(field.annotation),
+                "" if field.is_required() else _plain(field.get_default(call_default_factory=True)),
+                field.description or "",
+            )
+            for name, field in cls.model_fields.items()
+        ]
+
+
+def _default_index(table: object) -> str:
+    """The index a table gets when none is named; "" when the table itself is wrong."""
+    try:
+        return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
+    except PydanticCustomError:
+        return ""
+
+
+def _type_text(annotation: Any) -> str:
+    if annotation is Properties:
+        return "dict[str, str]"
+    if annotation in (str, int, float, bool):
+        return str(annotation.__name__)
+    return "str" if getattr(annotation, "__origin__", None) is Literal else str(annotation)
+
+
+def _plain(default: Any) -> Any:
+    return dict(default) if isinstance(default, Properties) else default

@@ -1,0 +1,134 @@
+"""Secrets: parameters hold only references to them, and whatever might be one is never shown."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from icecdc_core.errors import SecretError
+
+REDACTED = "***"
+
+_REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
+_SECRET_NAME = re.compile(
+    r"passw(or)?d|passphrase|secret|token|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key|shared[-_.]?key"
+    r"|api[-_.]?key|encryption[-_.]?key|\bsas\b",
+    re.IGNORECASE,
+)
+_SECRET_IN_VALUE = re.compile(r"://[^/\s]*@|(password|pwd|secret|token|credential)\s*=", re.IGNORECASE)
+
+
+def is_reference(value: str) -> bool:
+    """Whether the text is `env:NAME` or `secret:scope/key`."""
+    return _REFERENCE.fullmatch(value) is not None
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a parameter or property of this name usually holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def redacted(name: str, value: object) -> object:
+    """The value as it may be shown: references stay readable, anything that may be a secret does not."""
+    if isinstance(value, Mapping):
+        return {key: redacted(str(key), item) for key, item in value.items()}
+    if isinstance(value, str) and (not value or is_reference(value)):
+        return value
+    if looks_secret(name) or (isinstance(value, str) and _SECRET_IN_VALUE.search(value)):
+        return REDACTED
+    return value
+
+
+def resolve(reference: str, parameter: str) -> str:
+    """The secret behind a reference.
+
+    Args:
+        reference: `env:NAME` (environment variable) or `secret:scope/key` (Databricks secret).
+        parameter: Where the reference was given; named in the error.
+
+    Raises:
+        SecretError: The variable is not set, or the secret cannot be read here.
+    """
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        raise SecretError(
+            "This is not a reference to a secret (its value is not shown)",
+            subject=parameter,
+            remedy="use env:NAME or secret:scope/key",
+        )
+    if match["name"]:
+        value = os.environ.get(match["name"])
+        if value is None:
+            raise SecretError(
+                "The environment variable of a secret is not set",
+                subject=parameter,
+                value=reference,
+                remedy=f"export {match['name']} before the start, where the driver runs",
+            )
+        return value
+    dbutils = _find_dbutils()
+    if dbutils is None:
+        raise SecretError(
+            "Databricks secrets can be read on Databricks only, and there is no dbutils here",
+            subject=parameter,
+            value=reference,
+            remedy="use env:NAME outside Databricks",
+        )
+    try:
+        return str(dbutils.secrets.get(scope=match["scope"], key=match["key"]))
+    except Exception as error:  # py4j's and Databricks Connect's errors have no common base
+        raise SecretError(
+            f"The Databricks secret cannot be read ({type(error).__name__})",
+            subject=parameter,
+            value=reference,
+            remedy="check that scope and key exist and that this user may read them",
+        ) from error
+
+
+def _find_dbutils() -> Any:
+    """The `dbutils` of the notebook, else one made for the active session; None where there is none."""
+    namespaces: list[Mapping[str, Any]] = [vars(sys.modules["__main__"])]
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:
+        namespaces.append(shell.user_ns)
+    for namespace in namespaces:
+        if "dbutils" in namespace:
+            return namespace["dbutils"]
+    try:
+        session = importlib.import_module("pyspark.sql").SparkSession.getActiveSession()
+        return importlib.import_module("pyspark.dbutils").DBUtils(session)
+    except ImportError:
+        return None
+
+
+class Properties(Mapping[str, str]):
+    """A read-only mapping of texts that shows no secrets; `dict(properties)` has the real values."""
+
+    def __init__(self, items: Mapping[str, str] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: str) -> str:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(redacted("", self))
+
+    def resolved(self, parameter: str) -> dict[str, str]:
+        """The same mapping with every reference replaced by its secret."""
+        return {
+            key: resolve(value, f"{parameter}.{key}") if is_reference(value) else value
+            for key, value in self._items.items()
+        }
