@@ -7,8 +7,8 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON := $(BIN)/python
-PIP := $(PYTHON) -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet,)
+VENV_PYTHON := $(BIN)/python
+PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet,)
 COVERAGE_MINIMUM := 90
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
@@ -26,17 +26,17 @@ setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock 
 
 .PHONY: demo
 demo: setup ## Export, change, sync and validate real tables against real services; results in build/
-	@$(PYTHON) -m icecdc_core.demo $(ARGS)
+	@$(VENV_PYTHON) -m icecdc_core.demo $(ARGS)
 
 ##@ Check
 
 .PHONY: test
 test: setup ## Run the whole test suite with branch coverage; the package must be covered
-	@$(PYTHON) -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
+	@$(VENV_PYTHON) -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## Run the unit tests only
-	@$(PYTHON) -m pytest tests/unit $(ARGS)
+	@$(VENV_PYTHON) -m pytest tests/unit $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style (notebooks too), types, and that notebooks carry no outputs
@@ -48,7 +48,7 @@ lint: setup ## Check style (notebooks too), types, and that notebooks carry no o
 
 .PHONY: bench
 bench: setup ## Measure reading changes, exporting and syncing
-	@$(PYTHON) -m benchmarks $(ARGS)
+	@$(VENV_PYTHON) -m benchmarks $(ARGS)
 
 ##@ Change
 
@@ -75,11 +75,11 @@ audit: setup ## Look the locked packages up in the vulnerability database
 
 .PHONY: services-up
 services-up: setup ## Start the embedded OpenSearch on loopback and leave it running
-	@$(PYTHON) -m icecdc_core.local up $(ARGS)
+	@$(VENV_PYTHON) -m icecdc_core.local up $(ARGS)
 
 .PHONY: services-down
 services-down: setup ## Stop the embedded OpenSearch that services-up started
-	@$(PYTHON) -m icecdc_core.local down $(ARGS)
+	@$(VENV_PYTHON) -m icecdc_core.local down $(ARGS)
 
 ##@ Tidy
 
@@ -89,7 +89,7 @@ clean: ## Remove what builds, tests and the demo left here (.venv and the downlo
 		.ruff_cache artifacts derby.log metastore_db spark-warehouse warehouse
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-# The two stamps: packages once per lock, the package itself once per pyproject.
+# The two stamps: packages once per lock, the package itself once per pyproject. PYTHON=... chooses the interpreter.
 $(VENV)/.locked: requirements.lock .ci/prerequisites
 	@python=$$(.ci/prerequisites) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
 	@echo "Installing the locked packages (about 800 MB the first time, most of it Spark)"
