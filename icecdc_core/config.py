@@ -67,7 +67,7 @@ class SyncConfig(BaseModel):
     table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
     index: IndexName = Field(
         "",
-        description="OpenSearch index to keep equal to the table. Default: the table's own name in lower case.",
+        description="OpenSearch index to keep equal to the table. Default: the table's name in lower case.",
     )
     opensearch_url: Url = Field(
         "http://127.0.0.1:9200", description="http(s)://host:port of OpenSearch, without credentials."
@@ -85,7 +85,7 @@ class SyncConfig(BaseModel):
     )
     warehouse: str = Field(
         "",
-        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the user data folder.",
+        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
     )
     identifier_columns: ColumnNames = Field(
         default_factory=list,
