@@ -8,7 +8,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_PYTHON := $(BIN)/python
-PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet,)
+PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
 COVERAGE_MINIMUM := 90
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
@@ -90,12 +90,15 @@ clean: ## Remove what builds, tests and the demo left here (.venv and the downlo
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # The two stamps: packages once per lock, the package itself once per pyproject. PYTHON=... chooses the interpreter.
-$(VENV)/.locked: requirements.lock .ci/prerequisites
+$(VENV)/.locked: requirements.lock | .ci/prerequisites
 	@python=$$(.ci/prerequisites) && echo "Making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
-	@echo "Installing the locked packages (about 800 MB the first time, most of it Spark)"
-	@$(PIP) install --require-hashes --requirement requirements.lock
+	@echo "Installing the locked packages (about 700 MB the first time, most of it Spark)"
+	@if [ -t 1 ]; then set -o pipefail; \
+		$(PIP) install --require-hashes --requirement requirements.lock | awk \
+			'/^Collecting/ {printf "\r%4d  %-60s", ++n, $$2; fflush()} /^(Building|Installing)/ {printf "\n%.60s ...", $$0; fflush()} END {print ""}'; \
+	else $(PIP) install --quiet --require-hashes --requirement requirements.lock; fi
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
