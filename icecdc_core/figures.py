@@ -1,0 +1,222 @@
+"""The figures of the notebooks: each a function from plain data to one matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INSERTED, UPDATED, DELETED, NEUTRAL, BACKGROUND = "#2a9d8f", "#e9a23b", "#d1495b", "#33658a", "#b8c4ce"
+WIDTH = 9.0
+_PIXELS_PER_INCH = 160
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8d99a6",
+    "axes.labelcolor": "#44505c",
+    "xtick.color": "#44505c",
+    "ytick.color": "#44505c",
+    "text.color": "#1f2933",
+    "axes.titlecolor": "#1f2933",
+}
+
+
+class NotebookFigure(Figure):
+    """A figure that shows itself as a cell's result, with or without pyplot, and is never shown twice."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = BytesIO()
+        FigureCanvasAgg(self).print_figure(buffer, format="png", dpi=_PIXELS_PER_INCH)
+        size = self.get_size_inches() * 84
+        return buffer.getvalue(), {"width": int(size[0]), "height": int(size[1])}
+
+
+def run_figure(report: Mapping[str, Any]) -> Figure:
+    """What a run wrote, beside the time its stages took."""
+    with rc_context(_STYLE):
+        figure, (written, stages) = _panels(2, height=2.9)
+        bars = [("upserts", report["upserts"], INSERTED), ("deletes", report["deletes"], DELETED)]
+        bars += [("rejected", report["rejected"], UPDATED)] if report["rejected"] else []
+        if report["already_applied"]:
+            bars.append(("already applied", report["already_applied"], BACKGROUND))
+        _horizontal_bars(written, bars, _count)
+        written.set_title(f"Documents written to {report['index']}")
+        carried = report["carryovers_removed"]
+        written.set_xlabel("documents" + (f"\n{carried:,} carryovers removed before" if carried else ""))
+        _draw_stages(stages, report["stage_seconds"], report["seconds"])
+        return figure
+
+
+def changes_figure(changes: pd.DataFrame) -> Figure:
+    """What changed per snapshot: inserted, updated and deleted rows, and the carryovers that were removed.
+
+    Args:
+        changes: One row a snapshot: `snapshot_id`, `committed_at`, `operation`, `inserted`, `updated`,
+            `deleted`, `carryovers_removed`; oldest first.
+    """
+    with rc_context(_STYLE):
+        if changes.empty:
+            figure, (nothing,) = _panels(1, height=1.0)
+            _say(nothing, "No new snapshot since the last run")
+            return figure
+        height = 1.7 + 0.42 * len(changes)
+        figure, (real, carried) = _panels(2, height=height, width_ratios=(3, 1.25), sharey=True)
+        places = list(range(len(changes)))
+        left = [0] * len(changes)
+        for column, colour in (("inserted", INSERTED), ("updated", UPDATED), ("deleted", DELETED)):
+            counts = [int(count) for count in changes[column]]
+            real.barh(places, counts, left=left, color=colour, height=0.62, label=column)
+            left = [done + count for done, count in zip(left, counts, strict=True)]
+        for place, row in zip(places, changes.to_dict("records"), strict=True):
+            real.annotate(_change_text(row), (left[place], place), **_LABEL)
+        real.set_yticks(places, [_snapshot_label(row) for row in changes.to_dict("records")])
+        real.invert_yaxis()
+        real.set_xlim(0, max([*left, 1]) * 1.28)
+        real.set_title("Rows that changed, by snapshot", pad=30)
+        real.set_xlabel("rows")
+        real.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, handlelength=1)
+        removed = [int(count) for count in changes["carryovers_removed"]]
+        carried.barh(places, removed, color=BACKGROUND, height=0.62)
+        for place, count in zip(places, removed, strict=True):
+            carried.annotate(_count(count) if count else "none", (count, place), **_LABEL)
+        carried.set_xlim(0, max([*removed, 1]) * 1.55)
+        carried.set_title("Carryover removed", pad=30)
+        carried.set_xlabel("rows (own scale)")
+        carried.tick_params(axis="y", left=False)
+        for axes in (real, carried):
+            _whole_numbers(axes)
+        return figure
+
+
+def rows_and_documents_figure(counts: Mapping[str, int]) -> Figure:
+    """Rows in the table against documents in the index."""
+    with rc_context(_STYLE):
+        figure, (axes,) = _panels(1, height=1.9)
+        _draw_rows_and_documents(axes, counts["rows"], counts["documents"])
+        return figure
+
+
+def stage_figure(stage_seconds: Mapping[str, float], seconds: float) -> Figure:
+    """The time every stage took."""
+    with rc_context(_STYLE):
+        figure, (axes,) = _panels(1, height=1.3 + 0.3 * max(len(stage_seconds), 1))
+        _draw_stages(axes, stage_seconds, seconds)
+        return figure
+
+
+def validation_figure(report: Mapping[str, Any]) -> Figure:
+    """Rows against documents, the differences, and the time every stage took."""
+    with rc_context(_STYLE):
+        figure, (counts, differences, stages) = _panels(3, height=3.0, width_ratios=(1.2, 1, 1.1))
+        _draw_rows_and_documents(counts, report["source_rows"], report["index_documents"])
+        found = [("missing", report["missing"], DELETED), ("extra", report["extra"], UPDATED)]
+        _horizontal_bars(differences, [*found, ("stale", report["stale"], "#7b5ea7")], _count)
+        verdict = "equal" if report["ok"] else "NOT equal"
+        differences.set_title(f"Differences: {verdict}", color=INSERTED if report["ok"] else DELETED)
+        repaired = report["repaired"]
+        differences.set_xlabel("documents" + (f", {repaired:,} repaired" if repaired else ""))
+        _draw_stages(stages, report["stage_seconds"], report["seconds"])
+        return figure
+
+
+_LABEL: dict[str, Any] = {
+    "xytext": (5, 0),
+    "textcoords": "offset points",
+    "va": "center",
+    "fontsize": 9,
+    "color": "#44505c",
+}
+
+
+def _panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
+    figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    sharey = grid.pop("sharey", False)
+    axes = figure.subplots(1, count, squeeze=False, sharey=sharey, gridspec_kw=grid)[0]
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
+    return figure, list(axes)
+
+
+def _horizontal_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], text: Any) -> None:
+    values = [value for _, value, _ in bars]
+    places = list(range(len(bars)))
+    axes.barh(places, values, color=[colour for _, _, colour in bars], height=0.58)
+    for place, value in zip(places, values, strict=True):
+        axes.annotate(text(value), (value, place), **_LABEL)
+    axes.set_yticks(places, [name for name, _, _ in bars])
+    axes.tick_params(axis="y", left=False)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max([*values, 1e-9]) * 1.35 if any(values) else 1)
+    if any(values):
+        _whole_numbers(axes)
+    else:
+        axes.set_xticks([0])
+
+
+def _draw_rows_and_documents(axes: Axes, rows: int, documents: int) -> None:
+    same = rows == documents
+    bars = [
+        ("rows in table", rows, NEUTRAL),
+        ("documents in index", documents, INSERTED if same else DELETED),
+    ]
+    _horizontal_bars(axes, bars, lambda value: f"{int(value):,}")
+    axes.set_title("Table and index")
+    axes.set_xlabel("" if same else f"difference {documents - rows:+,}")
+
+
+def _draw_stages(axes: Axes, stage_seconds: Mapping[str, float], seconds: float) -> None:
+    axes.set_title(f"Time per stage ({seconds:,.1f} s)")
+    if not stage_seconds:
+        _say(axes, "nothing to do, no stage was run")
+        return
+    bars = [(name.replace("_", " "), value, NEUTRAL) for name, value in stage_seconds.items()]
+    _horizontal_bars(axes, bars, lambda value: f"{value:,.1f} s")
+    axes.set_xlabel("seconds")
+
+
+def _whole_numbers(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color="#e4e9ee", linewidth=0.8)
+
+
+def _count(value: float) -> str:
+    """A count that fits a label: 950, 12.3 k, 1.2 M."""
+    for limit, divisor, unit in ((1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if abs(value) >= limit:
+            return f"{value / divisor:,.1f}".removesuffix(".0") + unit
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _change_text(row: Mapping[Any, Any]) -> str:
+    signs = (("inserted", "+"), ("updated", "~"), ("deleted", "-"))
+    parts = [f"{sign}{_count(row[name])}" for name, sign in signs if row[name]]
+    return "  ".join(parts) or "no row changed"
+
+
+def _snapshot_label(row: Mapping[Any, Any]) -> str:
+    committed = row["committed_at"]
+    moment = committed.strftime("%H:%M:%S") if hasattr(committed, "strftime") else str(committed)
+    return f"{row['operation']}  {moment}\n…{str(row['snapshot_id'])[-6:]}"
+
+
+def _say(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="#8d99a6")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)

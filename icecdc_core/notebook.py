@@ -1,0 +1,152 @@
+"""The notebooks' two ends: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import ConfigError
+from icecdc_core.report import RunReport, ValidationReport, report_json, write_report
+
+_PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
+
+
+def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
+    """Build the configuration from the notebook's parameters cell.
+
+    Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
+    given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
+    cell's value as its default, and is read back from there. An empty text means "not given".
+
+    Args:
+        namespace: The notebook's `globals()`.
+
+    Raises:
+        ConfigError: A parameter is wrong, missing or unknown; all problems are told together.
+    """
+    known = [parameter.name for parameter in SyncConfig.parameters()]
+    given = {name: namespace[name] for name in known if _is_plain(namespace.get(name))}
+    names = _assigned_names(namespace)
+    dbutils = namespace.get("dbutils")
+    if dbutils is not None:
+        passed = _passed_widgets(dbutils)
+        widgets = {name: _through_widget(dbutils, name, value) for name, value in given.items()}
+        given = {name: passed[name] for name in known if name in passed} | widgets
+        names += list(passed)
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    problems = [_unknown_problem(name, known) for name in unknown]
+    if dbutils is not None and not given.get("opensearch_url"):
+        problems.append(
+            "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
+            "of the cluster can reach; an embedded one is only for a single machine."
+        )
+    try:
+        config = SyncConfig(**given)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        verb = "parameter is" if len(problems) == 1 else "parameters are"
+        raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+    return config
+
+
+def finish(
+    report: RunReport | ValidationReport | Mapping[str, Any],
+    config: SyncConfig,
+    namespace: Mapping[str, Any] | None = None,
+) -> None:
+    """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
+
+    Args:
+        report: What to report.
+        config: Says where the report goes.
+        namespace: The notebook's `globals()`; None: those of the running shell.
+    """
+    text = report_json(report)
+    if config.report_path:
+        write_report(report, config.report_path)
+    print(text, flush=True)  # noqa: T201
+    dbutils = (_shell_namespace() if namespace is None else namespace).get("dbutils")
+    if dbutils is not None:
+        # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.
+        dbutils.notebook.exit(text)
+
+
+def widget_text(value: object) -> str:
+    """A parameter's value as the text of a widget, such that `SyncConfig` reads the same value from it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value) if value else ""
+    return str(value)
+
+
+def _through_widget(dbutils: Any, name: str, value: object) -> str:
+    # A widget that is already there keeps its value: what a job passes or a person typed wins over the cell.
+    dbutils.widgets.text(name, widget_text(value), name)
+    return str(dbutils.widgets.get(name))
+
+
+def _passed_widgets(dbutils: Any) -> dict[str, str]:
+    """What the job or an earlier run set; nothing on runtimes that cannot list widgets."""
+    list_all = getattr(dbutils.widgets, "getAll", None)
+    return dict(list_all()) if list_all is not None else {}
+
+
+def _assigned_names(namespace: Mapping[str, Any]) -> list[str]:
+    """Names the parameters cells set: cells of nothing but plain assignments, run just before this one.
+
+    papermill only warns about a parameter that does not exist; in a job a warning is read by nobody.
+    """
+    history = namespace.get("In")
+    if not isinstance(history, Sequence):
+        return []
+    names: list[str] = []
+    for source in reversed(history[:-1]):
+        assigned = _plain_assignments(source)
+        if assigned is None:
+            break
+        names = assigned + names
+    return names
+
+
+def _plain_assignments(source: str) -> list[str] | None:
+    """The names a cell assigns, None when it does anything else."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:
+        return None
+    names: list[str] = []
+    for statement in statements:
+        targets: list[ast.expr]
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        else:
+            return None
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return names
+
+
+def _unknown_problem(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}" if near else "see SyncConfig.parameters() for all of them"
+    return f"{name}: unknown parameter. Remedy: {hint}."
+
+
+def _is_plain(value: object) -> bool:
+    return value is not None and isinstance(value, _PLAIN_TYPES)
+
+
+def _shell_namespace() -> Mapping[str, Any]:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell.user_ns if shell is not None else {}
