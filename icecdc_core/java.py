@@ -1,0 +1,179 @@
+"""Find a Java home that Spark or OpenSearch can run on, and say exactly what to do when there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from icecdc_core.errors import JavaNotFoundError
+
+# Spark 4 supports 17 and 21 and runs on what lies between; from 25 on it dies with "getSubject is not supported".
+SPARK_MINIMUM, SPARK_MAXIMUM = 17, 24
+
+# Trimmed runtimes exist in pip packages: they start, and fail much later with messages that name another cause.
+SPARK_MODULES = frozenset({"jdk.incubator.vector"})
+
+_FOLDERS = (
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java/*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "/usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "~/.sdkman/candidates/java/*",
+    "~/.jdks/*",
+    "~/.asdf/installs/java/*",
+)
+
+
+@dataclass(frozen=True)
+class JavaHome:
+    """A Java installation: its folder, its feature version (17, 21, ...) and its modules if it tells them."""
+
+    path: Path
+    version: int
+    modules: frozenset[str] = frozenset()
+
+    @property
+    def executable(self) -> Path:
+        """The `java` command of this installation."""
+        return self.path / "bin" / "java"
+
+    def has(self, modules: Iterable[str]) -> bool:
+        """Whether it has all these modules; one that does not tell its modules is taken to be complete."""
+        return not self.modules or self.modules.issuperset(modules)
+
+
+def find_spark_java() -> JavaHome:
+    """Find the Java home for a local Spark session: 17 to 24, JAVA_HOME first, then PATH, then the usual folders.
+
+    Raises:
+        JavaNotFoundError: None is there; the message lists what was found instead.
+    """
+    return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
+
+
+def find_java(
+    minimum: int,
+    maximum: int | None = None,
+    *,
+    modules: Iterable[str] = (),
+    purpose: str = "",
+    homes: Iterable[Path] | None = None,
+) -> JavaHome:
+    """Find the first Java home whose version is in the range and that has the modules.
+
+    Args:
+        minimum: The oldest version that will do.
+        maximum: The newest version that will do; None for no limit.
+        modules: Java modules that must be there.
+        purpose: What needs it; only for the message.
+        homes: Folders to look at, in this order; None for JAVA_HOME, PATH and the usual folders of this machine.
+
+    Raises:
+        JavaNotFoundError: None is suitable.
+    """
+    found = []
+    for java in installed_javas(homes):
+        if minimum <= java.version and (maximum is None or java.version <= maximum) and java.has(modules):
+            return java
+        found.append(java)
+    raise _not_found(found, minimum, maximum, frozenset(modules), purpose)
+
+
+def installed_javas(homes: Iterable[Path] | None = None) -> Iterator[JavaHome]:
+    """Every Java installation that can be read, each once, in the order of preference."""
+    seen: set[Path] = set()
+    for home in candidate_homes(os.environ) if homes is None else homes:
+        java = read_java_home(home)
+        if java is not None and java.path not in seen:
+            seen.add(java.path)
+            yield java
+
+
+def candidate_homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Folders that may be Java homes: what the user chose (JAVA_HOME, PATH) before what merely lies there."""
+    if environment.get("JAVA_HOME"):
+        yield Path(environment["JAVA_HOME"])
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+    for pattern in _FOLDERS:
+        folder = Path(pattern).expanduser()
+        root = Path(folder.anchor)
+        # Oldest first among these: the long-term versions that Spark is tested with come before the newest.
+        yield from sorted(
+            root.glob(str(folder.relative_to(root))), key=lambda home: (_version_of(home), home)
+        )
+
+
+def read_java_home(home: Path) -> JavaHome | None:
+    """Read version and modules of an installation; None if there is no usable `java` in the folder.
+
+    The `release` file is read first because starting a JVM costs a tenth of a second for each candidate. A folder without
+    one (a shim, macOS's /usr) is asked for its real home.
+    """
+    executable = home / "bin" / "java"
+    if not (executable.is_file() and os.access(executable, os.X_OK)):
+        return None
+    version = _version_of(home)
+    if version:
+        listed = re.search(r'^MODULES="(.*)"', _release_text(home), re.MULTILINE)
+        return JavaHome(home.resolve(), version, frozenset(listed[1].split() if listed else ()))
+    settings = _ask(executable)
+    real_home = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
+    version = parse_version(settings)
+    if version is None or real_home is None:
+        return None
+    return JavaHome(Path(real_home[1].strip()).resolve(), version)
+
+
+def parse_version(text: str) -> int | None:
+    """The feature version in the text of a `release` file or of `java -version`: 17 for "17.0.15", 8 for "1.8.0_402"."""
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def _version_of(home: Path) -> int:
+    return parse_version(_release_text(home)) or 0
+
+
+def _release_text(home: Path) -> str:
+    try:
+        return (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _ask(executable: Path) -> str:
+    command = [str(executable), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stderr + answer.stdout if answer.returncode == 0 else ""
+
+
+def _not_found(
+    found: list[JavaHome], minimum: int, maximum: int | None, modules: frozenset[str], purpose: str
+) -> JavaNotFoundError:
+    needed = f"Java {minimum}" + ("" if maximum == minimum else f" to {maximum}" if maximum else " or newer")
+    for_what = f" for {purpose}" if purpose else ""
+    described = [
+        f"Java {java.version} in {java.path}"
+        + ("" if java.has(modules) else f" (without {', '.join(sorted(modules - java.modules))})")
+        for java in found
+    ]
+    example = 21 if minimum <= 21 <= (maximum or 21) else minimum
+    return JavaNotFoundError(
+        f"No suitable Java{for_what}: needed is {needed}, found is {', '.join(described) or 'none'}",
+        subject="JAVA_HOME",
+        value=os.environ.get("JAVA_HOME", ""),
+        remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, brew install openjdk@{example}, sdk install java, "
+        f"or a download from adoptium.net) and set JAVA_HOME to its folder if it is not in a usual place",
+    )
