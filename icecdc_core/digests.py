@@ -1,0 +1,107 @@
+"""Digests of documents: of those the table's rows would be, and of those the index holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from opensearchpy.exceptions import OpenSearchException
+from opensearchpy.serializer import JSONSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from icecdc_core.cluster import Connection, typed
+from icecdc_core.runs import KEEP_ALIVE
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+_SOURCE_COLUMNS = "id string, digest binary"
+_INDEX_COLUMNS = "id string, digest binary, version long"
+_PAGE = 2000
+
+
+class _FastSerializer(JSONSerializer):
+    """Reads answers several times faster than the client's own."""
+
+    def loads(self, s: str) -> Any:
+        return orjson.loads(s)
+
+
+def digest(document: dict[str, Any]) -> bytes:
+    """Return 16 bytes that are equal for equal documents.
+
+    Key order and white space do not matter, and a field that is null equals an absent one: a column that was
+    added to the table later is null in its old rows and absent from their documents.
+    """
+    present = _without_nulls(document)
+    return hashlib.blake2b(orjson.dumps(present, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def source_digests(documents: DataFrame) -> DataFrame:
+    """Turn (id, document JSON) into (id, digest)."""
+
+    def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            digests = [digest(orjson.loads(text)) for text in batch.column("doc").to_pylist()]
+            yield pa.RecordBatch.from_arrays(
+                [batch.column("id"), pa.array(digests, pa.binary())], names=["id", "digest"]
+            )
+
+    return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
+
+
+def index_digests(spark: SparkSession, config: SyncConfig, pit: str) -> DataFrame:
+    """Read an index at one point in time, in slices side by side, as (id, digest, version)."""
+    slices = max(2, spark.sparkContext.defaultParallelism)
+    connection = Connection.of(config)
+
+    def read_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _read_slice(connection, pit, number, slices)
+
+    numbers = spark.range(0, slices, 1, slices)
+    return numbers.mapInArrow(read_slices, _INDEX_COLUMNS)
+
+
+def _read_slice(connection: Connection, pit: str, number: int, slices: int) -> Iterator[pa.RecordBatch]:
+    client = connection.client(1)
+    client.transport.deserializer.serializers["application/json"] = _FastSerializer()
+    query: dict[str, Any] = {
+        "size": _PAGE,
+        "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
+        "slice": {"id": number, "max": slices},
+        "sort": ["_shard_doc"],
+        "version": True,
+        "track_total_hits": False,
+    }
+    try:
+        while True:
+            answer = client.search(body=query, params={"filter_path": "hits.hits"})
+            hits = answer.get("hits", {}).get("hits", [])
+            if not hits:
+                return
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([hit["_id"] for hit in hits], pa.string()),
+                    pa.array([digest(hit["_source"]) for hit in hits], pa.binary()),
+                    pa.array([hit["_version"] for hit in hits], pa.int64()),
+                ],
+                names=["id", "digest", "version"],
+            )
+            query["search_after"] = hits[-1]["sort"]
+    except OpenSearchException as error:
+        raise typed(error, connection.url, "reading the index") from error
+    finally:
+        client.close()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value

@@ -1,0 +1,260 @@
+"""The full export: a pinned snapshot goes into a new physical index, and the alias moves when it is complete."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
+from icecdc_core.documents import to_actions
+from icecdc_core.errors import IndexConflictError, RejectedDocumentsError
+from icecdc_core.indexes import create_physical, drop_leftovers, publish, require_ours
+from icecdc_core.positions import Batch, HeldTable, Position, physical_index, write_alias
+from icecdc_core.report import RunReport, progress
+from icecdc_core.runs import Run
+from icecdc_core.sink import SinkResult, SinkSettings, require_accepted, write_actions
+from icecdc_core.snapshots import sequence_number
+from icecdc_core.source import Source, open_source, require_unique
+from icecdc_core.updates import merge_updates
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.staged_scan import FileTasks
+
+
+def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
+    """Build the index from the table's current snapshot and record the position.
+
+    The snapshot is pinned, its files are read in groups, and each group is recorded when its documents are
+    in, so an export that dies goes on where it was. Readers see the old index until the new one is complete.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The job's parameters.
+
+    Returns:
+        What was written, and how long each stage took.
+
+    Raises:
+        IcecdcError: One of its family, before anything is written when the parameters or the table are at
+            fault.
+    """
+    run = Run(config)
+    source: Source | None = None
+    try:
+        with run.stage("check"):
+            source = open_source(spark, config)
+            require_ours(run.client, config.index)
+            require_own_table(run.positions.read(), config)
+        if config.dry_run:
+            return dry_run_export(run, source)
+        held = run.positions.hold(config.table, source.table_uuid, run.run_id)
+        try:
+            return export_held(run, source, held)
+        finally:
+            held.release()
+    finally:
+        if source is not None:
+            source.table.release()
+        run.close()
+
+
+def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
+    """Export while this run already holds the table; a begun export of the same table and selection is resumed."""
+    config = run.config
+    batch = _resumable(source, held.position)
+    snapshot_id = batch.to_snapshot_id if batch else source.head
+    with run.stage("plan"):
+        groups = _groups(source, snapshot_id, batch.group_bytes if batch else config.export_group_bytes)
+        if config.on_duplicate_identifier == "last" and groups:
+            # Which of several rows is the last can only be said when all of them are looked at together.
+            groups = [source.table.plan(snapshot_id)] if snapshot_id is not None else []
+    if source.identifier_columns and groups and batch is None:
+        with run.stage("check identifiers"):
+            _check_identifiers(source, snapshot_id, config)
+    if batch is None:
+        epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
+        physical = physical_index(config.index, epoch)
+        batch = Batch(
+            "export",
+            epoch,
+            None,
+            snapshot_id,
+            physical,
+            source.table_uuid,
+            source.selection,
+            group_bytes=config.export_group_bytes,
+        )
+        held.begin(batch)
+    with run.stage("create index"):
+        create_physical(run.client, config, batch.physical_index, source.schema)
+    result = _write_groups(run, source, held, batch, groups)
+    with run.stage("publish"):
+        publish(run.client, config, batch.physical_index)
+    report = RunReport(
+        kind="export",
+        table=config.table,
+        index=config.index,
+        from_snapshot_id=None,
+        to_snapshot_id=snapshot_id,
+        strategy="export",
+        upserts=result.upserts,
+        deletes=result.deletes,
+        already_applied=result.already_applied,
+        rejected=result.rejected,
+        rejected_samples=result.rejected_samples,
+        snapshots=1 if snapshot_id is not None else 0,
+        stage_seconds=run.stage_seconds,
+        seconds=run.seconds,
+        run_id=run.run_id,
+        epoch=batch.epoch,
+    )
+    with run.stage("commit"):
+        held.commit(committed(held.position, source, batch), log_entry(report))
+        drop_leftovers(run.client, config, {batch.physical_index})
+    return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
+
+
+def require_own_table(position: Position | None, config: SyncConfig) -> None:
+    """Check that the index's position is this table's.
+
+    Raises:
+        IndexConflictError: The index is kept equal to another table.
+    """
+    if position is not None and position.table != config.table:
+        raise IndexConflictError(
+            f"The index '{config.index}' is kept equal to another table, {position.table}",
+            subject="index",
+            value=config.index,
+            remedy=f"give the index of {config.table} another name",
+        )
+
+
+def committed(position: Position, source: Source, batch: Batch) -> Position:
+    """Return the position after a batch."""
+    return replace(
+        position,
+        table=source.table.name,
+        table_uuid=source.table_uuid,
+        snapshot_id=batch.to_snapshot_id,
+        physical_index=batch.physical_index,
+        selection=source.selection,
+        schema=source.iceberg_schema.model_dump_json(),
+    )
+
+
+def log_entry(report: RunReport) -> dict[str, Any]:
+    """Return what the commit log keeps of a report."""
+    counts = (
+        "upserts",
+        "deletes",
+        "carryovers_removed",
+        "already_applied",
+        "rejected",
+        "seconds",
+        "run_id",
+        "strategy",
+    )
+    return {name: getattr(report, name) for name in counts}
+
+
+def as_inserts(rows: DataFrame) -> DataFrame:
+    """Give table rows the change columns of an insert, the shape that ``to_actions`` takes."""
+    return rows.select(
+        "*",
+        F.lit(INSERT).alias(CHANGE_TYPE),
+        F.lit(0).cast("int").alias(CHANGE_ORDINAL),
+        F.lit(0).cast("long").alias(COMMIT_SNAPSHOT_ID),
+    )
+
+
+def current_rows(source: Source, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
+    """Return the selected rows of a snapshot; with ``last``, one row of each identifier."""
+    tasks = source.table.plan(snapshot_id) if snapshot_id is not None else source.table.nothing()
+    rows = as_inserts(source.rows(tasks))
+    if source.identifier_columns and on_duplicate == "last":
+        return merge_updates(rows, source.identifier_columns, on_duplicate="last")
+    return rows
+
+
+def _write_groups(run: Run, source: Source, held: HeldTable, batch: Batch, groups: list[FileTasks]) -> SinkResult:
+    config, total = run.config, SinkResult()
+    settings = SinkSettings.of(config, write_alias(batch.physical_index))
+    with run.stage("write"), progress(len(groups), f"exporting {config.table}") as bar:
+        bar.update(min(batch.groups_done, len(groups)))
+        for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
+            rows = as_inserts(source.rows(tasks))
+            if source.identifier_columns and config.on_duplicate_identifier == "last":
+                rows = merge_updates(rows, source.identifier_columns, on_duplicate="last")
+            try:
+                total.add(write_actions(to_actions(rows, source.identifier_columns, batch.epoch), settings))
+                require_accepted(total, config.max_rejected_documents)
+            except RejectedDocumentsError as error:
+                # The table has to change before this can succeed, so the next export starts from its new
+                # snapshot.
+                held.fail(str(error))
+                raise
+            source.table.release()
+            held.progress(number)
+            bar.update(1)
+    return total
+
+
+def _groups(source: Source, snapshot_id: int | None, group_bytes: int) -> list[FileTasks]:
+    """Cut a snapshot's files into groups of about so many bytes, the same ones on every attempt."""
+    if snapshot_id is None:
+        return []
+    tasks = source.table.plan(snapshot_id)
+    locations, sizes = source.table.keys(tasks), source.table.sizes(tasks)
+    groups: list[list[int]] = []
+    filled = group_bytes
+    for position in sorted(range(len(sizes)), key=lambda p: locations[p][0]):
+        if filled >= group_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append(position)
+        filled += sizes[position]
+    return [source.table.select(tasks, group) for group in groups]
+
+
+def _check_identifiers(source: Source, snapshot_id: int | None, config: SyncConfig) -> None:
+    tasks = source.table.plan(snapshot_id) if snapshot_id is not None else source.table.nothing()
+    allowed = config.on_duplicate_identifier == "last"
+    require_unique(source.rows(tasks), source.identifier_columns, config.table, allowed)
+    source.table.release()
+
+
+def _resumable(source: Source, position: Position) -> Batch | None:
+    """Return the begun export when it can go on: same table, same selection, its snapshot still there."""
+    batch = position.batch
+    if batch is None or batch.kind != "export" or batch.failure:
+        return None
+    same = batch.table_uuid == source.table_uuid and batch.selection == source.selection
+    known = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
+    return batch if same and batch.to_snapshot_id in known else None
+
+
+def dry_run_export(run: Run, source: Source) -> RunReport:
+    """Check and count what an export would write, and write nothing."""
+    with run.stage("check identifiers"):
+        if source.identifier_columns:
+            _check_identifiers(source, source.head, run.config)
+    with run.stage("count"):
+        rows = current_rows(source, source.head, run.config.on_duplicate_identifier).count()
+    return RunReport(
+        kind="export",
+        table=run.config.table,
+        index=run.config.index,
+        to_snapshot_id=source.head,
+        strategy="export",
+        upserts=rows,
+        dry_run=True,
+        run_id=run.run_id,
+        seconds=run.seconds,
+        stage_seconds=run.stage_seconds,
+    )

@@ -1,0 +1,79 @@
+"""What forbids taking the changes since a position, found before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError, TableReplacedError
+from icecdc_core.schema_changes import is_additive, schema_change
+from icecdc_core.snapshots import missing_snapshot
+
+if TYPE_CHECKING:
+    from icecdc_core.positions import Position
+    from icecdc_core.source import Source
+
+_REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the changes cannot be taken, and the parameter that says what to do then."""
+
+    policy: str
+    error: IcecdcError
+
+
+def find_refusal(position: Position, source: Source) -> Refusal | None:
+    """Compare a position with the table as it is now; None when the changes can be taken."""
+    name, config_gap, config_schema = source.table.name, "on_history_gap", "on_schema_change"
+    if position.table_uuid != source.table_uuid:
+        return Refusal(
+            config_gap,
+            TableReplacedError(
+                f"'{name}' was dropped and created again since the index was written",
+                subject="table_uuid",
+                value=source.table_uuid,
+                remedy=_REEXPORT.format(config_gap),
+            ),
+        )
+    begun = position.batch.to_snapshot_id if position.batch else None
+    for snapshot_id in (position.snapshot_id, begun):
+        if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)) is not None:
+            return Refusal(config_gap, gap)
+    if position.snapshot_id is not None and source.head is None:
+        return Refusal(
+            config_gap,
+            HistoryGapError(
+                f"'{name}' has no current snapshot any more, but the index holds snapshot {position.snapshot_id}",
+                subject="branch",
+                value=source.branch,
+                remedy=_REEXPORT.format(config_gap),
+            ),
+        )
+    if position.selection != source.selection:
+        changed = sorted(key for key, value in source.selection.items() if position.selection.get(key) != value)
+        return Refusal(
+            config_schema,
+            SchemaChangeError(
+                f"The index was built with other {', '.join(changed)}: "
+                + ", ".join(f"{key}={position.selection.get(key)!r}" for key in changed),
+                subject=changed[0],
+                value=source.selection[changed[0]],
+                remedy=_REEXPORT.format(config_schema),
+            ),
+        )
+    current = source.iceberg_schema.model_dump_json()
+    if position.schema and position.schema != current:
+        changes = schema_change(position.schema, current)
+        if not is_additive(changes):
+            return Refusal(
+                config_schema,
+                SchemaChangeError(
+                    f"The schema of '{name}' changed: " + "; ".join(str(change) for change in changes),
+                    subject="on_schema_change",
+                    value="fail",
+                    remedy=_REEXPORT.format(config_schema),
+                ),
+            )
+    return None

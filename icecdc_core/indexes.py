@@ -1,0 +1,117 @@
+"""Physical indexes behind the alias: created explicitly, written through an alias of their own, swapped at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import NotFoundError
+
+from icecdc_core.errors import IndexConflictError, IndexNotFoundError
+from icecdc_core.mapping import index_mapping
+from icecdc_core.positions import write_alias
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.positions import Position
+
+# How long a deleted document's version is remembered. A write that comes later than that could bring the
+# document back, so it must be longer than any task can linger; OpenSearch's own default is one minute.
+_GC_DELETES = "1h"
+
+
+def require_ours(client: OpenSearch, index: str) -> None:
+    """Check that nothing but an index of ours stands where the alias goes.
+
+    Raises:
+        IndexConflictError: An index or alias of that name exists and was not made by icecdc.
+    """
+    try:
+        found = client.indices.get(index=index)
+    except NotFoundError:
+        return
+    foreign = [name for name, entry in found.items() if name == index or _meta(entry).get("index") != index]
+    if foreign:
+        raise IndexConflictError(
+            f"'{index}' exists and was not made by icecdc ({', '.join(sorted(foreign))})",
+            subject="index",
+            value=index,
+            remedy="choose another index name, or delete that index or alias if it is no longer needed",
+        )
+
+
+def create_physical(
+    client: OpenSearch, config: SyncConfig, physical: str, schema: StructType, loading: bool = True
+) -> None:
+    """Create an index with an explicit mapping and its write alias; one of a crashed attempt is taken as it is."""
+    if client.indices.exists(index=physical):
+        return
+    settings: dict[str, Any] = {
+        "number_of_shards": config.number_of_shards,
+        "number_of_replicas": 0 if loading else config.number_of_replicas,
+        "gc_deletes": _GC_DELETES,
+    }
+    if loading:
+        # Nobody reads it yet: neither refreshes nor copies are worth their cost until it is complete.
+        settings["refresh_interval"] = "-1"
+    mapping = index_mapping(schema)
+    mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index}}
+    client.indices.create(
+        index=physical,
+        body={"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}},
+    )
+
+
+def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+    """End the loading of an index and let the alias point to it, in one atomic step; may be repeated."""
+    client.indices.put_settings(
+        index=physical,
+        body={"index": {"number_of_replicas": config.number_of_replicas, "refresh_interval": None}},
+    )
+    client.indices.refresh(index=physical)
+    try:
+        holders = list(client.indices.get_alias(name=config.index))
+    except NotFoundError:
+        holders = []
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": name, "alias": config.index}} for name in holders if name != physical
+    ]
+    actions.append({"add": {"index": physical, "alias": config.index}})
+    client.indices.update_aliases(body={"actions": actions})
+
+
+def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> None:
+    """Delete physical indexes of ours that no position refers to any more."""
+    for name, entry in client.indices.get(index=f"{config.index}--*").items():
+        if name not in keep and _meta(entry).get("index") == config.index:
+            client.indices.delete(index=name)
+
+
+def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:
+    """Add the mapping of columns that are new; known ones stay as they are."""
+    client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
+
+
+def require_present(client: OpenSearch, position: Position) -> None:
+    """Check that the index a position speaks of is still there, alias included.
+
+    Raises:
+        IndexNotFoundError: It was deleted.
+    """
+    if position.physical_index and not client.indices.exists_alias(
+        index=position.physical_index, name=write_alias(position.physical_index)
+    ):
+        raise IndexNotFoundError(
+            f"The index '{position.physical_index}' behind '{position.index}' is gone, though its position says "
+            f"snapshot {position.snapshot_id}",
+            subject="index",
+            value=position.index,
+            remedy="run the export again; it builds a new index behind the alias",
+        )
+
+
+def _meta(entry: dict[str, Any]) -> dict[str, Any]:
+    meta = (entry.get("mappings") or {}).get("_meta") or {}
+    return dict(meta.get("icecdc") or {})

@@ -1,0 +1,69 @@
+"""Who runs: the identity of a run, and whether the process behind it is still there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The run that holds a table.
+
+    Attributes:
+        run_id: The run.
+        host: The machine and process namespace it runs in.
+        pid: Its driver process.
+        started: When that process started, as the operating system says it; process ids are used again.
+        since: When the run took the table (ISO 8601).
+    """
+
+    run_id: str
+    host: str
+    pid: int
+    started: str
+    since: str
+
+    @classmethod
+    def this(cls, run_id: str) -> Owner:
+        """Return the owner that this process is."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now)
+
+
+def is_gone(holder: Mapping[str, Any], here: Owner) -> bool | None:
+    """Return whether the holder's process has ended; None when that cannot be known from this machine."""
+    if holder.get("host") != here.host:
+        return None
+    pid = int(holder["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return _started(pid) != holder.get("started")
+
+
+def _host() -> str:
+    parts = [socket.gethostname()]
+    for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
+        try:
+            parts.append(os.readlink(source) if source.is_symlink() else source.read_text().strip())
+        except OSError:
+            continue
+    return "/".join(parts)
+
+
+def _started(pid: int) -> str:
+    try:
+        # The name in field 2 may hold spaces, so count from its closing bracket; field 22 is the start time.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "ended" if fields[0] in "ZX" else fields[19]
+    except (OSError, IndexError):
+        return ""

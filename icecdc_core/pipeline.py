@@ -1,0 +1,165 @@
+"""From a range of snapshots to bulk actions, computed before anything is written: the way of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import StepScan, changes_frame, is_insert_only, plan_scans
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, quoted
+from icecdc_core.documents import to_actions
+from icecdc_core.export import current_rows
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.source import Source, require_unique
+from icecdc_core.updates import merge_updates
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+
+@dataclass
+class Prepared:
+    """The bulk actions of a batch and what is known about them.
+
+    Attributes:
+        strategy: ``insert-only``, ``diff`` or ``none``.
+        actions: The actions; None when no file differs.
+        upserts: Upserts among them, known after ``compute``.
+        deletes: Deletes among them, known after ``compute``.
+        carryovers_removed: Unchanged rows of rewritten files that were dropped, known after ``compute``.
+        snapshots: Snapshots in the range.
+        steps: What was compared: snapshots, files and bytes of each side.
+    """
+
+    source: Source
+    config: SyncConfig
+    scans: list[StepScan]
+    epoch: int
+    end: int | None
+    snapshots: int = 0
+    strategy: str = "none"
+    actions: DataFrame | None = None
+    upserts: int = 0
+    deletes: int = 0
+    carryovers_removed: int = 0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def compute(self) -> None:
+        """Compute the actions and check the identifiers, so that bad data stops the batch before its first write.
+
+        The actions of a range with deletes are kept (memory, then disk) between counting and writing: only
+        rows that really changed are left of it then. Those of an insert-only range are as many as its rows
+        and are not kept.
+
+        Raises:
+            IdentifierColumnsError: There are deletes and no identifier columns; or an identifier is null.
+            DuplicateIdentifierError: Two different rows share an identifier.
+        """
+        if not self.scans:
+            return
+        ids = self.source.identifier_columns
+        raw = self._frame()
+        if is_insert_only(self.scans) and self.config.on_duplicate_identifier == "fail":
+            self.strategy = "insert-only"
+            if ids:
+                require_unique(raw, ids, self.config.table, allow_duplicates=False)
+            self.actions = to_actions(raw, ids, self.epoch)
+            if self.config.dry_run:
+                self.upserts = raw.count()
+            return
+        self.source.require_identifier_columns("rows were deleted or updated since the position")
+        self.strategy = "diff"
+        before, after = Observation(), Observation()
+        count = F.count(F.lit(1)).alias("rows")
+        kept = raw.observe(before, count).transform(shuffle_by_identifiers, ids).transform(remove_carryovers)
+        kept = kept.observe(after, count)
+        merged = self._last_rows(kept) if self.config.on_duplicate_identifier == "last" else merge_updates(kept, ids)
+        self.actions = to_actions(merged, ids, self.epoch).persist(StorageLevel.MEMORY_AND_DISK)
+        for row in self.actions.groupBy("op").count().collect():
+            if row["op"] == "index":
+                self.upserts = row["count"]
+            else:
+                self.deletes = row["count"]
+        self.carryovers_removed = (before.get["rows"] - after.get["rows"]) // 2
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        if self.actions is not None:
+            self.actions.unpersist()
+        self.source.table.release()
+
+    def _frame(self) -> DataFrame:
+        source = self.source
+        return changes_frame(
+            source.table,
+            self.scans,
+            source.columns,
+            source.row_filter,
+            with_row_position=not source.identifier_columns,
+        )
+
+    def _last_rows(self, kept: DataFrame) -> DataFrame:
+        """Where rows may share an identifier, changes alone do not tell which row is left: look it up."""
+        ids = [quoted(name) for name in self.source.identifier_columns]
+        touched = kept.select(*ids).distinct()
+        rows = current_rows(self.source, self.end, "last").join(touched, self.source.identifier_columns, "left_semi")
+        gone = touched.join(rows.select(*ids), self.source.identifier_columns, "left_anti")
+        changed = ((CHANGE_TYPE, F.lit(DELETE)), (CHANGE_ORDINAL, F.lit(0)), (COMMIT_SNAPSHOT_ID, F.lit(0)))
+        deletes = gone.select(
+            *[
+                F.col(quoted(f.name))
+                if f.name in self.source.identifier_columns
+                else F.lit(None).cast(f.dataType).alias(f.name)
+                for f in self.source.schema
+            ],
+            *[value.cast(rows.schema[name].dataType).alias(name) for name, value in changed],
+        )
+        return rows.unionByName(deletes)
+
+
+def prepare(
+    source: Source,
+    config: SyncConfig,
+    start_snapshot_id: int | None,
+    end_snapshot_id: int | None,
+    epoch: int,
+    cuts: Sequence[int | None],
+) -> Prepared:
+    """Plan a batch; ``cuts`` are snapshots at which the range must be cut into steps.
+
+    Raises:
+        HistoryGapError: A snapshot of the range has expired.
+    """
+    scans: list[StepScan] = []
+    snapshots = 0
+    ends = [cut for cut in cuts if cut is not None] + ([end_snapshot_id] if end_snapshot_id is not None else [])
+    begin = start_snapshot_id
+    for end in ends:
+        part = plan_scans(source.table, source.metadata, begin, end, config.change_mode)
+        scans += [
+            replace(scan, step=replace(scan.step, ordinal=len(scans) + number)) for number, scan in enumerate(part)
+        ]
+        snapshots += sum(len(scan.step.path or ()) for scan in part)
+        begin = end
+    prepared = Prepared(source, config, scans, epoch, end_snapshot_id, snapshots)
+    prepared.steps = [_described(source, scan) for scan in scans]
+    if not is_insert_only(scans):
+        source.require_identifier_columns("rows were deleted or updated since the position")
+    return prepared
+
+
+def _described(source: Source, scan: StepScan) -> dict[str, Any]:
+    return {
+        "ordinal": scan.step.ordinal,
+        "from_snapshot_id": scan.step.from_snapshot_id,
+        "to_snapshot_id": scan.step.to_snapshot_id,
+        "files_before": len(scan.before),
+        "files_after": len(scan.after),
+        "bytes": sum(source.table.sizes(scan.before)) + sum(source.table.sizes(scan.after)),
+    }

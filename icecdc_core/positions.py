@@ -1,0 +1,341 @@
+"""Positions and the commit log, kept in OpenSearch next to the data; who holds a table, and who lost it.
+
+A batch is *begun* (range, epoch; a conditional write), its documents are *written*, and it is *committed*
+(the position moves, an immutable log entry stays). A crash anywhere leaves the old position or a begun batch,
+and the next run replays exactly that batch with the same epoch, which external versions turn into a no-op for
+what was already done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import ConflictError, NotFoundError, OpenSearchException, RequestError
+
+from icecdc_core.cluster import typed_errors
+from icecdc_core.errors import FencedError, TableLockedError
+from icecdc_core.owners import Owner, is_gone
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+_LONG = {"type": "long"}
+_KEYWORD = {"type": "keyword"}
+_MAPPING = {
+    "dynamic": False,
+    "properties": {
+        "kind": _KEYWORD,
+        "index": _KEYWORD,
+        "table": _KEYWORD,
+        "snapshot_id": _LONG,
+        "epoch": _LONG,
+        "updated_at": {"type": "date"},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A begun batch.
+
+    Attributes:
+        kind: ``export``, ``sync`` or ``repair``.
+        epoch: Number of the batch; the documents' versions are made of it.
+        from_snapshot_id: Exclusive start of the range; None for an export.
+        to_snapshot_id: Inclusive end of the range; None for the export of an empty table.
+        physical_index: The index that is written.
+        table_uuid: Identity of the table that is read.
+        selection: What of the table is read, see ``Source.selection``.
+        groups_done: For an export, the file groups whose documents are in.
+        group_bytes: For an export, the group size the groups were cut with, in bytes.
+        failure: Why the last attempt ended, when it ended by itself.
+    """
+
+    kind: str
+    epoch: int
+    from_snapshot_id: int | None
+    to_snapshot_id: int | None
+    physical_index: str
+    table_uuid: str = ""
+    selection: dict[str, Any] = field(default_factory=dict)
+    groups_done: int = 0
+    group_bytes: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far an index is.
+
+    Attributes:
+        index: The alias that readers use.
+        table: ``catalog.namespace.table``.
+        table_uuid: Identity of the table; a re-created table has another.
+        snapshot_id: The snapshot the index equals; None before the first commit.
+        epoch: The highest epoch ever begun.
+        physical_index: The index behind the alias; empty before the first commit.
+        selection: What of the table is indexed: branch, columns, row filter, identifier columns.
+        schema: The Iceberg schema (JSON) the mapping was last made for.
+        batch: The begun batch, if any.
+    """
+
+    index: str
+    table: str
+    table_uuid: str
+    snapshot_id: int | None = None
+    epoch: int = 0
+    physical_index: str = ""
+    selection: dict[str, Any] = field(default_factory=dict)
+    schema: str = ""
+    batch: Batch | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever committed."""
+        return bool(self.physical_index)
+
+
+class PositionStore:
+    """Reads and writes positions.
+
+    Args:
+        client: A client of the cluster that holds the documents.
+        config: The job's parameters; ``positions_index``, ``index`` and ``lease_seconds`` are used.
+    """
+
+    def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
+        self.client = client
+        self._url = config.opensearch_url
+        self._where = config.positions_index
+        self._index = config.index
+        self._lease_seconds = config.lease_seconds
+
+    def read(self) -> Position | None:
+        """Return the position of the index, None when it has none."""
+        document = self._get()
+        return _position(document["_source"]) if document else None
+
+    def log(self, size: int = 100) -> list[dict[str, Any]]:
+        """Return the newest committed batches of the index, newest first."""
+        query = {"bool": {"filter": [{"term": {"kind": "commit"}}, {"term": {"index": self._index}}]}}
+        with typed_errors(self._url, "reading the commit log"):
+            if not self.client.indices.exists(index=self._where):
+                return []
+            self.client.indices.refresh(index=self._where)
+            found = self.client.search(
+                index=self._where, body={"query": query, "sort": [{"epoch": "desc"}], "size": size}
+            )
+        return [hit["_source"] for hit in found["hits"]["hits"]]
+
+    def hold(self, table: str, table_uuid: str, run_id: str) -> HeldTable:
+        """Take the table for one run.
+
+        A holder that is known to be dead, or gives no sign of life for ``lease_seconds``, loses it.
+
+        Raises:
+            TableLockedError: Another run holds the table and is alive.
+        """
+        owner = Owner.this(run_id)
+        watched: tuple[int, int] | None = None
+        watched_since = 0.0
+        with typed_errors(self._url, "taking the table"):
+            self._ensure_index()
+            while True:
+                document = self._get()
+                if document is None:
+                    position, version = Position(self._index, table, table_uuid), None
+                else:
+                    position, version = _position(document["_source"]), _version(document)
+                    holder = document["_source"].get("owner") or {}
+                    gone = is_gone(holder, owner) if holder else True
+                    # Whether a holder elsewhere renews its lease is seen without comparing two machines'
+                    # clocks.
+                    if gone is False or (gone is None and watched not in (None, version)):
+                        raise self._locked(holder)
+                    if gone is None:
+                        watched, watched_since = version, watched_since or time.monotonic()
+                        if time.monotonic() - watched_since < self._lease_seconds:
+                            time.sleep(min(1.0, self._lease_seconds / 4))
+                            continue
+                written = self._write(position, owner, version)
+                if written is not None:
+                    return HeldTable(self, position, owner, written, self._lease_seconds)
+
+    def _locked(self, holder: dict[str, Any]) -> TableLockedError:
+        return TableLockedError(
+            f"Another run holds the index '{self._index}': run {holder.get('run_id')}, process {holder.get('pid')} "
+            f"on {str(holder.get('host', '')).split('/')[0]}, since {holder.get('since')}",
+            subject="index",
+            value=self._index,
+            remedy="wait until it has ended; schedule at most one run at a time for each index",
+        )
+
+    def _get(self) -> dict[str, Any] | None:
+        with typed_errors(self._url, "reading the position"):
+            try:
+                return dict(self.client.get(index=self._where, id=f"position:{self._index}"))
+            except NotFoundError:
+                return None
+
+    def _write(
+        self, position: Position, owner: Owner | None, version: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        """Write the position if nobody else did since ``version``; return its new version, None when somebody did."""
+        condition: dict[str, Any] = {"op_type": "create"}
+        if version is not None:
+            condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
+        body = {
+            "kind": "position",
+            **asdict(position),
+            "owner": asdict(owner) if owner else None,
+            "updated_at": datetime.now(timezone.utc).isoformat(),
+        }
+        try:
+            answer = self.client.index(index=self._where, id=f"position:{self._index}", body=body, params=condition)
+        except ConflictError:
+            return None
+        return _version(answer)
+
+    def _append_log(self, epoch: int, entry: dict[str, Any]) -> None:
+        identity = f"commit:{self._index}:{epoch}"
+        try:
+            self.client.index(
+                index=self._where, id=identity, body={"kind": "commit", **entry}, params={"op_type": "create"}
+            )
+        except ConflictError:
+            return  # the same batch, committed by an earlier attempt that died after it
+
+    def _ensure_index(self) -> None:
+        if self.client.indices.exists(index=self._where):
+            return
+        settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+        try:
+            self.client.indices.create(index=self._where, body={"mappings": _MAPPING, "settings": settings})
+        except RequestError as error:
+            if error.error != "resource_already_exists_exception":
+                raise
+
+
+class HeldTable:
+    """The table while this run holds it; a thread renews the lease.
+
+    Attributes:
+        position: The position as last written by this run.
+    """
+
+    def __init__(
+        self,
+        store: PositionStore,
+        position: Position,
+        owner: Owner,
+        version: tuple[int, int],
+        lease_seconds: float,
+    ) -> None:
+        self.position = position
+        self._store = store
+        self._owner = owner
+        self._version = version
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._lost = False
+        self._interval = lease_seconds / 4
+        self._thread = threading.Thread(target=self._renew, name="icecdc-lease", daemon=True)
+        self._thread.start()
+
+    def next_epoch(self, sequence_number: int) -> int:
+        """Return the epoch of the next batch: greater than any before, never below the snapshot's sequence number."""
+        return max(self.position.epoch + 1, sequence_number)
+
+    def begin(self, batch: Batch) -> None:
+        """Record the batch before its first write."""
+        self.write(replace(self.position, batch=batch, epoch=max(self.position.epoch, batch.epoch)))
+
+    def progress(self, groups_done: int) -> None:
+        """Record how many file groups of an export are in."""
+        if self.position.batch:
+            self.write(replace(self.position, batch=replace(self.position.batch, groups_done=groups_done)))
+
+    def commit(self, position: Position, entry: dict[str, Any]) -> None:
+        """Move the position and keep a log entry; the log entry comes first, so that none is ever missing."""
+        batch = self.position.batch
+        if batch:
+            log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
+            log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(timezone.utc).isoformat()}
+            with typed_errors(self._store._url, "writing the commit log"):
+                self._store._append_log(batch.epoch, log)
+        self.write(replace(position, batch=None))
+
+    def fail(self, reason: str) -> None:
+        """Record why the begun batch ended without a commit."""
+        if self.position.batch:
+            self.write(replace(self.position, batch=replace(self.position.batch, failure=reason[:2000])))
+
+    def write(self, position: Position) -> None:
+        """Write the position.
+
+        Raises:
+            FencedError: Another run took the table over in the meantime.
+        """
+        with self._lock, typed_errors(self._store._url, "writing the position"):
+            version = None if self._lost else self._store._write(position, self._owner, self._version)
+            if version is None:
+                self._lost = True
+                raise FencedError(
+                    f"This run no longer holds the index '{position.index}': another run took it over",
+                    subject="lease_seconds",
+                    value=self._interval * 4,
+                    remedy="nothing is lost, the other run replays the batch; raise lease_seconds if this run was "
+                    "only paused",
+                )
+            self._version, self.position = version, position
+
+    def release(self) -> None:
+        """Give the table back; a begun batch stays for the next run."""
+        self._ended.set()
+        self._thread.join()
+        with self._lock:
+            if not self._lost:
+                try:
+                    self._store._write(self.position, None, self._version)
+                except OpenSearchException:
+                    return  # the next run finds this process gone, or its lease not renewed
+            self._lost = True
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._interval):
+            with self._lock:
+                if self._lost:
+                    return
+                try:
+                    version = self._store._write(self.position, self._owner, self._version)
+                except OpenSearchException:
+                    continue  # the write that matters will say so
+                self._lost = version is None
+                self._version = version or self._version
+
+
+def _position(source: dict[str, Any]) -> Position:
+    names = Position.__dataclass_fields__
+    values = {name: source[name] for name in names if name in source}
+    if values.get("batch"):
+        values["batch"] = Batch(**values["batch"])
+    return Position(**values)
+
+
+def _version(document: dict[str, Any]) -> tuple[int, int]:
+    return int(document["_seq_no"]), int(document["_primary_term"])
+
+
+def physical_index(index: str, epoch: int) -> str:
+    """Return the name of the index that an export with this epoch builds behind the alias."""
+    return f"{index}--{epoch:06d}"
+
+
+def write_alias(physical: str) -> str:
+    """Return the alias through which a physical index is written; it dies with the index."""
+    return f"{physical}--write"

@@ -1,0 +1,153 @@
+"""One run of a job: its identity, its clock, and Spark's failures turned into typed errors."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opensearchpy.exceptions import OpenSearchException
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from icecdc_core.cluster import Connection, typed_errors
+from icecdc_core.errors import (
+    DataReadError,
+    DiskFullError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+)
+from icecdc_core.positions import PositionStore
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+    from icecdc_core.config import SyncConfig
+
+KEEP_ALIVE = "10m"
+
+
+class Run:
+    """A run: its id, a client of the cluster, the positions, and seconds per stage.
+
+    Args:
+        config: The job's parameters.
+
+    Raises:
+        OpenSearchUnreachableError: The cluster does not answer.
+        OpenSearchAuthError: The credentials are refused.
+    """
+
+    def __init__(self, config: SyncConfig) -> None:
+        self.config = config
+        self.run_id = uuid.uuid4().hex
+        self.started = time.monotonic()
+        self.stage_seconds: dict[str, float] = {}
+        self._points: list[str] = []
+        self.client: OpenSearch = Connection.of(config).client()
+        self.positions = PositionStore(self.client, config)
+        with self.talking("the first request"):
+            self.client.info()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run started."""
+        return round(time.monotonic() - self.started, 3)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
+        begin = time.monotonic()
+        try:
+            with self.talking(name), spark_errors(self.config):
+                yield
+        finally:
+            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + time.monotonic() - begin, 3)
+
+    @contextmanager
+    def talking(self, doing: str) -> Iterator[None]:
+        """Turn the client's failures into typed errors."""
+        with typed_errors(self.config.opensearch_url, doing):
+            yield
+
+    def point_in_time(self, index: str) -> str:
+        """Open a point in time of an index for readers on the executors; it is closed with the run."""
+        self._points.append(self.client.create_pit(index=index, params={"keep_alive": KEEP_ALIVE})["pit_id"])
+        return self._points[-1]
+
+    def close(self) -> None:
+        """Close the points in time and the client."""
+        try:
+            if self._points:
+                self.client.delete_pit(body={"pit_id": self._points})
+        except OpenSearchException:
+            pass  # they expire by themselves
+        finally:
+            self.client.close()
+
+
+@contextmanager
+def spark_errors(config: SyncConfig) -> Iterator[None]:
+    """Turn Spark's failures into icecdc's.
+
+    Raises:
+        DuplicateIdentifierError: The merge found two different rows of one identifier.
+        IdentifierColumnsError: A row's identifier is null.
+        DiskFullError: Spark ran out of disk.
+        DataReadError: Anything else, most often a data file that is missing or unreadable.
+    """
+    try:
+        yield
+    except IcecdcError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise _typed(error, config) from error
+
+
+def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcError:
+    text = _root_cause(error)
+    named = re.search(r"duplicate identifier[^\n]*", text)
+    if named:
+        return DuplicateIdentifierError(
+            f"Two different rows of '{config.table}' share one identifier: {named.group(0)}",
+            subject="identifier_columns",
+            value=list(config.identifier_columns),
+            remedy="choose columns that are unique together, remove the duplicate rows, "
+            "or set on_duplicate_identifier=last",
+        )
+    named = re.search(r"null identifier[^\n]*", text)
+    if named:
+        return IdentifierColumnsError(
+            f"A row of '{config.table}' has no identifier: {named.group(0)}",
+            subject="identifier_columns",
+            value=list(config.identifier_columns),
+            remedy="choose columns that are never null, or leave those rows out with row_filter",
+        )
+    if "No space left on device" in text:
+        return DiskFullError(
+            "Spark ran out of disk space for its shuffle or spill files",
+            subject="spark.local.dir",
+            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
+        )
+    return DataReadError(
+        f"Reading '{config.table}' failed: {text.strip().splitlines()[0][:500]}",
+        subject="table",
+        value=config.table,
+        remedy="if a data file is missing or damaged, restore it or roll the table back; the position did not move",
+    )
+
+
+def _root_cause(error: PySparkException | Py4JError) -> str:
+    """The whole text, with the innermost Java cause first: Spark's outer message rarely says what happened."""
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        return f"{cause.toString()}\n{text}"
+    causes = re.findall(r"Caused by: ([^\n]+)", text)
+    return f"{causes[-1]}\n{text}" if causes else text

@@ -1,0 +1,180 @@
+"""The Spark session: the active one, or a local one with the pinned Iceberg runtime; and the catalog in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from icecdc_core.errors import DependencyError, JavaNotFoundError
+from icecdc_core.java import find_spark_java
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+# The Iceberg runtime that was released for, and tested with, each Spark line.
+ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
+SCALA_VERSION = "2.13"
+SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
+AWS_BUNDLE = "org.apache.iceberg:iceberg-aws-bundle"
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def get_spark(config: SyncConfig) -> SparkSession:
+    """Return a Spark session in which the catalog of ``config.table`` can be used.
+
+    An active session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
+    started with the Iceberg runtime that fits the installed pyspark. The catalog is registered when the
+    session does not know it yet. When the session knows another catalog of that name, a sibling session with
+    the same Spark application and its own catalogs is returned, so that neither disturbs the other.
+
+    Args:
+        config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
+
+    Returns:
+        A session whose catalog ``config.catalog`` is an Iceberg catalog.
+
+    Raises:
+        DependencyError: The active session has no Iceberg classes, or no runtime is known for this pyspark.
+        JavaNotFoundError: No JVM that Spark supports was found.
+        SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
+    """
+    active = SparkSession.getActiveSession()
+    settings = catalog_settings(config)
+    if active is None:
+        return _local_session(config, settings)
+    _require_iceberg(active)
+    return _with_catalog(active, config, settings)
+
+
+def catalog_settings(config: SyncConfig) -> dict[str, str]:
+    """Return the Spark settings that define the catalog of ``config.table``.
+
+    Empty ``catalog_properties`` mean the embedded default: a JDBC catalog on SQLite beside its warehouse
+    folder.
+    """
+    prefix = f"spark.sql.catalog.{config.catalog}"
+    properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
+    if not any(key in properties for key in ("type", "catalog-impl")):
+        properties = {
+            "type": "rest" if properties.get("uri", "").startswith("http") else "hadoop",
+            **properties,
+        }
+    # A cached table hides commits of other sessions for 30 s; the jobs must see the current snapshot.
+    properties = {"cache-enabled": "false", **properties}
+    return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
+
+
+def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
+    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
+
+    A warehouse in an object store has its catalog file in the user's data folder, because SQLite needs a
+    local file.
+    """
+    folder = Path(warehouse)
+    if "://" in warehouse:
+        digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
+        folder = Path.home() / ".local" / "share" / "icecdc" / f"catalog-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        "jdbc.schema-version": "V1",
+        "warehouse": warehouse,
+    }
+
+
+def iceberg_packages(pyspark_version: str = pyspark.__version__, aws: bool = False) -> list[str]:
+    """Return the Maven coordinates that fit a pyspark version.
+
+    Raises:
+        DependencyError: No Iceberg runtime is known for that version.
+    """
+    line = ".".join(pyspark_version.split(".")[:2])
+    if line not in ICEBERG_RUNTIMES:
+        raise DependencyError(
+            f"No Iceberg runtime is known for pyspark {pyspark_version}",
+            subject="pyspark",
+            value=pyspark_version,
+            remedy="install one of the supported lines: " + ", ".join(f"pyspark=={key}.*" for key in ICEBERG_RUNTIMES),
+        )
+    version = ICEBERG_RUNTIMES[line]
+    packages = [f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{version}", SQLITE_JDBC]
+    return [*packages, f"{AWS_BUNDLE}:{version}"] if aws else packages
+
+
+def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession:
+    if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
+        os.environ["JAVA_HOME"] = str(find_spark_java().path)
+    # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    uses_s3 = any("aws.s3" in value or value == "glue" or value.startswith("s3") for value in settings.values())
+    defaults = {
+        "spark.master": "local[*]",
+        "spark.app.name": "icecdc",
+        "spark.jars.packages": ",".join(iceberg_packages(aws=uses_s3)),
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
+    }
+    builder = SparkSession.builder
+    for key, value in {**defaults, **settings, **config.resolved_spark_conf()}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise DependencyError(
+            f"Spark did not start: {error}",
+            subject="spark_conf",
+            value=sorted(config.spark_conf),
+            remedy="see Spark's own output above; the usual causes are an unreachable package repository "
+            "(set spark.jars.ivySettings through spark_conf) and a JVM other than 17 or 21 (set JAVA_HOME)",
+        ) from error
+
+
+def _is_spark_java(home: str) -> bool:
+    try:
+        return str(find_spark_java().path) == str(Path(home).resolve())
+    except JavaNotFoundError:
+        return False
+
+
+def _require_iceberg(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(SPARK_CATALOG)
+    except Exception as error:
+        raise DependencyError(
+            "The active Spark session has no Iceberg classes",
+            subject="spark.jars.packages",
+            value=spark.conf.get("spark.jars.packages", ""),
+            remedy="attach the library " + iceberg_packages(spark.version)[0] + " to the cluster, or stop the session",
+        ) from error
+
+
+def _with_catalog(spark: SparkSession, config: SyncConfig, settings: dict[str, str]) -> SparkSession:
+    prefix = f"spark.sql.catalog.{config.catalog}"
+    present = {key: spark.conf.get(key) for key in settings if spark.conf.get(key, None) is not None}
+    known = prefix in present
+    if known and not config.catalog_properties:
+        return spark
+    wanted = {key: value for key, value in settings.items() if not key.endswith(".cache-enabled")}
+    if known and all(present.get(key) == value for key, value in wanted.items()):
+        return spark
+    target = spark.newSession() if known else spark
+    for key, value in settings.items():
+        target.conf.set(key, value)
+    return target

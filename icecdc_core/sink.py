@@ -1,0 +1,326 @@
+"""Bulk indexing from the executors: back-pressure, retries, and the fate of every single document."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import ConnectionError, OpenSearchException, TransportError
+
+from icecdc_core.cluster import Connection, typed
+from icecdc_core.errors import (
+    IcecdcError,
+    IndexNotFoundError,
+    OpenSearchAuthError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    RejectedDocumentsError,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from icecdc_core.config import SyncConfig
+
+# Back-pressure and passing trouble: worth another try. Everything else says that this document or request is
+# wrong.
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+SAMPLES = 20
+_RESULT = "counts string"
+_FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+_ERRORS: dict[str, type[IcecdcError]] = {
+    error.__name__: error
+    for error in (IndexNotFoundError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError)
+}
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """Where and how to write.
+
+    Attributes:
+        connection: How to reach the cluster.
+        alias: The write alias; it must exist, so that no index is ever created by accident.
+        bulk_bytes: Size of one bulk request in bytes.
+        bulk_connections: Requests in flight for each Spark task.
+        retry_timeout_seconds: How long a failing request is tried again.
+        max_rejected_documents: Rejected documents that are tolerated; more end the batch.
+    """
+
+    connection: Connection
+    alias: str
+    bulk_bytes: int
+    bulk_connections: int
+    retry_timeout_seconds: float
+    max_rejected_documents: int
+
+    @classmethod
+    def of(cls, config: SyncConfig, alias: str) -> SinkSettings:
+        """Take the sink's part of the parameters."""
+        return cls(
+            Connection.of(config),
+            alias,
+            config.bulk_bytes,
+            config.bulk_connections,
+            config.retry_timeout_seconds,
+            config.max_rejected_documents,
+        )
+
+
+@dataclass
+class SinkResult:
+    """What became of the documents.
+
+    Attributes:
+        upserts: Documents written.
+        deletes: Documents deleted.
+        already_applied: Operations the index was already past (409), and deletes of absent documents (404).
+        rejected: Documents the index refused for what they hold.
+        rejected_samples: Up to 20 of them: id, status, reason.
+        requests: Bulk requests sent.
+        retries: Bulk requests sent again.
+        bytes: Bytes of the bulk requests, without repetitions.
+    """
+
+    upserts: int = 0
+    deletes: int = 0
+    already_applied: int = 0
+    rejected: int = 0
+    requests: int = 0
+    retries: int = 0
+    bytes: int = 0
+    rejected_samples: list[dict[str, Any]] = field(default_factory=list)
+    failure: dict[str, Any] | None = None
+
+    def add(self, other: SinkResult) -> None:
+        """Add the counts of another part."""
+        for name in ("upserts", "deletes", "already_applied", "rejected", "requests", "retries", "bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rejected_samples = [*self.rejected_samples, *other.rejected_samples][:SAMPLES]
+        self.failure = self.failure or other.failure
+
+
+def write_actions(actions: DataFrame, settings: SinkSettings) -> SinkResult:
+    """Send every bulk action of a frame to OpenSearch, from the executors.
+
+    Args:
+        actions: A frame with the column ``action``: the NDJSON of one bulk operation with an external
+            version.
+        settings: Where and how to write.
+
+    Returns:
+        The counts over all partitions.
+
+    Raises:
+        RejectedDocumentsError: More documents were rejected than ``max_rejected_documents``.
+        IndexNotFoundError: The write alias does not exist (any more).
+        OpenSearchUnreachableError: The cluster gave no usable answer for ``retry_timeout_seconds``.
+        OpenSearchAuthError: Credentials or permissions were refused.
+        OpenSearchRequestError: The cluster refused a request as a whole.
+    """
+
+    def write_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        result = BulkWriter(settings).write(batch.column(0) for batch in batches)
+        yield pa.RecordBatch.from_pydict({"counts": [json.dumps(result.__dict__)]})
+
+    total = SinkResult()
+    for row in actions.select("action").mapInArrow(write_partition, _RESULT).collect():
+        total.add(SinkResult(**json.loads(row.counts)))
+    if total.failure:
+        failure = dict(total.failure)
+        raise _ERRORS[failure.pop("error")](failure.pop("message"), **failure)
+    require_accepted(total, settings.max_rejected_documents)
+    return total
+
+
+def require_accepted(result: SinkResult, max_rejected_documents: int) -> None:
+    """Raise RejectedDocumentsError when more documents were rejected than allowed."""
+    if result.rejected > max_rejected_documents:
+        first = result.rejected_samples[0]
+        raise RejectedDocumentsError(
+            f"At least {result.rejected} documents were rejected, {max_rejected_documents} are allowed; the first is "
+            f"'{first['id']}': {first['reason']}",
+            subject="max_rejected_documents",
+            value=max_rejected_documents,
+            remedy="correct the rows or leave the column out with `columns`, or allow that many rejected documents",
+        )
+
+
+class BulkWriter:
+    """Writes one partition: prepares the next request while earlier ones are under way."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._path = f"/{settings.alias}/_bulk"
+        self._parameters = {"require_alias": "true", "filter_path": _FILTER}
+
+    def write(self, columns: Iterable[pa.Array]) -> SinkResult:
+        """Send all actions; stops early when more were rejected than allowed or a request cannot succeed."""
+        total = SinkResult()
+        client = self._settings.connection.client(self._settings.bulk_connections)
+        pending: deque[Future[SinkResult]] = deque()
+        try:
+            with ThreadPoolExecutor(self._settings.bulk_connections) as pool:
+                for actions in (part for column in columns for part in _requests(column, self._settings.bulk_bytes)):
+                    pending.append(pool.submit(self._send, client, actions))
+                    # One request more than connections waits ready, so that no connection idles.
+                    if len(pending) > self._settings.bulk_connections:
+                        total.add(pending.popleft().result())
+                    if total.failure or total.rejected > self._settings.max_rejected_documents:
+                        break
+                for future in pending:
+                    total.add(future.result())
+        finally:
+            client.close()
+        return total
+
+    def _send(self, client: OpenSearch, actions: pa.Array) -> SinkResult:
+        """Send one request until every operation of it is applied, already applied or rejected."""
+        result = SinkResult(bytes=_data(actions).nbytes)
+        deadline = 0.0
+        delay = 0.1
+        while len(actions):
+            body = _data(actions)
+            result.requests += 1
+            try:
+                answer = client.transport.perform_request(
+                    "POST", self._path, params=dict(self._parameters), body=bytes(body)
+                )
+            except OpenSearchException as error:
+                if isinstance(error, TransportError) and error.status_code == 413 and len(actions) > 1:
+                    half = len(actions) // 2
+                    result.add(self._send(client, actions[:half]))
+                    actions = actions[half:]
+                    continue
+                if not _passing(error):
+                    self._refused(result, error, actions)
+                    return result
+                trouble: Any = error
+                actions_left = actions
+            else:
+                trouble, actions_left = self._take(result, answer["items"], actions)
+            if not len(actions_left):
+                return result
+            actions = actions_left
+            # The clock runs from the first failure of this request, not from its first sending.
+            now = time.monotonic()
+            deadline = deadline or now + self._settings.retry_timeout_seconds
+            if now >= deadline:
+                result.failure = self._gave_up(trouble)
+                return result
+            time.sleep(min(delay, max(deadline - now, 0.0)) * random.uniform(0.5, 1.0))  # noqa: S311
+            delay = min(delay * 2, 10.0)
+            result.retries += 1
+        return result
+
+    def _take(self, result: SinkResult, items: list[dict[str, Any]], actions: pa.Array) -> tuple[Any, pa.Array]:
+        """Count what became of each operation; return a reason and the operations to send again."""
+        again: list[int] = []
+        trouble: Any = None
+        for number, item in enumerate(items):
+            operation, outcome = next(iter(item.items()))
+            status = outcome["status"]
+            if status in (200, 201):
+                if operation == "index":
+                    result.upserts += 1
+                else:
+                    result.deletes += 1
+            elif status == 409 or (status == 404 and operation == "delete" and "error" not in outcome):
+                result.already_applied += 1
+            elif status in RETRIED_STATUSES:
+                again.append(number)
+                trouble = outcome.get("error")
+            else:
+                self._reject(result, actions[number].as_py(), operation, status, outcome.get("error", {}))
+        return trouble, actions.take(pa.array(again, pa.int64())) if again else actions[:0]
+
+    def _reject(self, result: SinkResult, action: str, operation: str, status: int, error: dict[str, Any]) -> None:
+        result.rejected += 1
+        if len(result.rejected_samples) < SAMPLES:
+            reason = f"{error.get('type')}: {error.get('reason')}"
+            cause = (error.get("caused_by") or {}).get("reason")
+            result.rejected_samples.append(
+                {
+                    "id": json.loads(action.split("\n", 1)[0])[operation]["_id"],
+                    "status": status,
+                    "reason": f"{reason} ({cause})" if cause else reason,
+                }
+            )
+
+    def _refused(self, result: SinkResult, error: OpenSearchException, actions: pa.Array) -> None:
+        status = error.status_code if isinstance(error, TransportError) else None
+        if status == 413:
+            first = actions[0].as_py()
+            self._reject(result, first, "index", 413, {"type": "too_large", "reason": "larger than a request may be"})
+        elif status == 404:
+            result.failure = {
+                "error": "IndexNotFoundError",
+                "message": f"The write alias '{self._settings.alias}' is gone; the index was deleted while being written",
+                "subject": "index",
+                "value": self._settings.alias,
+                "remedy": "run the export again; it builds a new index behind the alias",
+            }
+        else:
+            result.failure = _as_failure(typed(error, self._settings.connection.url, "a bulk request"))
+
+    def _gave_up(self, trouble: Any) -> dict[str, Any]:
+        if isinstance(trouble, OpenSearchException):
+            return _as_failure(typed(trouble, self._settings.connection.url, "a bulk request"))
+        return {
+            "error": "OpenSearchUnreachableError",
+            "message": f"OpenSearch kept refusing documents for {self._settings.retry_timeout_seconds:g} s: {trouble}",
+            "subject": "retry_timeout_seconds",
+            "value": self._settings.retry_timeout_seconds,
+            "remedy": "relieve the cluster (disk space, write queue) or allow more time; the position did not move",
+        }
+
+
+def _requests(actions: pa.Array, bulk_bytes: int) -> Iterator[pa.Array]:
+    """Cut a column of actions into slices of about ``bulk_bytes``; the slices share the column's memory."""
+    if isinstance(actions, pa.ChunkedArray):
+        actions = actions.combine_chunks()
+    ends = _offsets(actions)[1:]
+    start = 0
+    while start < len(actions):
+        limit = (ends[start - 1] if start else _offsets(actions)[0]) + bulk_bytes
+        stop = max(int(np.searchsorted(ends, limit, side="right")), start + 1)
+        yield actions[start:stop]
+        start = stop
+
+
+def _offsets(actions: pa.Array) -> np.ndarray[Any, Any]:
+    width = np.int64 if pa.types.is_large_string(actions.type) else np.int32
+    offsets = np.frombuffer(actions.buffers()[1], dtype=width)
+    return offsets[actions.offset : actions.offset + len(actions) + 1]
+
+
+def _data(actions: pa.Array) -> memoryview:
+    """The text of all actions, one behind the other: just what a bulk request's body is, without copying."""
+    offsets = _offsets(actions)
+    return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def _passing(error: OpenSearchException) -> bool:
+    if isinstance(error, ConnectionError):
+        return True
+    return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
+
+
+def _as_failure(error: Exception) -> dict[str, Any]:
+    known = error if isinstance(error, IcecdcError) else OpenSearchRequestError(str(error))
+    return {
+        "error": type(known).__name__,
+        "message": known.message,
+        "subject": known.subject,
+        "value": known.value,
+        "remedy": known.remedy,
+    }

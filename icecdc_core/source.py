@@ -1,0 +1,221 @@
+"""The source as the parameters select it, checked against the table before anything is written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+
+from icecdc_core.changes import table_rows
+from icecdc_core.columns import RESERVED, quoted
+from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
+from icecdc_core.mapping import check_supported
+from icecdc_core.snapshots import head_snapshot_id
+from icecdc_core.staged_scan import FileTasks, IcebergTable
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table, what is selected of it, and its state when the run looked.
+
+    Attributes:
+        table: The loaded table.
+        metadata: Its metadata.
+        head: The branch's snapshot; None for an empty table.
+        columns: The columns of a document, in order.
+        identifier_columns: The columns that make the document id; empty for insert-only tables without any.
+        schema: The Spark schema of the selected columns.
+        row_filter: The condition rows must meet; empty for all.
+        branch: The branch that is read.
+    """
+
+    table: IcebergTable
+    metadata: TableMetadata
+    head: int | None
+    columns: list[str]
+    identifier_columns: list[str]
+    schema: StructType
+    row_filter: str
+    branch: str
+
+    @property
+    def table_uuid(self) -> str:
+        """Identity of the table, which a dropped and re-created one does not keep."""
+        return str(self.metadata.table_uuid)
+
+    @property
+    def iceberg_schema(self) -> Schema:
+        """The current Iceberg schema of the selected columns."""
+        schema = self.metadata.schema()
+        wanted = set(self.columns)
+        return Schema(*[field for field in schema.fields if field.name in wanted], schema_id=schema.schema_id)
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """What of the table is indexed; another selection needs another index."""
+        return {
+            "branch": self.branch,
+            "columns": self.columns,
+            "row_filter": self.row_filter,
+            "identifier_columns": self.identifier_columns,
+        }
+
+    def rows(self, tasks: FileTasks) -> DataFrame:
+        """Read the selected rows of these file tasks; without identifier columns also where each row lies."""
+        return table_rows(
+            self.table, tasks, self.columns, self.row_filter, with_row_position=not self.identifier_columns
+        )
+
+    def require_identifier_columns(self, why: str) -> None:
+        """Refuse work that needs identifier columns when there are none.
+
+        Raises:
+            IdentifierColumnsError: There are none.
+        """
+        if not self.identifier_columns:
+            raise IdentifierColumnsError(
+                f"Table '{self.table.name}' has no identifier columns, but {why}",
+                subject="identifier_columns",
+                value=[],
+                remedy="name the columns that identify a row in identifier_columns, or set them on the table: "
+                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then export again, because document ids change with them",
+            )
+
+
+def open_source(spark: SparkSession, config: SyncConfig) -> Source:
+    """Load the table and check every parameter that concerns it.
+
+    Raises:
+        TableNotFoundError: There is no such table.
+        ColumnNotFoundError: A column of ``columns`` does not exist.
+        IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot
+            identify.
+        UnsupportedTypeError: A selected column cannot be held by a document.
+        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns.
+        HistoryGapError: The branch does not exist.
+    """
+    table = IcebergTable(spark, config.table)
+    metadata = table.metadata()
+    schema = table.schema()
+    columns = list(config.columns) or [name for name in schema.names if name not in RESERVED]
+    _require_columns("columns", columns, schema, ColumnNotFoundError)
+    identifiers = list(config.identifier_columns) or _identifier_fields(metadata.schema())
+    _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
+    _require_identifying(identifiers, schema)
+    if missing := [name for name in identifiers if name not in columns]:
+        raise IdentifierColumnsError(
+            f"Identifier columns must be part of the document; {missing} are not in columns",
+            subject="columns",
+            value=columns,
+            remedy="add them to columns",
+        )
+    selected = StructType([schema[name] for name in columns])
+    check_supported(selected)
+    if config.row_filter:
+        _require_condition(spark, schema, config.row_filter)
+    head = head_snapshot_id(metadata, config.branch)
+    return Source(table, metadata, head, columns, identifiers, selected, config.row_filter, config.branch)
+
+
+def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
+    """Check that no identifier is null and none occurs twice, reading the identifier columns only.
+
+    Raises:
+        IdentifierColumnsError: An identifier column is null in some row.
+        DuplicateIdentifierError: Two rows share an identifier and duplicates are not allowed.
+    """
+    from icecdc_core.errors import DuplicateIdentifierError
+
+    names = [quoted(name) for name in identifier_columns]
+    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
+    groups = rows.groupBy(*names).agg(F.count(F.lit(1)).alias("_rows"))
+    suspects = groups.where(some_null if allow_duplicates else some_null | (F.col("_rows") > 1)).limit(5).collect()
+    if not suspects:
+        return
+    shown = [{name: row[name] for name in identifier_columns} for row in suspects]
+    nulls = [values for values in shown if None in values.values()]
+    if nulls:
+        raise IdentifierColumnsError(
+            f"Identifier columns of '{table}' are null in some rows, for example {nulls[0]}",
+            subject="identifier_columns",
+            value=list(identifier_columns),
+            remedy="choose columns that are never null, or leave those rows out with row_filter",
+        )
+    raise DuplicateIdentifierError(
+        f"Identifier columns do not identify rows of '{table}': {suspects[0]['_rows']} rows share {shown[0]}",
+        subject="identifier_columns",
+        value=list(identifier_columns),
+        remedy="choose columns that are unique together, remove the duplicate rows, "
+        "or set on_duplicate_identifier=last",
+    )
+
+
+def _identifier_fields(schema: Schema) -> list[str]:
+    return sorted(
+        (schema.find_column_name(field_id) or "" for field_id in schema.identifier_field_ids),
+        key=lambda name: (
+            [field.name for field in schema.fields].index(name.split(".")[0])
+            if name.split(".")[0] in [field.name for field in schema.fields]
+            else 0
+        ),
+    )
+
+
+def _require_columns(parameter: str, names: Sequence[str], schema: StructType, error: type[Any]) -> None:
+    missing = [name for name in names if name not in schema.names]
+    if not missing:
+        return
+    nested = [name for name in missing if "." in name and name.split(".")[0] in schema.names]
+    close = difflib.get_close_matches(missing[0], schema.names, 1, cutoff=0.6)
+    hint = "nested fields cannot be used; add a top-level column" if nested else "the table has: "
+    if not nested:
+        hint = (f"did you mean '{close[0]}'? " if close else "") + hint + ", ".join(schema.names)
+    raise error(
+        f"The table has no column {', '.join(repr(name) for name in missing)}",
+        subject=parameter,
+        value=list(names),
+        remedy=hint,
+    )
+
+
+def _require_identifying(names: Sequence[str], schema: StructType) -> None:
+    unfit: tuple[type[DataType], ...] = (FloatType, DoubleType, ArrayType, MapType, StructType)
+    for name in names:
+        kind = schema[name].dataType
+        if isinstance(kind, unfit):
+            raise IdentifierColumnsError(
+                f"Column '{name}' of type {kind.simpleString()} cannot identify a row",
+                subject="identifier_columns",
+                value=list(names),
+                remedy="use columns of a whole number, text, date, time, decimal, boolean, uuid or binary type",
+            )
+
+
+def _require_condition(spark: SparkSession, schema: StructType, condition: str) -> None:
+    remedy = "give one SQL condition over the table's columns, without subqueries or random functions"
+    try:
+        probe = spark.createDataFrame([], schema).where(F.expr(condition))
+        deterministic = bool(probe._jdf.queryExecution().analyzed().deterministic())
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"row_filter is not a condition over the table: {reason}",
+            subject="row_filter",
+            value=condition,
+            remedy=remedy,
+        ) from error
+    if not deterministic:
+        raise ConfigError(
+            "row_filter gives another answer each time", subject="row_filter", value=condition, remedy=remedy
+        )

@@ -1,0 +1,230 @@
+"""Read exactly these data files of an Iceberg table as of a snapshot, deletes applied.
+
+The only module that touches Iceberg's JVM classes. It works the way Iceberg's own rewrite actions do: plan
+the scan, keep the wanted file tasks, stage them under a key and let Spark read that key. Large collections
+stay in the JVM: file tasks are filtered there by method handles and paths cross as one joined string, because
+a py4j call costs about 0.1 ms and a table may have a hundred thousand files.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from icecdc_core.errors import CatalogError, TableNotFoundError
+from icecdc_core.jvm import JvmFunctions
+
+_FILE = ("org.apache.iceberg.FileScanTask", "file")
+_LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
+_SIZE = (("org.apache.iceberg.ContentFile", "fileSizeInBytes"),)
+_TASK_LOCATION = (_FILE, *_LOCATION)
+_TASK_SIZE = (_FILE, *_SIZE)
+_TASK_DELETES = (("org.apache.iceberg.FileScanTask", "deletes"), ("java.util.List", "size"))
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """What one commit did to the file set.
+
+    Attributes:
+        added: Data files added, path to size in bytes.
+        removed: Data files removed, path to size in bytes.
+        referenced: Data files that an added or removed delete file names as its only target.
+        untargeted_deletes: Whether a delete file was added or removed that may apply to any data file.
+        deletes: Whether any delete file was added or removed.
+    """
+
+    added: dict[str, int]
+    removed: dict[str, int]
+    referenced: frozenset[str]
+    untargeted_deletes: bool
+    deletes: bool
+
+
+class FileTasks:
+    """File scan tasks, held in the JVM: each is a data file with the delete files that apply to it."""
+
+    def __init__(self, tasks: Any) -> None:
+        self.java_list = tasks
+
+    def __len__(self) -> int:
+        return int(self.java_list.size())
+
+
+class IcebergTable:
+    """One Iceberg table as its catalog shows it at the moment of loading.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        name: ``catalog.namespace.table`` as Spark names it.
+
+    Raises:
+        TableNotFoundError: There is no such table, or it is not an Iceberg table.
+        CatalogError: The catalog cannot be reached or is not configured.
+    """
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark = spark
+        self.name = name
+        self._jvm: Any = spark._jvm
+        self._functions = JvmFunctions(spark)
+        # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
+        # ignored.
+        self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
+        self._table = _load(spark, name)
+        self._staged: list[str] = []
+
+    def metadata(self) -> TableMetadata:
+        """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
+        current = self._table.operations().current()
+        text = self._jvm.org.apache.iceberg.TableMetadataParser.toJson(current)
+        return TableMetadataUtil.parse_raw(text)
+
+    def commit_files(self, snapshot_id: int) -> CommitFiles:
+        """Return the files that one snapshot's commit added and removed."""
+        snapshot, io = self._table.snapshot(snapshot_id), self._table.io()
+        deletes = [*snapshot.addedDeleteFiles(io), *snapshot.removedDeleteFiles(io)]
+        utility = self._jvm.org.apache.iceberg.util.ContentFileUtil
+        targets = [utility.referencedDataFileLocation(file) for file in deletes]
+        return CommitFiles(
+            self._sizes(snapshot.addedDataFiles(io)),
+            self._sizes(snapshot.removedDataFiles(io)),
+            frozenset(target for target in targets if target is not None),
+            any(target is None for target in targets),
+            bool(deletes),
+        )
+
+    def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
+        """Plan the scan of a snapshot.
+
+        Args:
+            snapshot_id: The state to read.
+            locations: Keep only these data files; None keeps all.
+            deletes: Keep also every data file that a delete file applies to.
+        """
+        planned = self._table.newScan().useSnapshot(snapshot_id).planFiles()
+        lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+        closeable = self._jvm.org.apache.iceberg.io.CloseableIterable
+        try:
+            if locations is None:
+                return FileTasks(lists.newArrayList(planned))
+            wanted = self._jvm.java.util.HashSet()
+            for location in locations:
+                wanted.add(location)
+            keep = self._functions.contains(_TASK_LOCATION, wanted, or_positive=_TASK_DELETES if deletes else None)
+            return FileTasks(lists.newArrayList(closeable.filter(planned, keep)))
+        finally:
+            planned.close()
+
+    def nothing(self) -> FileTasks:
+        """Return an empty set of tasks."""
+        return FileTasks(self._jvm.java.util.ArrayList())
+
+    def schema(self) -> StructType:
+        """Return the table's current schema as Spark reads it."""
+        converted = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(self._table.schema())
+        return StructType.fromJson(json.loads(converted.json()))
+
+    def column_names(self) -> list[str]:
+        """Return the names of the table's current top-level columns, in order."""
+        return [field.name() for field in self._table.schema().columns()]
+
+    def keys(self, tasks: FileTasks) -> list[tuple[str, frozenset[str]]]:
+        """Return each task's identity: its data file and the delete files applied to it."""
+        with_deletes = self._functions.numbers(_TASK_DELETES, tasks.java_list)
+        keys = []
+        for position, location in enumerate(self._functions.strings(_TASK_LOCATION, tasks.java_list)):
+            applied: frozenset[str] = frozenset()
+            if with_deletes[position]:
+                deletes = tasks.java_list.get(position).deletes()
+                # Several deletion vectors share one Puffin file and differ by their offset in it.
+                applied = frozenset(f"{d.location()}#{d.contentOffset()}" for d in deletes)
+            keys.append((location, applied))
+        return keys
+
+    def sizes(self, tasks: FileTasks) -> list[int]:
+        """Return each task's data file size in bytes."""
+        return self._functions.numbers(_TASK_SIZE, tasks.java_list)
+
+    def select(self, tasks: FileTasks, positions: Collection[int]) -> FileTasks:
+        """Return the tasks at these positions."""
+        if len(positions) == len(tasks):
+            return tasks
+        chosen = self._jvm.java.util.ArrayList()
+        for position in positions:
+            chosen.add(tasks.java_list.get(position))
+        return FileTasks(chosen)
+
+    def read(self, tasks: FileTasks) -> DataFrame:
+        """Return the live rows of these tasks: the table's columns by field id, deletes applied.
+
+        The frame stays readable until ``release``; without it, until the Spark application ends.
+        """
+        if not len(tasks):
+            return self.spark.createDataFrame([], self.schema().add("_file", "string").add("_pos", "long"))
+        key = uuid.uuid4().hex
+        self._task_sets().stageTasks(self._table, key, tasks.java_list)
+        self._staged.append(key)
+        reader = self.spark.read.format("iceberg")
+        if self._has_table_cache:
+            self._table_cache().add(key, self._table)
+            return reader.load(key)
+        return reader.option("scan-task-set-id", key).load(self.name)
+
+    def release(self) -> None:
+        """Forget what was staged; frames returned by ``read`` cannot be read any more."""
+        while self._staged:
+            key = self._staged.pop()
+            self._task_sets().removeTasks(self._table, key)
+            if self._has_table_cache:
+                self._table_cache().remove(key)
+
+    def _task_sets(self) -> Any:
+        return self._functions.static_get("org.apache.iceberg.spark.ScanTaskSetManager")
+
+    def _table_cache(self) -> Any:
+        return self._functions.static_get("org.apache.iceberg.spark.SparkTableCache")
+
+    def _sizes(self, files: Any) -> dict[str, int]:
+        iterable = self._jvm.java.util.ArrayList(files)
+        names = self._functions.strings(_LOCATION, iterable)
+        return dict(zip(names, self._functions.numbers(_SIZE, iterable), strict=True))
+
+
+def _load(spark: SparkSession, name: str) -> Any:
+    try:
+        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        table.refresh()
+        return table
+    except (AnalysisException, Py4JError) as error:
+        text = str(error)
+        missing = (
+            "TABLE_OR_VIEW_NOT_FOUND",
+            "NoSuchTable",
+            "NoSuchNamespace",
+            "SCHEMA_NOT_FOUND",
+            "ClassCastException",
+        )
+        if any(sign in text for sign in missing) or "is not an Iceberg table" in text:
+            raise TableNotFoundError(
+                f"The table '{name}' does not exist in its catalog, or is not an Iceberg table",
+                subject="table",
+                value=name,
+                remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them",
+            ) from error
+        java = error.java_exception if isinstance(error, Py4JJavaError) else None
+        reason = java.toString() if java is not None else text.splitlines()[0]
+        raise CatalogError(
+            f"The catalog of '{name}' cannot be used: {reason}",
+            subject="catalog_properties",
+            remedy="check the catalog's type, address and credentials",
+        ) from error

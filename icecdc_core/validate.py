@@ -1,0 +1,191 @@
+"""Proof that index and table agree: every row and every document, compared by digests computed on the executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.digests import index_digests, source_digests
+from icecdc_core.documents import document_id, document_json
+from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.export import current_rows, require_own_table
+from icecdc_core.hazards import find_refusal
+from icecdc_core.indexes import require_present
+from icecdc_core.positions import Position
+from icecdc_core.repair import repair_differences
+from icecdc_core.report import ValidationReport
+from icecdc_core.runs import Run
+from icecdc_core.source import Source, open_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+MISSING, EXTRA, STALE = "missing", "extra", "stale"
+SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    source_rows: int
+    index_documents: int
+    differences: DataFrame
+    counts: dict[str, int]
+    samples: dict[str, list[str]]
+
+
+def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
+    """Compare every row of the table with every document of the index, by content.
+
+    Both sides are read in parallel on the executors and reduced to (id, digest); only those meet. A
+    document's digest is that of its parsed JSON, so neither the order of keys nor white space matters, and a
+    field that is absent equals one that is null. Tables without identifier columns are compared as a multiset
+    of contents, because where a row lies changes with compaction.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The job's parameters. ``validate_at``: compare with the branch's ``current`` snapshot, or with
+            that of the ``position``, which is the question to ask while others commit. ``repair``: mend what
+            differs from the position's snapshot, in a batch of its own, then compare again.
+
+    Returns:
+        The verdict, counts of missing, extra and stale documents, and samples of their ids.
+
+    Raises:
+        IndexNotFoundError: The index has no position, or is gone.
+        TableReplacedError, HistoryGapError: The position does not fit the table any more.
+        TableLockedError: ``repair`` is asked for and another run holds the index.
+        IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
+    """
+    run = Run(config)
+    source: Source | None = None
+    try:
+        with run.stage("check"):
+            source = open_source(spark, config)
+            position = _position(run, source)
+        at_position = config.validate_at == "position" or config.repair
+        snapshot_id = position.snapshot_id if at_position else source.head
+        comparison = _compare(spark, run, source, position, snapshot_id)
+        repaired = 0
+        if config.repair and any(comparison.counts.values()):
+            with run.stage("repair"):
+                repaired = repair_differences(run, source, comparison.differences)
+            comparison.differences.unpersist()
+            comparison = _compare(spark, run, source, position, snapshot_id)
+        comparison.differences.unpersist()
+        return ValidationReport(
+            ok=not any(comparison.counts.values()) and comparison.source_rows == comparison.index_documents,
+            source_rows=comparison.source_rows,
+            index_documents=comparison.index_documents,
+            missing=comparison.counts[MISSING],
+            extra=comparison.counts[EXTRA],
+            stale=comparison.counts[STALE],
+            missing_ids=comparison.samples[MISSING],
+            extra_ids=comparison.samples[EXTRA],
+            stale_ids=comparison.samples[STALE],
+            table=config.table,
+            index=config.index,
+            snapshot_id=snapshot_id,
+            position_snapshot_id=position.snapshot_id,
+            repaired=repaired,
+            seconds=run.seconds,
+            stage_seconds=run.stage_seconds,
+            run_id=run.run_id,
+        )
+    finally:
+        if source is not None:
+            source.table.release()
+        run.close()
+
+
+def _position(run: Run, source: Source) -> Position:
+    position = run.positions.read()
+    require_own_table(position, run.config)
+    if position is None or not position.exists:
+        raise IndexNotFoundError(
+            f"The index '{run.config.index}' has no position: nothing was exported or synced to it",
+            subject="index",
+            value=run.config.index,
+            remedy="run the export first; check `index` and `positions_index`",
+        )
+    require_present(run.client, position)
+    needs_history = run.config.validate_at == "position" or run.config.repair
+    refusal = find_refusal(position, source) if needs_history else None
+    if refusal is not None:
+        raise refusal.error
+    return position
+
+
+def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
+    with run.stage("compare"):
+        run.client.indices.refresh(index=position.physical_index)
+        rows = current_rows(source, snapshot_id, run.config.on_duplicate_identifier)
+        documents = rows.select(
+            document_id(source.schema, source.identifier_columns).alias("id"),
+            document_json(source.schema).alias("doc"),
+        )
+        table_side = source_digests(documents)
+        index_side = index_digests(spark, run.config, run.point_in_time(position.physical_index))
+        by_content = not source.identifier_columns
+        sides = _by_content(table_side, index_side) if by_content else _by_id(table_side, index_side)
+        compared = sides.persist(StorageLevel.MEMORY_AND_DISK)
+        total = (
+            F.sum("rows").alias("rows"),
+            F.sum("documents").alias("documents"),
+            F.count(F.lit(1)).alias("ids"),
+        )
+        groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
+        counts = {
+            verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"])
+            if by_content
+            else groups[verdict]["ids"]
+            for verdict in groups
+        }
+        samples = {
+            verdict: [
+                row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
+            ]
+            for verdict in (MISSING, EXTRA, STALE)
+            if verdict in groups
+        }
+        return _Comparison(
+            sum(group["rows"] for group in groups.values()),
+            sum(group["documents"] for group in groups.values()),
+            compared,
+            {verdict: counts.get(verdict, 0) for verdict in (MISSING, EXTRA, STALE)},
+            {verdict: samples.get(verdict, []) for verdict in (MISSING, EXTRA, STALE)},
+        )
+
+
+def _by_id(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+    """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document."""
+    table_rows = table_side.groupBy("id").agg(
+        F.count(F.lit(1)).alias("rows"), F.min("digest").alias("digest"), F.max("digest").alias("other")
+    )
+    joined = table_rows.join(index_side.withColumnRenamed("digest", "found"), "id", "full_outer")
+    equal = (F.col("digest") == F.col("found")) & (F.col("other") == F.col("found")) & (F.col("rows") == 1)
+    verdict = F.when(F.col("found").isNull(), MISSING).when(F.col("digest").isNull(), EXTRA).when(~equal, STALE)
+    return joined.select(
+        "id",
+        verdict.alias("verdict"),
+        F.coalesce("rows", F.lit(0)).alias("rows"),
+        F.col("found").isNotNull().cast("long").alias("documents"),
+        F.coalesce("version", F.lit(0)).alias("version"),
+    )
+
+
+def _by_content(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+    """One row for each content: as ``_by_id``, ``id`` being one of those that have the content."""
+    both = table_side.select("id", "digest", F.lit(1).alias("row"), F.lit(0).alias("document")).unionByName(
+        index_side.select("id", "digest", F.lit(0).alias("row"), F.lit(1).alias("document"))
+    )
+    counted = both.groupBy("digest").agg(
+        F.min("id").alias("id"), F.sum("row").alias("rows"), F.sum("document").alias("documents")
+    )
+    verdict = F.when(F.col("rows") > F.col("documents"), MISSING).when(F.col("rows") < F.col("documents"), EXTRA)
+    return counted.select("id", verdict.alias("verdict"), "rows", "documents", F.lit(0).cast("long").alias("version"))

@@ -1,0 +1,104 @@
+"""Shared fixtures: one Spark session with Iceberg, one real OpenSearch, fresh tables and indexes for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.session import get_spark
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse folder with the embedded catalog, for the whole run."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(warehouse: Path) -> Iterator[SparkSession]:
+    """The one Spark session of the run."""
+    config = SyncConfig(table="lake.ns.t", index="t", warehouse=str(warehouse), spark_conf={"spark.master": "local[2]"})
+    session = get_spark(config)
+    session.sparkContext.setLogLevel("ERROR")
+    session.sql("CREATE NAMESPACE IF NOT EXISTS lake.ns")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def opensearch_url() -> Iterator[str]:
+    """A real OpenSearch: the one named by ICECDC_OPENSEARCH_URL, or an embedded one."""
+    given = os.environ.get("ICECDC_OPENSEARCH_URL")
+    if given:
+        yield given
+        return
+    from icecdc_core.local import running_opensearch
+
+    with running_opensearch() as url:
+        yield url
+
+
+@pytest.fixture
+def opensearch(opensearch_url: str) -> Iterator[Any]:
+    """A client of the real OpenSearch."""
+    from opensearchpy import OpenSearch
+
+    client = OpenSearch(opensearch_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def name() -> str:
+    """A table and index name that no other test uses."""
+    return f"t{next(_numbers)}_{os.getpid()}"
+
+
+@pytest.fixture
+def make_config(opensearch_url: str, warehouse: Path, name: str) -> Callable[..., SyncConfig]:
+    """Build a SyncConfig for the table and index of this test; keyword arguments override."""
+
+    def build(**overrides: Any) -> SyncConfig:
+        values = {
+            "table": f"lake.ns.{name}",
+            "index": name,
+            "opensearch_url": opensearch_url,
+            "warehouse": str(warehouse),
+            "identifier_columns": ["id"],
+            "positions_index": f"positions-{name}",
+        }
+        return SyncConfig(**{**values, **overrides})
+
+    return build
+
+
+@pytest.fixture
+def sql(spark: SparkSession, name: str) -> Iterator[Callable[[str], Any]]:
+    """Run SQL in which ``{t}`` stands for this test's table; the table is dropped at the end."""
+
+    def run(statement: str) -> Any:
+        return spark.sql(statement.replace("{t}", f"lake.ns.{name}"))
+
+    yield run
+    spark.sql(f"DROP TABLE IF EXISTS lake.ns.{name}")
+
+
+@pytest.fixture
+def indexed(opensearch: Any, name: str) -> Callable[..., dict[str, dict[str, Any]]]:
+    """Read the whole index, id to document, without any code of icecdc."""
+    from opensearchpy.helpers import scan
+
+    def read(index: str = name) -> dict[str, dict[str, Any]]:
+        opensearch.indices.refresh(index=index)
+        return {hit["_id"]: hit["_source"] for hit in scan(opensearch, index=index)}
+
+    return read
