@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import difflib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from icecdc_core.config import SyncConfig
@@ -53,6 +55,24 @@ def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
         verb = "parameter is" if len(problems) == 1 else "parameters are"
         raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
     return config
+
+
+def open_services(config: SyncConfig) -> SyncConfig:
+    """Make sure there is an OpenSearch to talk to.
+
+    With `opensearch_url` given nothing happens. Otherwise an embedded server is used: the one that runs, or a
+    new one that ends with this kernel.
+
+    Returns:
+        The configuration with the server's address.
+    """
+    if "opensearch_url" in config.model_fields_set:
+        return config
+    from icecdc_core.local import running_opensearch
+
+    services = ExitStack()
+    atexit.register(services.close)
+    return config.replace(opensearch_url=services.enter_context(running_opensearch()))
 
 
 def finish(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class _Report:
+class Report:
     """What both kinds of report can do."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class _Report:
 
 
 @dataclass(frozen=True)
-class RunReport(_Report):
+class RunReport(Report):
     """What an export or a sync did: documents counted, times in seconds."""
 
     kind: str
@@ -93,7 +93,7 @@ class RunReport(_Report):
 
 
 @dataclass(frozen=True)
-class ValidationReport(_Report):
+class ValidationReport(Report):
     """How the index compares with the table: counts, and samples of the ids that differ."""
 
     ok: bool

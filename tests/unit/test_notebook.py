@@ -12,6 +12,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.notebook import finish, read_parameters, widget_text
 from icecdc_core.report import RunReport
+from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
 REPORT = RunReport(kind="sync", table="lake.ns.t", index="t", upserts=3)
 CELL = """table = ""
@@ -21,50 +22,6 @@ identifier_columns = ""
 dry_run = False
 max_polls = 1"""
 READ = "config = read_parameters(globals())"
-
-
-class NotebookExit(BaseException):
-    """What the real `dbutils.notebook.exit` ends a notebook with: not an Exception, so nothing catches it."""
-
-
-class Widgets:
-    """`dbutils.widgets` as it behaves: texts only, an existing value stays, an unknown name is an error."""
-
-    def __init__(self, passed: dict[str, str]) -> None:
-        assert all(isinstance(value, str) for value in passed.values())
-        self._values = dict(passed)
-
-    def text(self, name: str, default: str, label: str | None = None) -> None:
-        if not isinstance(default, str):
-            raise TypeError(f"defaultValue of {name} must be a string, not {type(default).__name__}")
-        self._values.setdefault(name, default)
-
-    def get(self, name: str) -> str:
-        if name not in self._values:
-            raise ValueError(f"InputWidgetNotDefined: No input widget named {name} is defined")
-        return self._values[name]
-
-    def getAll(self) -> dict[str, str]:
-        return dict(self._values)
-
-
-class OldWidgets(Widgets):
-    """The widgets of a runtime that cannot list them."""
-
-    getAll = None  # noqa: N815
-
-
-class Notebook:
-    def exit(self, value: str) -> None:
-        if not isinstance(value, str):
-            raise TypeError("notebook.exit takes a string")
-        raise NotebookExit(value)
-
-
-class Dbutils:
-    def __init__(self, widgets: type[Widgets] = Widgets, **passed: str) -> None:
-        self.widgets = widgets(passed)
-        self.notebook = Notebook()
 
 
 def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
@@ -127,9 +84,7 @@ class DescribeReadParametersUnderPapermill:
 
 class DescribeReadParametersOnDatabricks:
     def it_reads_what_the_job_passed(self):
-        dbutils = Dbutils(
-            table="main.ns.t", opensearch_url="https://search:9200", dry_run="true", max_polls="3"
-        )
+        dbutils = Dbutils(table="main.ns.t", opensearch_url="https://search:9200", dry_run="true", max_polls="3")
         actual = read_parameters(_namespace(CELL, dbutils=dbutils))
         assert (actual.table, actual.dry_run, actual.max_polls) == ("main.ns.t", True, 3)
 
@@ -167,9 +122,7 @@ class DescribeWidgetText:
         }
         parameter = name.get(type(value), "row_filter")
         actual = SyncConfig(table="a.b.c", **{parameter: widget_text(value)})
-        assert getattr(actual, parameter) == getattr(
-            SyncConfig(table="a.b.c", **{parameter: value}), parameter
-        )
+        assert getattr(actual, parameter) == getattr(SyncConfig(table="a.b.c", **{parameter: value}), parameter)
 
     def it_turns_none_into_not_given(self):
         assert widget_text(None) == ""

@@ -45,9 +45,7 @@ DIFFERENT = ValidationReport(
 CHANGES = pd.DataFrame(
     {
         "snapshot_id": [11, 12, 13],
-        "committed_at": pd.to_datetime(
-            ["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]
-        ),
+        "committed_at": pd.to_datetime(["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]),
         "operation": ["delete", "overwrite", "replace"],
         "inserted": [0, 120, 0],
         "updated": [0, 900, 0],

@@ -1,0 +1,149 @@
+"""All four notebooks: through papermill in processes of their own, and the way Databricks runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import pytest
+from opensearchpy import OpenSearch
+from papermill.exceptions import PapermillExecutionError
+from pyspark.sql import SparkSession
+
+from icecdc_core.config import SyncConfig
+from tests.dbutils import Dbutils, NotebookExit
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+MakeConfig = Callable[..., SyncConfig]
+
+
+@pytest.fixture(autouse=True)
+def _kernels_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def _as_texts(config: SyncConfig) -> dict[str, str]:
+    """The parameters as a job passes them."""
+    given = {name: getattr(config, name) for name in sorted(config.model_fields_set)}
+    return {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
+
+
+def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Execute a notebook; its report and everything it showed."""
+    node = papermill.execute_notebook(
+        str(NOTEBOOKS / notebook), str(output), parameters=parameters, kernel_name="python3", progress_bar=False
+    )
+    last = node.cells[-1].outputs[-1]
+    assert last.output_type == "stream"
+    return json.loads(last.text), json.dumps(node.cells)
+
+
+def _as_databricks_would(notebook: str, dbutils: Dbutils, spark: SparkSession) -> dict[str, Any]:
+    """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
+    node = nbformat.read(NOTEBOOKS / notebook, as_version=4)
+    cells = "\n".join(cell.source for cell in node.cells if cell.cell_type == "code")
+    program = compile(cells, notebook, "exec", dont_inherit=True)
+    with pytest.raises(NotebookExit) as caught:
+        exec(program, {"spark": spark, "dbutils": dbutils})
+    result: dict[str, Any] = json.loads(str(caught.value))
+    return result
+
+
+def _create(spark: SparkSession, table: str) -> None:
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'one'), (2, 'two'), (3, 'three')")
+
+
+def _change(spark: SparkSession, table: str) -> None:
+    spark.sql(f"DELETE FROM {table} WHERE id = 1")
+    spark.sql(f"UPDATE {table} SET name = 'zwei' WHERE id = 2")
+    spark.sql(f"INSERT INTO {table} VALUES (4, 'four')")
+
+
+def _documents(client: OpenSearch, index: str) -> dict[str, str]:
+    client.indices.refresh(index=index)
+    hits = client.search(index=index, body={"size": 100})["hits"]["hits"]
+    return {hit["_id"]: hit["_source"]["name"] for hit in hits}
+
+
+class DescribeThePapermillWay:
+    def it_runs_all_notebooks_one_after_the_other(
+        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
+    ):
+        config = make_config(number_of_replicas=0)
+        given = {**_as_texts(config), "report_path": str(tmp_path / "report.json")}
+        setup_given = {name: value for name, value in given.items() if name != "number_of_replicas"}
+        _create(spark, config.table)
+
+        setup, shown = _papermill("00_setup.ipynb", tmp_path / "00.ipynb", setup_given)
+        assert (setup["ok"], setup["source_rows"], setup["problems"]) == (True, 3, [])
+        assert "OpenSearch field" in shown
+        assert not opensearch.indices.exists(index=config.index)
+
+        export, shown = _papermill("10_initial_export.ipynb", tmp_path / "10.ipynb", given)
+        assert (export["kind"], export["upserts"]) == ("export", 3)
+        assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
+        assert "image/png" in shown
+
+        _change(spark, config.table)
+        polls = {"poll_interval_seconds": "0.1", "max_polls": "2"}
+        sync, shown = _papermill("20_incremental_cdc.ipynb", tmp_path / "20.ipynb", given | polls)
+        assert (sync["upserts"], sync["deletes"], sync["snapshots"]) == (2, 1, 3)
+        assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
+        assert "poll 2: 0 snapshots" in shown
+        assert "carryovers_removed" in shown
+
+        opensearch.delete(index=config.index, id="3", params={"refresh": "true"})
+        validation, shown = _papermill("30_validation.ipynb", tmp_path / "30.ipynb", setup_given)
+        assert (validation["ok"], validation["missing_ids"]) == (False, ["3"])
+        assert json.loads((tmp_path / "report.json").read_text()) == validation
+
+        repaired, _ = _papermill("30_validation.ipynb", tmp_path / "30b.ipynb", setup_given | {"repair": "true"})
+        assert (repaired["ok"], repaired["repaired"]) == (True, 1)
+
+    @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
+    def it_refuses_an_unknown_parameter_and_keeps_the_executed_notebook(self, notebook: str, tmp_path: Path):
+        output = tmp_path / notebook
+        with pytest.raises(PapermillExecutionError) as caught:
+            _papermill(notebook, output, {"table": "lake.ns.t", "identifier_column": "id"})
+        assert (caught.value.ename, output.exists()) == ("ConfigError", True)
+        assert "did you mean identifier_columns" in output.read_text()
+
+    def it_refuses_a_table_that_does_not_exist(self, make_config: MakeConfig, tmp_path: Path):
+        with pytest.raises(PapermillExecutionError) as caught:
+            _papermill("00_setup.ipynb", tmp_path / "00.ipynb", _as_texts(make_config()))
+        assert caught.value.ename == "TableNotFoundError"
+
+
+class DescribeTheDatabricksWay:
+    def it_runs_all_notebooks_with_texts_from_widgets(
+        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig
+    ):
+        config = make_config()
+        given = _as_texts(config)
+        _create(spark, config.table)
+
+        setup = _as_databricks_would("00_setup.ipynb", Dbutils(**given), spark)
+        export = _as_databricks_would("10_initial_export.ipynb", Dbutils(**given), spark)
+        _change(spark, config.table)
+        sync = _as_databricks_would("20_incremental_cdc.ipynb", Dbutils(**given), spark)
+        validation = _as_databricks_would("30_validation.ipynb", Dbutils(**given), spark)
+
+        assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
+        assert (validation["ok"], validation["index_documents"]) == (True, 3)
+        assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
+
+    def it_makes_a_widget_of_each_parameter(self, spark: SparkSession, make_config: MakeConfig):
+        dbutils = Dbutils(**_as_texts(make_config()))
+        node = nbformat.read(NOTEBOOKS / "30_validation.ipynb", as_version=4)
+        namespace: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
+        for cell in [cell for cell in node.cells if cell.cell_type == "code"][:2]:
+            exec(cell.source, namespace)
+        assert set(dbutils.widgets.getAll()) >= {"table", "repair", "validate_at", "lease_seconds"}
