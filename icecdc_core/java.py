@@ -7,15 +7,15 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
 
-# Spark 4 supports 17 and 21 and runs on what lies between; from 25 on it dies with "getSubject is not supported".
+# Spark 4 supports 17 and 21 and runs on those between; from 25 on it dies with "getSubject is not supported".
 SPARK_MINIMUM, SPARK_MAXIMUM = 17, 24
 
-# Trimmed runtimes exist in pip packages: they start, and fail much later with messages that name another cause.
+# Trimmed runtimes (some pip packages bring one) start, and fail much later with messages naming another cause.
 SPARK_MODULES = frozenset({"jdk.incubator.vector"})
 
 _FOLDERS = (
@@ -37,7 +37,7 @@ class JavaHome:
 
     path: Path
     version: int
-    modules: frozenset[str] = frozenset()
+    modules: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def executable(self) -> Path:
@@ -50,7 +50,7 @@ class JavaHome:
 
 
 def find_spark_java() -> JavaHome:
-    """Find the Java home for a local Spark session: 17 to 24, JAVA_HOME first, then PATH, then the usual folders.
+    """Find the Java home for a local Spark session: 17 to 24; JAVA_HOME, then PATH, then the usual folders.
 
     Raises:
         JavaNotFoundError: None is there; the message lists what was found instead.
@@ -73,7 +73,7 @@ def find_java(
         maximum: The newest version that will do; None for no limit.
         modules: Java modules that must be there.
         purpose: What needs it; only for the message.
-        homes: Folders to look at, in this order; None for JAVA_HOME, PATH and the usual folders of this machine.
+        homes: Folders to look at, in this order; None for JAVA_HOME, PATH and the usual folders.
 
     Raises:
         JavaNotFoundError: None is suitable.
@@ -106,17 +106,15 @@ def candidate_homes(environment: Mapping[str, str]) -> Iterator[Path]:
     for pattern in _FOLDERS:
         folder = Path(pattern).expanduser()
         root = Path(folder.anchor)
-        # Oldest first among these: the long-term versions that Spark is tested with come before the newest.
-        yield from sorted(
-            root.glob(str(folder.relative_to(root))), key=lambda home: (_version_of(home), home)
-        )
+        # Oldest first: the long-term versions that Spark is tested with come before the newest.
+        yield from sorted(root.glob(str(folder.relative_to(root))), key=lambda home: (_version_of(home), home))
 
 
 def read_java_home(home: Path) -> JavaHome | None:
     """Read version and modules of an installation; None if there is no usable `java` in the folder.
 
-    The `release` file is read first because starting a JVM costs a tenth of a second for each candidate. A folder without
-    one (a shim, macOS's /usr) is asked for its real home.
+    The `release` file is read first because starting a JVM costs a tenth of a second for each candidate. A folder
+    without one (a shim, macOS's /usr) is asked for its real home.
     """
     executable = home / "bin" / "java"
     if not (executable.is_file() and os.access(executable, os.X_OK)):
@@ -127,14 +125,14 @@ def read_java_home(home: Path) -> JavaHome | None:
         return JavaHome(home.resolve(), version, frozenset(listed[1].split() if listed else ()))
     settings = _ask(executable)
     real_home = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
-    version = parse_version(settings)
-    if version is None or real_home is None:
+    asked_version = parse_version(settings)
+    if asked_version is None or real_home is None:
         return None
-    return JavaHome(Path(real_home[1].strip()).resolve(), version)
+    return JavaHome(Path(real_home[1].strip()).resolve(), asked_version)
 
 
 def parse_version(text: str) -> int | None:
-    """The feature version in the text of a `release` file or of `java -version`: 17 for "17.0.15", 8 for "1.8.0_402"."""
+    """The feature version in a `release` file or the output of `java -version`: 17 of 17.0.15, 8 of 1.8.0_402."""
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
 
@@ -174,6 +172,6 @@ def _not_found(
         f"No suitable Java{for_what}: needed is {needed}, found is {', '.join(described) or 'none'}",
         subject="JAVA_HOME",
         value=os.environ.get("JAVA_HOME", ""),
-        remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, brew install openjdk@{example}, sdk install java, "
-        f"or a download from adoptium.net) and set JAVA_HOME to its folder if it is not in a usual place",
+        remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, brew install "
+        f"openjdk@{example}, or sdk install java) and set JAVA_HOME to its folder if it is not in a usual place",
     )
