@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
+
 CHANGE_TYPE = "_change_type"
 """What happened to the row: ``INSERT`` or ``DELETE`` (an update is a DELETE and an INSERT)."""
 
@@ -30,3 +38,80 @@ def quoted(name: str) -> str:
         '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def require_change_columns(changes: DataFrame) -> None:
+    """Refuse a frame that does not say which step each row belongs to and what happened to it.
+
+    Raises:
+        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is not there.
+    """
+    missing = [name for name in (CHANGE_TYPE, CHANGE_ORDINAL) if name not in changes.columns]
+    if missing:
+        raise ColumnNotFoundError(
+            f"not a frame of changes: {missing} is missing, there are {changes.columns}",
+            subject="changes",
+            value=missing,
+            remedy="pass the frame that read_changes returns, its change columns included",
+        )
+
+
+def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> list[str]:
+    """Find the identifier columns in a frame, spelled as the frame spells them.
+
+    As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on;
+    a column spelled exactly as asked always wins.
+
+    Args:
+        changes: The frame.
+        identifier_columns: Names of top-level columns, taken literally (a dot is part of the name).
+
+    Returns:
+        The names as in the frame, in the order asked for.
+
+    Raises:
+        IdentifierColumnsError: None is given, one is missing, given twice, nested or not the table's own.
+    """
+    if isinstance(identifier_columns, str) or not identifier_columns:
+        raise _unfit(
+            "identifier columns are needed, as a list of column names", identifier_columns, changes
+        )
+    folded = {} if _case_sensitive(changes) else {name.lower(): name for name in reversed(changes.columns)}
+    found = {
+        name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns
+    }
+    missing = [name for name, column in found.items() if column is None]
+    if missing:
+        raise _unfit("identifier columns are missing", missing, changes)
+    names = [column for name in identifier_columns if (column := found[name]) is not None]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise _unfit("identifier columns are given twice", twice, changes)
+    reserved = [name for name in names if name in RESERVED]
+    if reserved:
+        raise _unfit("identifier columns must be the table's own", reserved, changes)
+    unfit = [name for name in names if isinstance(_type_of(changes, name), _NESTED)]
+    if unfit:
+        raise _unfit("identifier columns must hold single values, not nested ones", unfit, changes)
+    return names
+
+
+_NESTED = (ArrayType, MapType, StructType, VariantType)
+
+
+def _type_of(changes: DataFrame, name: str) -> DataType:
+    return changes.schema[name].dataType
+
+
+def _case_sensitive(changes: DataFrame) -> bool:
+    return str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def _unfit(message: str, value: object, changes: DataFrame) -> IdentifierColumnsError:
+    own = [f"{f.name} {f.dataType.simpleString()}" for f in changes.schema if f.name not in RESERVED]
+    return IdentifierColumnsError(
+        f"{message}; the columns are {own}",
+        subject="identifier_columns",
+        value=value,
+        remedy="name columns of the table that together identify a row",
+    )

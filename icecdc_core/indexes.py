@@ -8,7 +8,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError
 
 from icecdc_core.errors import IndexConflictError, IndexNotFoundError
-from icecdc_core.mapping import index_mapping
+from icecdc_core.mapping import index_limits, index_mapping
 from icecdc_core.positions import write_alias
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def create_physical(
         "number_of_shards": config.number_of_shards,
         "number_of_replicas": 0 if loading else config.number_of_replicas,
         "gc_deletes": _GC_DELETES,
+        **index_limits(schema),
     }
     if loading:
         # Nobody reads it yet: neither refreshes nor copies are worth their cost until it is complete.
@@ -91,6 +92,8 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> No
 
 def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:
     """Add the mapping of columns that are new; known ones stay as they are."""
+    if limits := index_limits(schema):
+        client.indices.put_settings(index=physical, body={"index": limits})
     client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
 
 

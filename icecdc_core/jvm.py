@@ -22,10 +22,11 @@ class JvmFunctions:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._gateway: Any = spark.sparkContext._gateway
-        self._loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        self._invoke = self._jvm.java.lang.invoke
+        self._loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        self._invoke = jvm.java.lang.invoke
         self._lookup = self._invoke.MethodHandles.publicLookup()
 
     def strings(self, getters: Getters, items: Any) -> list[str]:

@@ -16,6 +16,7 @@ from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID,
 from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
 from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, require_unique
 from icecdc_core.updates import merge_updates
 
@@ -145,7 +146,7 @@ def prepare(
         scans += [
             replace(scan, step=replace(scan.step, ordinal=len(scans) + number)) for number, scan in enumerate(part)
         ]
-        snapshots += sum(len(scan.step.path or ()) for scan in part)
+        snapshots += sum(len(step.path or ()) for step in plan_steps(source.metadata, begin, end))
         begin = end
     prepared = Prepared(source, config, scans, epoch, end_snapshot_id, snapshots)
     prepared.steps = [_described(source, scan) for scan in scans]

@@ -29,6 +29,7 @@ _KEYWORD = {"type": "keyword"}
 _MAPPING = {
     "dynamic": False,
     "properties": {
+        "type": _KEYWORD,
         "kind": _KEYWORD,
         "index": _KEYWORD,
         "table": _KEYWORD,
@@ -122,7 +123,7 @@ class PositionStore:
 
     def log(self, size: int = 100) -> list[dict[str, Any]]:
         """Return the newest committed batches of the index, newest first."""
-        query = {"bool": {"filter": [{"term": {"kind": "commit"}}, {"term": {"index": self._index}}]}}
+        query = {"bool": {"filter": [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]}}
         with typed_errors(self._url, "reading the commit log"):
             if not self.client.indices.exists(index=self._where):
                 return []
@@ -190,7 +191,7 @@ class PositionStore:
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         body = {
-            "kind": "position",
+            "type": "position",
             **asdict(position),
             "owner": asdict(owner) if owner else None,
             "updated_at": datetime.now(timezone.utc).isoformat(),
@@ -205,7 +206,7 @@ class PositionStore:
         identity = f"commit:{self._index}:{epoch}"
         try:
             self.client.index(
-                index=self._where, id=identity, body={"kind": "commit", **entry}, params={"op_type": "create"}
+                index=self._where, id=identity, body={"type": "commit", **entry}, params={"op_type": "create"}
             )
         except ConflictError:
             return  # the same batch, committed by an earlier attempt that died after it

@@ -236,6 +236,8 @@ class BulkWriter:
                     result.deletes += 1
             elif status == 409 or (status == 404 and operation == "delete" and "error" not in outcome):
                 result.already_applied += 1
+            elif status == 404:
+                result.failure = self._alias_gone()
             elif status in RETRIED_STATUSES:
                 again.append(number)
                 trouble = outcome.get("error")
@@ -262,15 +264,18 @@ class BulkWriter:
             first = actions[0].as_py()
             self._reject(result, first, "index", 413, {"type": "too_large", "reason": "larger than a request may be"})
         elif status == 404:
-            result.failure = {
-                "error": "IndexNotFoundError",
-                "message": f"The write alias '{self._settings.alias}' is gone; the index was deleted while being written",
-                "subject": "index",
-                "value": self._settings.alias,
-                "remedy": "run the export again; it builds a new index behind the alias",
-            }
+            result.failure = self._alias_gone()
         else:
             result.failure = _as_failure(typed(error, self._settings.connection.url, "a bulk request"))
+
+    def _alias_gone(self) -> dict[str, Any]:
+        return {
+            "error": "IndexNotFoundError",
+            "message": f"The write alias '{self._settings.alias}' is gone: the index was deleted while it was written",
+            "subject": "index",
+            "value": self._settings.alias,
+            "remedy": "run the export again; it builds a new index behind the alias",
+        }
 
     def _gave_up(self, trouble: Any) -> dict[str, Any]:
         if isinstance(trouble, OpenSearchException):

@@ -152,7 +152,7 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, Sna
     # read.
     starts = [0, *(i + 1 for i in replaces)]
     ends = [*replaces, len(path)]
-    best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])] + [(-1, 0, [])] * len(ends)
+    best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])]
     for last in range(len(ends)):
         options = []
         for first in range(last + 1):
@@ -160,7 +160,7 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, Sna
             stretch = (starts[first], ends[last])
             count = before[1] + (stretch[0] < stretch[1])
             options.append((before[0] + _bytes(path[slice(*stretch)], files), count, [*before[2], stretch]))
-        best[last + 1] = min(options, key=lambda option: option[:2])
+        best.append(min(options, key=lambda option: option[:2]))
     steps: list[Step] = []
     for begin, end in best[-1][2]:
         if begin < end:

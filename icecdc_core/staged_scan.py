@@ -202,7 +202,8 @@ class IcebergTable:
 
 def _load(spark: SparkSession, name: str) -> Any:
     try:
-        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        jvm: Any = spark._jvm
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
         return table
     except (AnalysisException, Py4JError) as error:

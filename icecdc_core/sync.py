@@ -19,7 +19,7 @@ from icecdc_core.snapshots import sequence_number, snapshot_as_of
 from icecdc_core.source import Source, open_source
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from icecdc_core.config import SyncConfig
 
@@ -145,7 +145,7 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     return report
 
 
-def _write(run: Run, held: HeldTable, actions: object) -> SinkResult:
+def _write(run: Run, held: HeldTable, actions: DataFrame | None) -> SinkResult:
     settings = SinkSettings.of(run.config, write_alias(held.position.physical_index))
     try:
         return write_actions(actions, settings) if actions is not None else SinkResult()

@@ -1,0 +1,88 @@
+"""When two values are the same value: each column as keys that Spark can group and sort by.
+
+Spark compares most types as we need it: null equals null, NaN equals NaN, binary by its bytes.
+Where it does not, the column gets keys of its own:
+
+====================================  =====================================================
+a float or double                     itself, and whether it is -0.0 (whose text is not that of 0.0)
+a map, at any depth                   its entries, sorted by key
+floats within structs, arrays, maps   their text, which tells -0.0 from 0.0
+a variant                             its JSON text
+a string with a collation             its bytes
+====================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
+
+
+def is_own_key(data_type: DataType) -> bool:
+    """Whether grouping by a column of this type neither merges different values nor changes one."""
+    if isinstance(data_type, ArrayType):
+        return is_own_key(data_type.elementType)
+    if isinstance(data_type, StructType):
+        return all(is_own_key(field.dataType) for field in data_type.fields)
+    return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType) and not _collated(data_type)
+
+
+def is_floating(data_type: DataType) -> bool:
+    """Whether values of this type have a negative zero."""
+    return isinstance(data_type, FloatType | DoubleType)
+
+
+def is_negative_zero(value: Column) -> Column:
+    """Whether a floating-point value is -0.0, which compares equal to 0.0 and is written differently."""
+    return (value == F.lit(0.0)) & (value.cast("string") == F.lit("-0.0"))
+
+
+def keys(value: Column, data_type: DataType) -> list[Column]:
+    """The keys that are equal exactly where two values of this type are the same; all can be sorted."""
+    if is_floating(data_type):
+        return [value, is_negative_zero(value)]
+    return [value if is_own_key(data_type) else _canonical(value, data_type)]
+
+
+def _canonical(value: Column, data_type: DataType) -> Column:
+    """A form of a value that is the same for the same values, whatever their encoding; null stays null."""
+    if is_own_key(data_type):
+        return value
+    if isinstance(data_type, StructType):
+        fields = [
+            _canonical(value.getField(field.name), field.dataType).alias(f"f{position}")
+            for position, field in enumerate(data_type.fields)
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(data_type, ArrayType):
+        element_type = data_type.elementType
+        return F.transform(value, lambda element: _canonical(element, element_type))
+    if isinstance(data_type, MapType):
+        key_type, value_type = data_type.keyType, data_type.valueType
+        entries = F.transform(
+            F.map_entries(value),
+            lambda entry: F.struct(
+                _canonical(entry.getField("key"), key_type).alias("key"),
+                _canonical(entry.getField("value"), value_type).alias("value"),
+            ),
+        )
+        return F.sort_array(entries)
+    if isinstance(data_type, VariantType):
+        return F.to_json(value)
+    if _collated(data_type):
+        return value.cast("binary")
+    return value.cast("string")
+
+
+def _collated(data_type: DataType) -> bool:
+    return isinstance(data_type, StringType) and data_type.collation != "UTF8_BINARY"

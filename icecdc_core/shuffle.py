@@ -1,0 +1,31 @@
+"""Bring all changes of one identifier together: the only time that change rows cross the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import quoted, resolve_identifiers
+
+
+def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Put all rows of one identifier into one partition; nulls are equal to each other.
+
+    `remove_carryovers` and `merge_updates` work within one identifier, so after this they need no
+    further exchange. The number of partitions is Spark's (``spark.sql.shuffle.partitions``,
+    coalesced by adaptive execution).
+
+    Args:
+        changes: Any frame.
+        identifier_columns: The columns that identify a row.
+
+    Returns:
+        The same rows and columns, elsewhere.
+
+    Raises:
+        IdentifierColumnsError: The identifier columns are missing, given twice or nested.
+    """
+    names = resolve_identifiers(changes, identifier_columns)
+    return changes.repartition(*(F.col(quoted(name)) for name in names))

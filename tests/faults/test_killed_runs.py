@@ -1,0 +1,168 @@
+"""A run that is killed between any two of begin, write and commit: the next one ends with index == table."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import TableLockedError
+from icecdc_core.positions import PositionStore
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
+
+
+def die(config, job, target, calls=1):
+    """Run a job in a process of its own until it is killed there."""
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    given["spark_conf"] = {"spark.master": "local[1]", "spark.driver.memory": "512m"}
+    script = Path(__file__).with_name("dying_run.py")
+    command = [sys.executable, str(script), job, target, str(calls), json.dumps(given)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
+
+
+def change(sql):
+    """Some of everything: updates, deletes, inserts."""
+    sql("UPDATE {t} SET name = 'changed' WHERE id % 10 = 0")
+    sql("DELETE FROM {t} WHERE id % 7 = 0")
+    sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1050)")
+
+
+@pytest.mark.parametrize(
+    ("target", "meaning"),
+    [
+        ("positions.HeldTable.begin", "begun, nothing written"),
+        ("sync.write_actions", "everything written, not committed"),
+        ("positions.PositionStore._append_log", "logged, position not moved"),
+    ],
+    ids=lambda value: value.split(".")[-1] if "." in value else None,
+)
+def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, target, meaning):
+    config = make_config()
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, config)
+    change(sql)
+    die(config, "sync", target)
+    sql("INSERT INTO {t} VALUES (5000, 'after the crash')")
+    sync_changes(spark, config)
+    assert validate_table(spark, config).ok
+
+
+@pytest.mark.parametrize(
+    ("target", "calls"),
+    [("positions.HeldTable.begin", 1), ("positions.HeldTable.progress", 2), ("export.publish", 1)],
+    ids=["begun", "two_groups_in", "published"],
+)
+def it_resumes_a_killed_export(spark, sql, make_config, target, calls):
+    config = make_config(export_group_bytes=1)
+    sql(CREATE)
+    sql(FILL)
+    sql("INSERT INTO {t} SELECT id, 'more' FROM range(1000, 1050)")
+    sql("INSERT INTO {t} SELECT id, 'more' FROM range(2000, 2050)")
+    die(config, "export", target, calls)
+    change(sql)
+    sync_changes(spark, config)
+    sync_changes(spark, config)
+    assert validate_table(spark, config).ok
+
+
+def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config):
+    config = make_config(export_group_bytes=1)
+    sql(CREATE)
+    sql("INSERT INTO {t} VALUES (1, 'a')")
+    sql("INSERT INTO {t} VALUES (2, 'b')")
+    sql("INSERT INTO {t} VALUES (3, 'c')")
+    die(config, "export", "positions.HeldTable.progress", 2)
+    assert export_table(spark, config).upserts == 1
+
+
+class DescribeReplay:
+    def it_changes_nothing_when_a_batch_is_written_again(self, spark, sql, make_config, opensearch, indexed):
+        config = make_config()
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, config)
+        change(sql)
+        first = sync_changes(spark, config)
+        before = indexed()
+        _forget_commit(opensearch, config, first)
+        again = sync_changes(spark, config)
+        counts = (again.upserts, again.deletes, again.already_applied)
+        assert (counts, indexed()) == ((0, 0, first.upserts + first.deletes), before)
+
+
+class DescribeTwoRunsAtOnce:
+    def it_lets_one_win_and_tells_the_other_who_holds_the_table(self, spark, sql, make_config, opensearch):
+        config = make_config()
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, config)
+        change(sql)
+        held = PositionStore(opensearch, config).hold(config.table, "", "the-other-run")
+        try:
+            with pytest.raises(TableLockedError, match="the-other-run"):
+                sync_changes(spark, config)
+        finally:
+            held.release()
+        assert sync_changes(spark, config).upserts > 0
+
+    def it_ends_equal_when_two_really_run_side_by_side(self, spark, sql, make_config):
+        config = make_config()
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, config)
+        change(sql)
+        outcomes = []
+
+        def run():
+            try:
+                outcomes.append(sync_changes(spark, config))
+            except TableLockedError as error:
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winners = [outcome for outcome in outcomes if not isinstance(outcome, TableLockedError)]
+        assert winners and validate_table(spark, config).ok
+
+    def it_takes_over_from_a_holder_elsewhere_that_gives_no_sign_of_life(self, opensearch, make_config):
+        config = make_config(lease_seconds=1)
+        store = PositionStore(opensearch, config)
+        held = store.hold(config.table, "", "the-dead-run")
+        held._ended.set()
+        _move_elsewhere(opensearch, config)
+        begun = time.monotonic()
+        taken = store.hold(config.table, "", "the-next-run")
+        taken.release()
+        assert time.monotonic() - begun >= 1
+
+
+def _forget_commit(opensearch, config, report):
+    """Put the position back to where it was before the commit, as if the process had died before it."""
+    identity = f"position:{config.index}"
+    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
+    log = PositionStore(opensearch, config).log()[0]
+    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
+    position["batch"] = {name: log[name] for name in names}
+    position["snapshot_id"] = report.from_snapshot_id
+    opensearch.index(index=config.positions_index, id=identity, body=position)
+
+
+def _move_elsewhere(opensearch, config):
+    identity = f"position:{config.index}"
+    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
+    position["owner"]["host"] = "another machine"
+    opensearch.index(index=config.positions_index, id=identity, body=position)

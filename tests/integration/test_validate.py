@@ -1,0 +1,86 @@
+"""Validation finds what was planted, names it, and repairs just that."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import IndexNotFoundError
+
+CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
+TBLPROPERTIES ('format-version' = '2')"""
+FILL = """INSERT INTO {t} SELECT id, concat('n', id), TIMESTAMP '2026-01-31 12:00:00.123456', map('x', id / 3)
+FROM range(500)"""
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """A table of 500 rows and its index."""
+    sql(CREATE)
+    sql(FILL)
+    config = make_config()
+    export_table(spark, config)
+    return config
+
+
+def plant(opensearch, name):
+    """Make one document missing, one extra and one stale."""
+    opensearch.delete(index=name, id="7")
+    opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
+    opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
+
+
+def it_finds_index_and_table_equal(spark, exported):
+    report = validate_table(spark, exported)
+    assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
+
+
+def it_finds_a_missing_an_extra_and_a_stale_document(spark, exported, opensearch, name):
+    plant(opensearch, name)
+    report = validate_table(spark, exported)
+    found = (report.ok, report.missing_ids, report.extra_ids, report.stale_ids)
+    assert found == (False, ["7"], ["9999"], ["8"])
+
+
+def it_repairs_just_those(spark, exported, opensearch, name, indexed):
+    before = indexed()
+    plant(opensearch, name)
+    report = validate_table(spark, exported.replace(repair=True))
+    assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+
+
+def it_repairs_documents_whose_version_ran_away(spark, exported, opensearch, name):
+    for _ in range(20):
+        opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
+    assert validate_table(spark, exported.replace(repair=True)).ok
+
+
+def it_syncs_on_after_a_repair(spark, exported, opensearch, name, sql):
+    plant(opensearch, name)
+    validate_table(spark, exported.replace(repair=True))
+    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
+    sync_changes(spark, exported)
+    assert validate_table(spark, exported).ok
+
+
+def it_sees_what_was_committed_after_the_position(spark, exported, sql):
+    sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
+    report = validate_table(spark, exported)
+    assert (report.ok, report.missing_ids) == (False, ["1000"])
+
+
+def it_can_compare_with_the_position_while_others_commit(spark, exported, sql):
+    sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
+    assert validate_table(spark, exported.replace(validate_at="position")).ok
+
+
+def it_compares_tables_without_identifier_columns_by_content(spark, exported, sql, name):
+    config = exported.replace(identifier_columns=[], index=f"{name}-rows")
+    export_table(spark, config)
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+    assert validate_table(spark, config).ok
+
+
+def it_refuses_an_index_without_a_position(spark, exported):
+    with pytest.raises(IndexNotFoundError, match="run the export first"):
+        validate_table(spark, exported.replace(index="never-exported"))
