@@ -1,29 +1,26 @@
-"""Start one real OpenSearch on loopback: configuration, a free port, the command, and waiting until it is healthy."""
+"""Start one real OpenSearch on loopback: configuration, command, and waiting until it is healthy."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import random
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from icecdc_core.errors import ConfigError, DiskFullError, PortInUseError, ServiceStartError
-from icecdc_core.jars import cached_jars, opensearch_versions
-from icecdc_core.java import JavaHome, find_java, find_spark_java
+from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
+from icecdc_core.local.jars import cached_jars
+from icecdc_core.local.ports import free_ports
+from icecdc_core.local.runtime import Runtime
 
-DEFAULT_PORT = 9200
-_LARGEST_PORT = 9299  # the runner of the embedded server refuses those above
 _SMALLEST_DISK = 300 * 1024 * 1024
 _ATTEMPTS = 4
 _MAIN_CLASS = "org.codelibs.opensearch.runner.OpenSearchRunner"
@@ -49,14 +46,6 @@ Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """What the server runs on: a Java, and the server's version that fits it."""
-
-    java: JavaHome
-    version: str
-
-
-@dataclass(frozen=True)
 class Server:
     """A healthy server: its URL, the process that was spawned for it, its cluster's name and its log."""
 
@@ -64,36 +53,6 @@ class Server:
     process: subprocess.Popen[bytes]
     cluster_name: str
     log: Path
-
-
-def choose_runtime(version: str | None = None) -> Runtime:
-    """The version asked for on a Java that fits it; without one, what fits the Java of Spark.
-
-    Args:
-        version: "2.19.1.0", "3.8.0.0" or the beginning of one; default: the environment variable
-            ICECDC_OPENSEARCH_VERSION.
-
-    Raises:
-        ConfigError: There is no such version.
-        JavaNotFoundError: No Java fits.
-    """
-    wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
-    old, new = opensearch_versions()
-    if not wanted:
-        java = find_spark_java()
-        return Runtime(java, new if java.version >= 21 else old)
-    for known in (old, new):
-        if f"{known}.".startswith(f"{wanted}."):
-            # 2.19 needs Java's security manager, which 24 has removed; 3.x has locale data at index creation.
-            minimum, maximum = (17, 23) if known == old else (21, None)
-            java = find_java(minimum, maximum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}")
-            return Runtime(java, known)
-    raise ConfigError(
-        "No such version of the embedded OpenSearch",
-        subject="version",
-        value=wanted,
-        remedy=f"use one of {old}, {new}",
-    )
 
 
 def start_server(
@@ -141,40 +100,6 @@ def start_server(
         value=ports[0] if len(ports) == 1 else f"{min(ports)} to {max(ports)}",
         remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
     )
-
-
-def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
-    """The given port alone; or all the runner can use, in random order so that two starting at once rarely meet.
-
-    Raises:
-        ConfigError: The port is outside of what the embedded server can use.
-    """
-    if port:
-        if not 1024 <= port <= _LARGEST_PORT:
-            raise ConfigError(
-                "The embedded OpenSearch cannot use this port",
-                subject="port",
-                value=port,
-                remedy=f"take one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
-            )
-        return [port]
-    others = list(range(DEFAULT_PORT + 1, _LARGEST_PORT + 1))
-    lower = list(range(8200, DEFAULT_PORT))
-    random.shuffle(others)
-    random.shuffle(lower)
-    return [first] * bool(first) + others + lower
-
-
-def free_ports(ports: list[int]) -> Iterator[int]:
-    """Those of the ports nobody listens on at the moment they are asked for."""
-    for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
 
 
 def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:

@@ -1,0 +1,108 @@
+"""A real OpenSearch on loopback without Docker: for a `with` block, or left running for `make services-up`.
+
+The way of a start: `runtime` (which version on which Java), `jars` (fetched once, checked), `ports` (a free one),
+`server` (start, wait until healthy). A server for a block lives under `watchdog`, so that it cannot be left behind; one
+that is meant to stay is written down by `detached`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from icecdc_core.errors import ServiceStartError
+from icecdc_core.local import watchdog
+from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
+from icecdc_core.local.ports import candidate_ports
+from icecdc_core.local.runtime import choose_runtime
+from icecdc_core.local.server import end, log_tail, start_server
+
+__all__ = ["ServerState", "running_opensearch", "start_opensearch", "status", "stop_opensearch"]
+
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def running_opensearch(
+    *,
+    data_folder: str | Path | None = None,
+    heap: str = "1g",
+    version: str | None = None,
+    keep: bool = False,
+    port: int = 0,
+    timeout_seconds: float = 180.0,
+) -> Iterator[str]:
+    """Run a real OpenSearch on loopback for the length of a `with` block; yields its URL.
+
+    It ends with the block, and also if this process dies. Its data are temporary and removed at the end, unless told
+    otherwise. Several may run at once. The jars are fetched on first use.
+
+    Args:
+        data_folder: Where to put the data, which then stay; default: a temporary folder.
+        heap: The server's heap, such as "512m" or "2g".
+        version: "2.19.1.0" or "3.8.0.0"; default: ICECDC_OPENSEARCH_VERSION, else what fits the Java of Spark.
+        keep: Whether to leave the temporary folder, with data and log, for a look afterwards.
+        port: The HTTP port; 0: a free one is found.
+        timeout_seconds: How long the start may take.
+
+    Raises:
+        JavaNotFoundError: No Java fits.
+        DownloadError: The jars could not be fetched.
+        PortInUseError: The given port is taken.
+        DiskFullError: There is no room.
+        ServiceStartError: It did not start, or ended while it was needed; the message names its log, which is kept.
+    """
+    runtime, ports = choose_runtime(version), candidate_ports(port)
+    folder = Path(tempfile.mkdtemp(prefix="icecdc-opensearch-"))
+    data = Path(data_folder).expanduser().resolve() if data_folder else folder / "data"
+    removed = str(folder)
+
+    def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        guarded = [sys.executable, str(Path(watchdog.__file__)), removed, *command]
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                guarded, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            )
+
+    try:
+        server = start_server(runtime, folder, data, heap, ports, timeout_seconds, spawn)
+    except BaseException as error:
+        _remove_but_log(folder, keep_log=isinstance(error, ServiceStartError))
+        raise
+    died = False
+    try:
+        yield server.url
+    finally:
+        died = server.process.poll() is not None
+        if keep and not died and server.process.stdin:
+            server.process.stdin.write(b"keep\n")
+            server.process.stdin.flush()
+        end(server.process)
+        if keep:
+            _logger.warning("Data and log of the embedded OpenSearch are in %s", folder)
+        elif died:
+            _logger.error("The embedded OpenSearch ended by itself; its log is %s", server.log)
+            _remove_but_log(folder, keep_log=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    if died:
+        raise ServiceStartError(
+            f"The embedded OpenSearch ended while it was needed. The end of its log:\n{log_tail(server.log)}\n",
+            subject="log",
+            value=str(server.log),
+            remedy="read the log; often something killed it for want of memory",
+        )
+
+
+def _remove_but_log(folder: Path, *, keep_log: bool) -> None:
+    if not keep_log:
+        shutil.rmtree(folder, ignore_errors=True)
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)

