@@ -21,9 +21,7 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
             names[parameter] = list(values.column_names(given.get(parameter, [])))  # type: ignore[call-overload]
         except PydanticCustomError:
             names[parameter] = []
-    outside = [
-        name for name in names["identifier_columns"] if names["columns"] and name not in names["columns"]
-    ]
+    outside = [name for name in names["identifier_columns"] if names["columns"] and name not in names["columns"]]
     if outside:
         problems.append(
             f"identifier_columns: {', '.join(outside)} not in columns={names['columns']!r}. "
@@ -49,7 +47,9 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
     if name not in help_texts:
         near = difflib.get_close_matches(name, help_texts, n=1)
         hint = f"did you mean {near[0]}" if near else "see SyncConfig.parameters() for all of them"
-        return f"{name}: unknown parameter [{name}={_shown(name, given.get(name))}]. Remedy: {hint}."
+        # A misspelt secret is a secret.
+        shown = _shown(f"{name} {near[0] if near else ''}", given.get(name))
+        return f"{name}: unknown parameter [{name}={shown}]. Remedy: {hint}."
     help_text = help_texts[name].rstrip(".")
     if details["type"] == "missing":
         return f"{name}: missing. Remedy: set it ({help_text})."

@@ -45,8 +45,20 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
 
 # What OpenSearch 2.19 refuses at the top of a document; inside a struct all of these are plain names.
 METADATA_FIELDS = frozenset(
-    ["_id", "_index", "_source", "_routing", "_version", "_seq_no", "_primary_term", "_field_names", "_ignored"]
-    + ["_doc_count", "_nested_path", "_data_stream_timestamp"]
+    {
+        "_id",
+        "_index",
+        "_source",
+        "_routing",
+        "_version",
+        "_seq_no",
+        "_primary_term",
+        "_field_names",
+        "_ignored",
+        "_doc_count",
+        "_nested_path",
+        "_data_stream_timestamp",
+    }
 )
 
 

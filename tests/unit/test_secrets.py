@@ -1,0 +1,96 @@
+"""References to secrets: resolved where they can be, typed errors where not."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from icecdc_core.errors import SecretError
+from icecdc_core.secrets import Properties, is_reference, looks_secret, resolve
+
+
+class DescribeReferences:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("env:A_1", True),
+            ("secret:scope/key", True),
+            ("secret:scope/a/b", True),
+            ("env:", False),
+            ("env:1A", False),
+            ("env:A B", False),
+            ("secret:scope", False),
+            ("secret:/key", False),
+            ("hunter2", False),
+            ("", False),
+        ],
+    )
+    def it_tells_references_from_secrets(self, text, expected):
+        assert is_reference(text) is expected
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("jdbc.password", True),
+            ("s3.secret-access-key", True),
+            ("s3.access-key-id", True),
+            ("fs.s3a.access.key", True),
+            ("oauth2-token", True),
+            ("credential", True),
+            ("adls.sas-token.account", True),
+            ("type", False),
+            ("uri", False),
+            ("warehouse", False),
+            ("jdbc.schema-version", False),
+        ],
+    )
+    def it_knows_which_names_hold_secrets(self, name, expected):
+        assert looks_secret(name) is expected
+
+
+class DescribeResolve:
+    def it_reads_the_environment(self, monkeypatch):
+        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        assert resolve("env:ICECDC_TEST_SECRET", "p") == "hunter2"
+
+    def it_names_the_reference_whose_variable_is_not_set(self, monkeypatch):
+        monkeypatch.delenv("ICECDC_TEST_SECRET", raising=False)
+        with pytest.raises(SecretError, match=r"env:ICECDC_TEST_SECRET.*Remedy: export ICECDC_TEST_SECRET"):
+            resolve("env:ICECDC_TEST_SECRET", "p")
+
+    def it_does_not_show_what_is_no_reference(self):
+        with pytest.raises(SecretError) as raised:
+            resolve("hunter2", "p")
+        assert "hunter2" not in str(raised.value)
+
+    def it_says_where_databricks_secrets_cannot_be_read(self):
+        with pytest.raises(SecretError, match="on Databricks only"):
+            resolve("secret:scope/key", "p")
+
+    def it_reads_databricks_secrets(self, monkeypatch):
+        secrets = {("scope", "key"): "hunter2"}
+        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: secrets[scope, key]))
+        monkeypatch.setattr(sys.modules["__main__"], "dbutils", dbutils, raising=False)
+        assert resolve("secret:scope/key", "p") == "hunter2"
+
+    def it_names_the_databricks_secret_that_cannot_be_read(self, monkeypatch):
+        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: {}[scope]))
+        monkeypatch.setattr(sys.modules["__main__"], "dbutils", dbutils, raising=False)
+        with pytest.raises(SecretError, match=r"KeyError.*secret:scope/key"):
+            resolve("secret:scope/key", "p")
+
+    def it_finds_dbutils_of_a_notebook(self, monkeypatch):
+        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: "hunter2"))
+        shell = SimpleNamespace(user_ns={"dbutils": dbutils})
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+        assert resolve("secret:scope/key", "p") == "hunter2"
+
+
+class DescribeProperties:
+    def it_is_a_mapping_that_hides_secrets(self):
+        properties = Properties({"type": "rest", "token": "hunter2", "credential": "env:C"})
+        assert repr(properties) == "{'type': 'rest', 'token': '***', 'credential': 'env:C'}"
+        assert dict(properties)["token"] == "hunter2"
+
+    def it_can_be_hashed(self):
+        assert hash(Properties({"a": "b"})) == hash(Properties({"a": "b"}))
