@@ -72,7 +72,7 @@ def changes_figure(changes: pd.DataFrame) -> Figure:
     with rc_context(_STYLE):
         if changes.empty:
             figure, (nothing,) = _panels(1, height=1.0)
-            _say(nothing, "No new snapshot since the last run")
+            _say(nothing, "No new snapshot was followed in this run")
             return figure
         height = 1.7 + 0.42 * len(changes)
         figure, (real, carried) = _panels(2, height=height, width_ratios=(3, 1.25), sharey=True)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
-import atexit
 import difflib
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.report import RunReport, ValidationReport, report_json, write_report
+from icecdc_core.session import get_spark
 
+_STDERR = 2
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
 
 
@@ -60,19 +65,43 @@ def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
 def open_services(config: SyncConfig) -> SyncConfig:
     """Make sure there is an OpenSearch to talk to.
 
-    With `opensearch_url` given nothing happens. Otherwise an embedded server is used: the one that runs, or a
-    new one that ends with this kernel.
+    With `opensearch_url` given nothing happens. Otherwise the server at the default address is used, or else an
+    embedded one, which is left running for the next notebook.
 
     Returns:
         The configuration with the server's address.
     """
     if "opensearch_url" in config.model_fields_set:
         return config
-    from icecdc_core.local import running_opensearch
+    from icecdc_core.local import start_opensearch
+    from icecdc_core.local.server import cluster_at
 
-    services = ExitStack()
-    atexit.register(services.close)
-    return config.replace(opensearch_url=services.enter_context(running_opensearch()))
+    if cluster_at(config.opensearch_url):
+        return config
+    url = start_opensearch().url
+    print(f"Embedded OpenSearch at {url}; `python -m icecdc_core.local down` stops it.")  # noqa: T201
+    return config.replace(opensearch_url=url)
+
+
+def open_spark(config: SyncConfig) -> SparkSession:
+    """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
+    if SparkSession.getActiveSession() is not None:
+        return get_spark(config)
+    log = Path(tempfile.gettempdir()) / f"icecdc-spark-{os.getpid()}.log"
+    stderr = os.dup(_STDERR)
+    try:
+        # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), _STDERR)
+        spark = get_spark(config)
+    except Exception:
+        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-4000:])
+        raise
+    finally:
+        os.dup2(stderr, _STDERR)
+        os.close(stderr)
+    print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
+    return spark
 
 
 def finish(

@@ -174,22 +174,19 @@ def write_report(report: RunReport | ValidationReport | Mapping[str, Any], path:
 
 
 @contextmanager
-def progress(total: int | None, description: str, unit: str = "documents") -> Iterator[tqdm[Any]]:
+def progress(total: int | None, description: str) -> Iterator[tqdm[Any]]:
     """A progress bar: in a notebook and on a terminal, silent in a log file.
 
     Args:
         total: How much there is to do; None when nobody knows.
         description: What is being done, in a few words.
-        unit: What is counted.
     """
     in_notebook = _in_notebook()
     with tqdm(
         total=total,
         desc=description,
-        unit=f" {unit}",
-        unit_scale=True,
+        bar_format="{desc}: {percentage:3.0f}% |{bar:40}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]",
         mininterval=0.5,
-        ncols=100,
         # A plain text bar on stdout: widget bars need a live kernel to be seen again in a saved notebook.
         file=sys.stdout if in_notebook else sys.stderr,
         disable=False if in_notebook else None,

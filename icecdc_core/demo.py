@@ -1,0 +1,192 @@
+"""`make demo`: real tables, a real OpenSearch, a day of operations, and the proof that the indexes are equal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from icecdc_core.cluster import Connection
+from icecdc_core.config import SyncConfig
+from icecdc_core.demo_day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
+from icecdc_core.demo_results import TableResult, run_notebook, summary
+from icecdc_core.errors import ConfigError, DependencyError, IcecdcError
+from icecdc_core.export import export_table
+from icecdc_core.local import running_opensearch
+from icecdc_core.notebook import open_spark
+from icecdc_core.report import RunReport, ValidationReport
+from icecdc_core.sync import sync_changes
+from icecdc_core.validate import validate_table
+
+ROOT = Path(__file__).resolve().parents[1]
+POSITIONS_INDEX = "icecdc-demo-positions"
+
+
+class Demo:
+    """One run of the demo.
+
+    Args:
+        config: The parameters all tables share; its table is the first one.
+        output: Folder for the executed notebooks.
+    """
+
+    def __init__(self, config: SyncConfig, output: Path) -> None:
+        self.config = config
+        self.output = output
+        self.results = {table.name: TableResult(table.name) for table in TABLES}
+
+    def run(self) -> bool:
+        """Run it all; returns whether every index equals its table."""
+        with _told("Spark starts"):
+            spark = open_spark(self.config)
+            spark.sparkContext.setLogLevel("ERROR")
+        with _told("indexes of an earlier demo are removed"):
+            self._remove_indexes()
+        with _told(f"{len(TABLES)} Iceberg tables are created from {_shown(ROOT / 'data')}"):
+            create_tables(spark, ROOT / "data")
+        self._notebook("00_setup")
+        self.results["flights"].export = self._notebook("10_initial_export")
+        self._others("export", lambda config: export_table(spark, config))
+        _tell("A day of operations:")
+        operations = day_of_operations(spark)
+        while True:
+            begin = time.monotonic()
+            what = next(operations, "")
+            if not what:
+                break
+            _tell(f"  - {what} ({time.monotonic() - begin:.1f} s)")
+        self.results["flights"].sync = self._notebook("20_incremental_cdc")
+        self._others("sync", lambda config: sync_changes(spark, config))
+        self.results["flights"].validation = self._notebook("30_validation")
+        self._others("validation", lambda config: validate_table(spark, config))
+        spark.stop()
+        return all(result.validation["ok"] for result in self.results.values())
+
+    def _of(self, table: DemoTable) -> SyncConfig:
+        return self.config.replace(table=table.full_name, index=f"demo-{table.name}")
+
+    def _others(self, stage: str, work: Callable[[SyncConfig], RunReport | ValidationReport]) -> None:
+        """The small tables, in one session."""
+        for table in TABLES:
+            if table is not FLIGHTS:
+                with _told(f"{stage} of {table.name}"):
+                    setattr(self.results[table.name], stage, work(self._of(table)).to_dict())
+
+    def _notebook(self, name: str) -> dict[str, Any]:
+        """Execute a notebook for the flights; its report."""
+        config = self._of(FLIGHTS)
+        parameters = {key: getattr(config, key) for key in config.model_fields_set}
+        with _told(f"notebook {name} for flights"):
+            return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
+
+    def _remove_indexes(self) -> None:
+        client = Connection.of(self.config).client()
+        names = [f"demo-{table.name}--*" for table in TABLES]
+        client.indices.delete(
+            index=",".join([*names, POSITIONS_INDEX]),
+            params={"ignore_unavailable": "true", "expand_wildcards": "all"},
+        )
+        client.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 when everything is equal."""
+    options = _parser().parse_args(arguments)
+    output = Path(options.output).absolute()
+    begin = time.monotonic()
+    # Kernels start in a process of their own and must find this package even when it is not installed.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    try:
+        _require_checkout()
+        _make_empty(output)
+        _tell("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
+        given = options.opensearch_url
+        with nullcontext(given) if given else running_opensearch() as url:
+            demo = Demo(_config(options, url, output), output)
+            equal = demo.run()
+            _tell(f"\n{summary(demo.results.values())}\n\nExecuted notebooks: {_shown(output)}/*.html")
+    except IcecdcError as error:
+        _tell(f"The demo stopped: {error}", sys.stderr)
+        return 1
+    verdict = "Every index equals its table" if equal else "NOT every index equals its table"
+    _tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
+    return 0 if equal else 1
+
+
+def _config(options: argparse.Namespace, url: str, output: Path) -> SyncConfig:
+    return SyncConfig(
+        table=FLIGHTS.full_name,
+        index=f"demo-{FLIGHTS.name}",
+        opensearch_url=url,
+        opensearch_username=options.opensearch_username,
+        opensearch_password=options.opensearch_password,
+        catalog_properties=options.catalog_properties,
+        warehouse="" if options.catalog_properties else str(output / "warehouse"),
+        positions_index=POSITIONS_INDEX,
+        number_of_replicas=0,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m icecdc_core.demo", description=__doc__)
+    for name, text in (
+        ("opensearch-url", "an OpenSearch to use instead of the embedded one"),
+        ("opensearch-username", "user for basic authentication"),
+        ("opensearch-password", "reference to the password: env:NAME"),
+        ("catalog-properties", "Iceberg catalog properties as JSON, instead of the embedded catalog"),
+    ):
+        variable = "ICECDC_" + name.replace("-", "_").upper()
+        parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=f"{text} [{variable}]")
+    parser.add_argument("--output", default=str(ROOT / "build" / "demo"), help="folder for the results, emptied first")
+    return parser
+
+
+def _require_checkout() -> None:
+    missing = [name for name in ("notebooks", "data") if not (ROOT / name).is_dir()]
+    if missing:
+        raise DependencyError(
+            f"The demo needs the folder {missing[0]} of the repository",
+            subject="folder",
+            value=str(ROOT / missing[0]),
+            remedy="run `make demo` in a clone of the repository",
+        )
+
+
+def _make_empty(output: Path) -> None:
+    """Make the folder anew; one that no demo made is left alone."""
+    mark = output / ".icecdc-demo"
+    if output.exists() and not mark.exists() and any(output.iterdir()):
+        raise ConfigError(
+            "The folder for the results holds files that no demo wrote",
+            subject="--output",
+            value=str(output),
+            remedy="give an empty folder, or one that does not exist yet",
+        )
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    mark.touch()
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    begin = time.monotonic()
+    yield
+    _tell(f"{what} ({time.monotonic() - begin:.1f} s)")
+
+
+def _tell(text: str, stream: Any = None) -> None:
+    print(text, file=stream or sys.stdout, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

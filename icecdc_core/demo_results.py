@@ -1,0 +1,99 @@
+"""What the demo did to each table, and the executed notebooks as .ipynb and .html."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from icecdc_core.errors import IcecdcError
+
+_HEAD = ("table", "rows", "documents", "exported", "upserts", "deletes", "carryovers removed", "equal", "seconds")
+
+
+@dataclass
+class TableResult:
+    """What the demo did to one table."""
+
+    table: str
+    export: dict[str, Any] = field(default_factory=dict)
+    sync: dict[str, Any] = field(default_factory=dict)
+    validation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> list[str]:
+        """The table's line in the summary."""
+        counts = [self.validation["source_rows"], self.validation["index_documents"], self.export["upserts"]]
+        counts += [self.sync[name] for name in ("upserts", "deletes", "carryovers_removed")]
+        seconds = sum(report["seconds"] for report in (self.export, self.sync, self.validation))
+        verdict = "yes" if self.validation["ok"] else "NO"
+        return [self.table, *(f"{count:,}" for count in counts), verdict, f"{seconds:.1f}"]
+
+
+def summary(results: Iterable[TableResult]) -> str:
+    """The final table, as text."""
+    lines = [list(_HEAD), *(result.cells for result in results)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEAD))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Execute a notebook in a process of its own; keep it as .ipynb and .html, also when it fails.
+
+    Args:
+        notebook: The notebook.
+        output: The folder for the executed notebook and its report.
+        parameters: What to set in it; mappings are passed as JSON.
+
+    Returns:
+        The report.
+
+    Raises:
+        IcecdcError: A cell failed.
+    """
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    executed, report_path = output / notebook.name, output / f"{notebook.stem}.json"
+    # The tables share parameters that not every notebook has.
+    known = papermill.inspect_notebook(str(notebook))
+    given = {
+        name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
+        for name, value in parameters.items()
+        if name in known
+    }
+    try:
+        papermill.execute_notebook(
+            str(notebook),
+            str(executed),
+            parameters={**given, "report_path": str(report_path)},
+            kernel_name="python3",
+            progress_bar=False,
+        )
+    except PapermillExecutionError as error:
+        raise IcecdcError(
+            f"Notebook {notebook.stem} failed: {error.ename}: {error.evalue}",
+            subject="notebook",
+            value=str(executed),
+            remedy="open it, or the .html beside it: the cell that failed is marked there",
+        ) from error
+    finally:
+        if executed.exists():
+            _write_html(executed)
+    report: dict[str, Any] = json.loads(report_path.read_text(encoding="utf-8"))
+    return report
+
+
+def _write_html(executed: Path) -> None:
+    from nbconvert import HTMLExporter
+
+    html, _ = HTMLExporter().from_filename(str(executed))  # type: ignore[no-untyped-call]
+    executed.with_suffix(".html").write_text(html, encoding="utf-8")
