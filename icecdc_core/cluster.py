@@ -116,5 +116,6 @@ def _reason(error: OpenSearchException) -> str:
         return str(error)
     info = error.info
     if isinstance(info, dict) and isinstance(info.get("error"), dict):
-        return f"{error.status_code} {info['error'].get('type')}: {info['error'].get('reason')}"
+        cause = (info["error"].get("root_cause") or [info["error"]])[0]
+        return f"{error.status_code} {cause.get('type')}: {cause.get('reason')}"
     return f"{error.status_code} {error.error}"

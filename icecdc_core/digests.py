@@ -53,9 +53,9 @@ def source_digests(documents: DataFrame) -> DataFrame:
     return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
 
 
-def index_digests(spark: SparkSession, config: SyncConfig, pit: str) -> DataFrame:
-    """Read an index at one point in time, in slices side by side, as (id, digest, version)."""
-    slices = max(2, spark.sparkContext.defaultParallelism)
+def index_digests(spark: SparkSession, config: SyncConfig, pit: str, shards: int) -> DataFrame:
+    """Read an index at a point in time as (id, digest, version), in slices side by side, some for each shard."""
+    slices = shards * max(1, -(-spark.sparkContext.defaultParallelism // shards))
     connection = Connection.of(config)
 
     def read_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,8 +73,10 @@ def _read_slice(connection: Connection, pit: str, number: int, slices: int) -> I
     query: dict[str, Any] = {
         "size": _PAGE,
         "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
-        "slice": {"id": number, "max": slices},
-        "sort": ["_shard_doc"],
+        # With at least as many slices as shards no slice spans two shards, so that a position within the shard is
+        # an order without ties. Slicing by sequence number needs no field data of the ids on the heap.
+        "slice": {"field": "_seq_no", "id": number, "max": slices},
+        "sort": ["_doc"],
         "version": True,
         "track_total_hits": False,
     }

@@ -13,6 +13,7 @@ from opensearchpy.exceptions import OpenSearchException
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from icecdc_core import errors
 from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.errors import (
     DataReadError,
@@ -110,6 +111,11 @@ def spark_errors(config: SyncConfig) -> Iterator[None]:
 
 def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcError:
     text = _root_cause(error)
+    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
+    if raised:
+        # Raised on an executor; its text already names the value and the remedy.
+        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
+        return kind(raised.group(2))
     named = re.search(r"duplicate identifier[^\n]*", text)
     if named:
         return DuplicateIdentifierError(

@@ -38,6 +38,7 @@ class Source:
         schema: The Spark schema of the selected columns.
         row_filter: The condition rows must meet; empty for all.
         branch: The branch that is read.
+        chosen_columns: The columns as the parameters name them; empty: whatever the table has.
     """
 
     table: IcebergTable
@@ -48,6 +49,7 @@ class Source:
     schema: StructType
     row_filter: str
     branch: str
+    chosen_columns: list[str]
 
     @property
     def table_uuid(self) -> str:
@@ -66,7 +68,7 @@ class Source:
         """What of the table is indexed; another selection needs another index."""
         return {
             "branch": self.branch,
-            "columns": self.columns,
+            "columns": self.chosen_columns,
             "row_filter": self.row_filter,
             "identifier_columns": self.identifier_columns,
         }
@@ -125,7 +127,8 @@ def open_source(spark: SparkSession, config: SyncConfig) -> Source:
     if config.row_filter:
         _require_condition(spark, schema, config.row_filter)
     head = head_snapshot_id(metadata, config.branch)
-    return Source(table, metadata, head, columns, identifiers, selected, config.row_filter, config.branch)
+    chosen = list(config.columns)
+    return Source(table, metadata, head, columns, identifiers, selected, config.row_filter, config.branch, chosen)
 
 
 def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
