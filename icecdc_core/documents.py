@@ -32,7 +32,6 @@ JSON_OPTIONS = {
 }
 
 _UNFIT_IDENTIFIERS = (T.FloatType, T.DoubleType, T.ArrayType, T.MapType, T.StructType)
-_NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 
 
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
@@ -149,8 +148,6 @@ def _delete(text: Column, epoch: int) -> Column:
 
 
 def _json_string(text: Column) -> Column:
-    """The text as a JSON string; only the few that need escapes pay for them."""
-    escaped = F.to_json(F.struct(text.alias("t")))
-    return F.when(text.rlike(_NEEDS_ESCAPE), F.substr(escaped, F.lit(6), F.length(escaped) - F.lit(6))).otherwise(
-        F.concat(F.lit('"'), text, F.lit('"'))
-    )
+    """The text as a JSON string, quotes included: `to_json` escapes it, then the object around it is cut off."""
+    json = F.to_json(F.struct(text.alias("t")))
+    return F.substr(json, F.lit(6), F.length(json) - F.lit(6))

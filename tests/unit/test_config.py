@@ -155,6 +155,11 @@ class DescribeProblems:
         assert problem.startswith(f"{parameter}: ")
         assert "not shown" in problem
 
+    def it_refuses_a_url_with_a_query_unseen(self):
+        (problem,) = problems(opensearch_url="http://h:9200/?key=hunter2")
+        assert problem.startswith("opensearch_url: has a query")
+        assert "hunter2" not in problem
+
     def it_tells_all_of_them_at_once(self):
         found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
         assert [problem.split(":")[0] for problem in found] == [
