@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from icecdc_core.changes import table_rows
-from icecdc_core.columns import RESERVED, quoted
+from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.mapping import check_supported
 from icecdc_core.snapshots import head_snapshot_id
@@ -110,7 +110,7 @@ def open_source(spark: SparkSession, config: SyncConfig) -> Source:
     table = IcebergTable(spark, config.table)
     metadata = table.metadata()
     schema = table.schema()
-    columns = list(config.columns) or [name for name in schema.names if name not in RESERVED]
+    columns = list(config.columns) or schema.names
     _require_columns("columns", columns, schema, ColumnNotFoundError)
     identifiers = list(config.identifier_columns) or _identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)

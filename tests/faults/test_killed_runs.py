@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def die(config, job, target, calls=1):
     given["spark_conf"] = {"spark.master": "local[1]", "spark.driver.memory": "512m"}
     script = Path(__file__).with_name("dying_run.py")
     command = [sys.executable, str(script), job, target, str(calls), json.dumps(given)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
 
 
