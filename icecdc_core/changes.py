@@ -182,7 +182,9 @@ def _scan(table: IcebergTable, step: Step) -> StepScan:
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
     touched = {location for commit in commits for location in (*commit.added, *commit.removed, *commit.referenced)}
     anywhere = any(commit.untargeted_deletes for commit in commits)
-    only_added = not any(commit.removed or commit.deletes for commit in commits)
+    # A path that undoes snapshots begins with the one it starts from; undoing an append removes what it added.
+    undoes = step.from_snapshot_id in step.path
+    only_added = not undoes and not any(commit.removed or commit.deletes for commit in commits)
     if not touched and not anywhere:
         return StepScan(step, table.nothing(), table.nothing())
     if step.from_snapshot_id is None or only_added:

@@ -52,6 +52,8 @@ class JvmFunctions:
         positive = self._then(self._chain(or_positive), self._static("java.lang.Integer", "signum", "int"))
         # An int becomes a boolean by its lowest bit, which is what signum leaves.
         positive = handles.explicitCastArguments(positive, positive.type().changeReturnType(boolean))
+        # Both take the item, but as the class that declares their first getter.
+        positive = positive.asType(listed.type())
         always = handles.dropArguments(handles.constant(boolean, True), 0, listed.type().parameterList())
         return self._as("java.util.function.Predicate", handles.guardWithTest(positive, always, listed))
 

@@ -1,0 +1,211 @@
+"""The contract of ``read_changes``, and with ``remove_carryovers`` the true changes of every snapshot."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import read_changes
+from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
+
+pytestmark = pytest.mark.usefixtures("sql")
+
+CREATE = """CREATE TABLE {{t}} (id BIGINT, name STRING, region STRING) USING iceberg PARTITIONED BY (region)
+TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
+'write.merge.mode' = '{mode}')"""
+FILL = "INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'north'), (3, 'c', 'south'), (3, 'c', 'south')"
+CHANGE_COLUMNS = [("_change_type", "string"), ("_change_ordinal", "int"), ("_commit_snapshot_id", "bigint")]
+COMPACT = "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
+# Every kind of commit a table sees; '{first}' is its first snapshot.
+HISTORY = (
+    FILL,
+    "INSERT INTO {t} VALUES (4, NULL, 'south'), (5, 'e', NULL)",
+    "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
+    "UPDATE {t} SET region = 'moved' WHERE id = 1",
+    "DELETE FROM {t} WHERE id = 2",
+    COMPACT,
+    """MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'merged'), (6, 'new') AS s(id, name)) s ON t.id = s.id
+    WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, s.name, 'x')""",
+    "DELETE FROM {t} WHERE region = 'south'",
+    "INSERT INTO {t} VALUES (2, 'b', 'north'), (3, 'c', 'south')",
+)
+
+
+@pytest.fixture
+def commit(sql, spark, name):
+    """Run statements on the test's table; returns the ids of its snapshots, oldest first."""
+
+    def run(*statements, version=2, mode="copy-on-write", create=True):
+        if create:
+            sql(CREATE.format(version=version, mode=mode))
+        for statement in statements:
+            sql(statement.replace("{n}", f"ns.{name}"))
+        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+    return run
+
+
+@pytest.fixture
+def changes(spark, name):
+    """Read the changes as tuples, carryovers removed."""
+
+    def read(start=None, end=None, mode="net"):
+        return [
+            tuple(row) for row in remove_carryovers(read_changes(spark, f"lake.ns.{name}", start, end, mode)).collect()
+        ]
+
+    return read
+
+
+def difference(before, after):
+    """The rows that are in one multiset only, each with its change type."""
+    before, after = Counter(before), Counter(after)
+    gone = [(*row, "DELETE") for row in (before - after).elements()]
+    return Counter([*gone, *((*row, "INSERT") for row in (after - before).elements())])
+
+
+class DescribeReadChanges:
+    def it_gives_the_columns_of_the_table_and_three_of_its_own(self, spark, commit, name):
+        commit(FILL)
+        frame = read_changes(spark, f"lake.ns.{name}")
+        assert frame.dtypes == [("id", "bigint"), ("name", "string"), ("region", "string"), *CHANGE_COLUMNS]
+
+    def it_has_the_same_columns_when_nothing_changed(self, spark, commit, name):
+        (first,) = commit(FILL)
+        frame = read_changes(spark, f"lake.ns.{name}", first, first)
+        assert (frame.dtypes[3:], frame.count()) == (CHANGE_COLUMNS, 0)
+
+    def it_has_the_same_columns_for_a_table_without_snapshots(self, spark, commit, name):
+        commit()
+        frame = read_changes(spark, f"lake.ns.{name}")
+        assert (frame.dtypes[3:], frame.count()) == (CHANGE_COLUMNS, 0)
+
+    def it_starts_before_the_first_snapshot_and_ends_at_the_current_one_by_default(self, commit, changes):
+        _, last = commit(FILL, "DELETE FROM {t} WHERE id = 3")
+        assert sorted(changes()) == [(1, "a", "north", "INSERT", 0, last), (2, "b", "north", "INSERT", 0, last)]
+
+    def it_excludes_the_start_and_includes_the_end(self, commit, changes):
+        snapshots = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "INSERT INTO {t} VALUES (5, 'e', 'x')")
+        assert changes(snapshots[0], snapshots[1]) == [(4, "d", "x", "INSERT", 0, snapshots[1])]
+
+    def it_compares_the_two_ends_in_net_mode(self, commit, changes):
+        first, *_, last = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)")
+        assert changes(first) == [(1, "a", "north", "DELETE", 0, last)]
+
+    def it_makes_one_step_for_each_snapshot_in_snapshot_mode(self, commit, changes):
+        first, second, third = commit(
+            FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id IN (1, 4)"
+        )
+        assert sorted(changes(first, mode="snapshot"), key=lambda row: (row[4], row[0])) == [
+            (4, "d", "x", "INSERT", 0, second),
+            (1, "a", "north", "DELETE", 1, third),
+            (4, "d", "x", "DELETE", 1, third),
+        ]
+
+    def it_counts_no_step_for_a_compaction(self, commit, changes):
+        *_, last = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'north')", COMPACT, "DELETE FROM {t} WHERE id = 4")
+        assert changes(mode="snapshot")[-1:] == [(4, "d", "north", "DELETE", 2, last)]
+
+    def it_opens_no_file_for_a_compaction_in_net_mode(self, spark, commit, name):
+        _, second, _, last = commit(
+            FILL, "INSERT INTO {t} VALUES (4, 'd', 'north')", COMPACT, "DELETE FROM {t} WHERE id = 1"
+        )
+        rows = read_changes(spark, f"lake.ns.{name}", second).collect()
+        assert {row._commit_snapshot_id for row in rows} == {last}
+
+    @pytest.mark.parametrize("mode", ["net", "snapshot"])
+    @pytest.mark.parametrize("undone", ["INSERT INTO {t} VALUES (4, 'd', 'x')", "DELETE FROM {t} WHERE id = 1"])
+    def it_undoes_what_was_rolled_back(self, spark, commit, changes, name, mode, undone):
+        first, second = commit(FILL, undone)
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        expected = (4, "d", "x", "DELETE") if "INSERT" in undone else (1, "a", "north", "INSERT")
+        assert [row[:4] for row in changes(second, mode=mode)] == [expected]
+
+    def it_goes_back_and_on_when_a_rollback_was_followed_by_commits(self, spark, commit, changes, name):
+        first, second = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        commit("INSERT INTO {t} VALUES (5, 'e', 'x')", create=False)
+        assert sorted(row[:4] for row in changes(second)) == [(4, "d", "x", "DELETE"), (5, "e", "x", "INSERT")]
+
+    def it_reads_old_rows_by_field_id_after_a_rename(self, spark, commit, name):
+        commit(FILL, "ALTER TABLE {t} RENAME COLUMN name TO title", "INSERT INTO {t} VALUES (4, 'd', 'x')")
+        rows = read_changes(spark, f"lake.ns.{name}", mode="snapshot").select("title").collect()
+        assert sorted(row.title for row in rows) == ["a", "b", "c", "c", "d"]
+
+    def it_refuses_an_unknown_mode(self, spark, commit, name):
+        commit()
+        with pytest.raises(ConfigError, match=r"mode='fast'.*use one of net, snapshot"):
+            read_changes(spark, f"lake.ns.{name}", mode="fast")
+
+    def it_refuses_an_unknown_table(self, spark):
+        with pytest.raises(TableNotFoundError, match=r"table='lake\.ns\.nowhere'"):
+            read_changes(spark, "lake.ns.nowhere")
+
+    @pytest.mark.parametrize("mode", ["net", "snapshot"])
+    def it_refuses_a_start_that_has_expired(self, spark, commit, name, mode):
+        first, _ = commit(FILL, "INSERT INTO {t} VALUES (4, 'd', 'x')")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        with pytest.raises(HistoryGapError, match=f"{first}.*on_history_gap=reexport"):
+            read_changes(spark, f"lake.ns.{name}", first, mode=mode)
+
+    def it_refuses_an_end_that_is_no_snapshot_of_the_table(self, spark, commit, name):
+        commit(FILL)
+        with pytest.raises(HistoryGapError, match="snapshot=42"):
+            read_changes(spark, f"lake.ns.{name}", 42, 42)
+
+    def it_reads_the_state_at_the_end_when_the_beginning_has_expired(self, spark, commit, changes, name):
+        first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        assert sorted(row[:4] for row in changes()) == [(1, "a", "north", "INSERT"), (2, "b", "north", "INSERT")]
+
+    def it_refuses_the_whole_history_in_snapshot_mode_when_the_beginning_has_expired(self, spark, commit, name):
+        first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 3")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        with pytest.raises(HistoryGapError, match="before the first snapshot"):
+            read_changes(spark, f"lake.ns.{name}", mode="snapshot")
+
+
+class DescribeAHistory:
+    """The same commits on every kind of table: each snapshot's changes are the difference that others compute."""
+
+    @pytest.mark.parametrize(
+        ("version", "mode"),
+        [(1, "copy-on-write"), (2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")],
+    )
+    def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, warehouse, name, version, mode):
+        snapshots = commit(*HISTORY, version=version, mode=mode)
+        read = self._read_with_spark(sql) if version == 3 else self._read_with_pyiceberg(warehouse, name)
+        states = {None: [], **{snapshot: read(snapshot) for snapshot in snapshots}}
+        expected, actual = {}, {snapshot: Counter() for snapshot in snapshots}
+        for before, after in zip([None, *snapshots], snapshots, strict=False):
+            expected[after] = difference(states[before], states[after])
+        ordinals = {}
+        for *row, ordinal, snapshot in changes(mode="snapshot"):
+            actual[snapshot][tuple(row)] += 1
+            ordinals[ordinal] = snapshot
+        net = Counter(tuple(row[:4]) for row in changes(snapshots[1], snapshots[4]))
+        assert actual == expected
+        assert [ordinals[n] for n in sorted(ordinals)] == [s for s in snapshots if expected[s]]
+        assert net == difference(states[snapshots[1]], states[snapshots[4]])
+
+    @staticmethod
+    def _read_with_pyiceberg(warehouse, name):
+        catalog = load_catalog(
+            "lake", type="sql", uri=f"sqlite:///{warehouse / 'catalog.db'}", warehouse=str(warehouse)
+        )
+        table = catalog.load_table(f"ns.{name}")
+
+        def read(snapshot):
+            return [tuple(row.values()) for row in table.scan(snapshot_id=snapshot).to_arrow().to_pylist()]
+
+        return read
+
+    @staticmethod
+    def _read_with_spark(sql):
+        def read(snapshot):
+            return [tuple(row) for row in sql(f"SELECT * FROM {{t}} VERSION AS OF {snapshot}").collect()]
+
+        return read
