@@ -81,7 +81,8 @@ class Demo:
     def _notebook(self, name: str) -> dict[str, Any]:
         """Execute a notebook for the flights; its report."""
         config = self._of(FLIGHTS)
-        parameters = {key: getattr(config, key) for key in config.model_fields_set}
+        given = [key for key in SyncConfig.model_fields if key in config.model_fields_set]
+        parameters = {key: getattr(config, key) for key in given}
         with _told(f"notebook {name} for flights"):
             return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
 

@@ -77,6 +77,8 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
             parameters={**given, "report_path": str(report_path)},
             kernel_name="python3",
             progress_bar=False,
+            # Loopback without encryption is what every Jupyter does; said for each kernel it only alarms.
+            extra_arguments=["--log-level=ERROR"],
         )
     except PapermillExecutionError as error:
         raise IcecdcError(

@@ -126,8 +126,9 @@ def validation_figure(report: Mapping[str, Any]) -> Figure:
         _draw_rows_and_documents(counts, report["source_rows"], report["index_documents"])
         found = [("missing", report["missing"], DELETED), ("extra", report["extra"], UPDATED)]
         _horizontal_bars(differences, [*found, ("stale", report["stale"], "#7b5ea7")], _count)
-        verdict = "equal" if report["ok"] else "NOT equal"
-        differences.set_title(f"Differences: {verdict}", color=INSERTED if report["ok"] else DELETED)
+        differences.set_title(
+            "Equal in every field" if report["ok"] else "NOT equal", color=INSERTED if report["ok"] else DELETED
+        )
         repaired = report["repaired"]
         differences.set_xlabel("documents" + (f", {repaired:,} repaired" if repaired else ""))
         _draw_stages(stages, report["stage_seconds"], report["seconds"])

@@ -107,20 +107,20 @@ def open_spark(config: SyncConfig) -> SparkSession:
 def finish(
     report: RunReport | ValidationReport | Mapping[str, Any],
     config: SyncConfig,
-    namespace: Mapping[str, Any] | None = None,
+    namespace: Mapping[str, Any],
 ) -> None:
     """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
 
     Args:
         report: What to report.
         config: Says where the report goes.
-        namespace: The notebook's `globals()`; None: those of the running shell.
+        namespace: The notebook's `globals()`.
     """
     text = report_json(report)
     if config.report_path:
         write_report(report, config.report_path)
     print(text, flush=True)  # noqa: T201
-    dbutils = (_shell_namespace() if namespace is None else namespace).get("dbutils")
+    dbutils = namespace.get("dbutils")
     if dbutils is not None:
         # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.
         dbutils.notebook.exit(text)
@@ -193,9 +193,3 @@ def _unknown_problem(name: str, known: Sequence[str]) -> str:
 
 def _is_plain(value: object) -> bool:
     return value is not None and isinstance(value, _PLAIN_TYPES)
-
-
-def _shell_namespace() -> Mapping[str, Any]:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell.user_ns if shell is not None else {}

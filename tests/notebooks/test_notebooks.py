@@ -73,6 +73,8 @@ def _documents(client: OpenSearch, index: str) -> dict[str, str]:
     return {hit["_id"]: hit["_source"]["name"] for hit in hits}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 class DescribeThePapermillWay:
     def it_runs_all_notebooks_one_after_the_other(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path

@@ -144,5 +144,5 @@ class DescribeFinish:
         assert json.loads(str(caught.value)) == REPORT.to_dict()
 
     def it_takes_plain_values_too(self, capsys):
-        finish({"ready": True}, SyncConfig(table="lake.ns.t"))
+        finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
         assert json.loads(capsys.readouterr().out) == {"ready": True}
