@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,7 +198,9 @@ class BulkWriter:
             except OpenSearchException as error:
                 if isinstance(error, TransportError) and error.status_code == 413 and len(actions) > 1:
                     half = len(actions) // 2
-                    result.add(self._send(client, actions[:half]))
+                    result.add(replace(self._send(client, actions[:half]), bytes=0))  # counted with the whole
+                    if result.failure:
+                        return result
                     actions = actions[half:]
                     continue
                 if not _passing(error):
