@@ -28,7 +28,8 @@ HISTORY = (
     "DELETE FROM {t} WHERE id = 2",
     COMPACT,
     """MERGE INTO {t} t USING (SELECT * FROM VALUES (5, 'merged'), (6, 'new') AS s(id, name)) s ON t.id = s.id
-    WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, s.name, 'x')""",
+    WHEN MATCHED THEN UPDATE SET name = s.name
+    WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, s.name, 'x')""",
     "DELETE FROM {t} WHERE region = 'south'",
     "INSERT INTO {t} VALUES (2, 'b', 'north'), (3, 'c', 'south')",
 )
