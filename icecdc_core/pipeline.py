@@ -7,18 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import StepScan, changes_frame, is_insert_only, plan_scans
-from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, DELETE, quoted
+from icecdc_core.columns import quoted
 from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
-from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.snapshots import plan_steps
-from icecdc_core.source import Source, require_unique
-from icecdc_core.updates import merge_updates
+from icecdc_core.source import Source, require_no_null, require_unique
+from icecdc_core.survivors import Survivors, delete_rows, fetch_survivors, find_survivors
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -50,6 +48,7 @@ class Prepared:
     deletes: int = 0
     carryovers_removed: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
+    survivors: Survivors | None = None
 
     def compute(self) -> None:
         """Compute the actions and check the identifiers, so that bad data stops the batch before its first write.
@@ -76,23 +75,28 @@ class Prepared:
             return
         self.source.require_identifier_columns("rows were deleted or updated since the position")
         self.strategy = "diff"
-        before, after = Observation(), Observation()
-        count = F.count(F.lit(1)).alias("rows")
-        kept = raw.observe(before, count).transform(shuffle_by_identifiers, ids).transform(remove_carryovers)
-        kept = kept.observe(after, count)
-        merged = self._last_rows(kept) if self.config.on_duplicate_identifier == "last" else merge_updates(kept, ids)
-        self.actions = to_actions(merged, ids, self.epoch).persist(StorageLevel.MEMORY_AND_DISK)
-        for row in self.actions.groupBy("op").count().collect():
-            if row["op"] == "index":
-                self.upserts = row["count"]
-            else:
-                self.deletes = row["count"]
-        self.carryovers_removed = (before.get["rows"] - after.get["rows"]) // 2
+        self.survivors = found = find_survivors(raw, ids)
+        require_no_null(found.identifiers, ids, self.config.table)
+        self.carryovers_removed, self.upserts, self.deletes = found.carryovers, found.upserts, found.deletes
+        if self.config.on_duplicate_identifier == "last":
+            self._keep(to_actions(self._last_rows(found.identifiers), ids, self.epoch))
+        elif found.doubtful:
+            self._keep(to_actions(fetch_survivors(raw, ids, found), ids, self.epoch))
+        else:
+            self.actions = to_actions(fetch_survivors(raw, ids, found), ids, self.epoch)
+
+    def _keep(self, actions: DataFrame) -> None:
+        """Compute the actions now, because computing them may show that identifiers are not unique."""
+        self.actions = actions.persist(StorageLevel.MEMORY_AND_DISK)
+        counts = {row["op"]: row["count"] for row in self.actions.groupBy("op").count().collect()}
+        self.upserts, self.deletes = counts.get("index", 0), counts.get("delete", 0)
 
     def close(self) -> None:
         """Let go of what was kept."""
         if self.actions is not None:
             self.actions.unpersist()
+        if self.survivors is not None:
+            self.survivors.close()
         self.source.table.release()
 
     def _frame(self) -> DataFrame:
@@ -105,23 +109,16 @@ class Prepared:
             with_row_position=not source.identifier_columns,
         )
 
-    def _last_rows(self, kept: DataFrame) -> DataFrame:
+    def _last_rows(self, touched: DataFrame) -> DataFrame:
         """Where rows may share an identifier, changes alone do not tell which row is left: look it up."""
-        ids = [quoted(name) for name in self.source.identifier_columns]
-        touched = kept.select(*ids).distinct()
-        rows = current_rows(self.source, self.end, "last").join(touched, self.source.identifier_columns, "left_semi")
-        gone = touched.join(rows.select(*ids), self.source.identifier_columns, "left_anti")
-        changed = ((CHANGE_TYPE, F.lit(DELETE)), (CHANGE_ORDINAL, F.lit(0)), (COMMIT_SNAPSHOT_ID, F.lit(0)))
-        deletes = gone.select(
-            *[
-                F.col(quoted(f.name))
-                if f.name in self.source.identifier_columns
-                else F.lit(None).cast(f.dataType).alias(f.name)
-                for f in self.source.schema
-            ],
-            *[value.cast(rows.schema[name].dataType).alias(name) for name, value in changed],
-        )
-        return rows.unionByName(deletes)
+        ids = self.source.identifier_columns
+        pairs = [(quoted(name), f"_touched_{position}") for position, name in enumerate(ids)]
+        wanted = touched.select(*(F.col(name).alias(alias) for name, alias in pairs))
+        same = [F.col(name) == F.col(alias) for name, alias in pairs]
+        rows = current_rows(self.source, self.end, "last").join(wanted, same, "left_semi")
+        left = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
+        gone = touched.join(left, same, "left_anti")
+        return rows.unionAll(delete_rows(gone, rows.schema, ids))
 
 
 def prepare(

@@ -147,14 +147,8 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
     if not suspects:
         return
     shown = [{name: row[name] for name in identifier_columns} for row in suspects]
-    nulls = [values for values in shown if None in values.values()]
-    if nulls:
-        raise IdentifierColumnsError(
-            f"Identifier columns of '{table}' are null in some rows, for example {nulls[0]}",
-            subject="identifier_columns",
-            value=list(identifier_columns),
-            remedy="choose columns that are never null, or leave those rows out with row_filter",
-        )
+    for values in shown:
+        _require_values(values, table)
     raise DuplicateIdentifierError(
         f"Identifier columns do not identify rows of '{table}': {suspects[0]['_rows']} rows share {shown[0]}",
         subject="identifier_columns",
@@ -162,6 +156,28 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
         remedy="choose columns that are unique together, remove the duplicate rows, "
         "or set on_duplicate_identifier=last",
     )
+
+
+def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
+    """Check that no identifier among these is null.
+
+    Raises:
+        IdentifierColumnsError: One is.
+    """
+    names = [quoted(name) for name in identifier_columns]
+    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
+    for row in identifiers.where(some_null).limit(1).collect():
+        _require_values({name: row[name] for name in identifier_columns}, table)
+
+
+def _require_values(identifier: dict[str, Any], table: str) -> None:
+    if None in identifier.values():
+        raise IdentifierColumnsError(
+            f"Identifier columns of '{table}' are null in some rows, for example {identifier}",
+            subject="identifier_columns",
+            value=list(identifier),
+            remedy="choose columns that are never null, or leave those rows out with row_filter",
+        )
 
 
 def _identifier_fields(schema: Schema) -> list[str]:

@@ -1,0 +1,168 @@
+"""Find what really changed from narrow rows, then fetch whole rows for just that.
+
+A copy-on-write UPDATE of half a percent of the rows makes every file differ, so nearly all rows that are read are
+carryover. Sending them through the shuffle whole, only to cancel them, is what makes change feeds slow. Here a row
+travels as its identifier and 128 bits of hash over all its columns:
+
+    ====  ====  ======  ========      ====  ========
+    id    step  side    hash          id    left
+    ====  ====  ======  ========      ====  ========
+    1     0     DELETE  a5…           2     upsert
+    2     0     DELETE  17…      ->   3     delete
+    3     0     DELETE  90…
+    1     0     INSERT  a5…
+    2     0     INSERT  c4…
+    ====  ====  ======  ========      ====  ========
+
+Whole rows are then fetched from the newer side by a join with the few that are left. The result is that of
+``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Two different rows of one identifier and step
+agree in 128 bits with a probability of 2^-128. Identifiers that occur several times on one side of a step, which
+proper identifier columns do not allow, are left to the exact transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, RESERVED, quoted
+from icecdc_core.equality import keys
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.updates import merge_updates
+
+_DELETED, _UPSERTED = 1, 2
+# Room for the kinds above beside the step's ordinal, in one number whose maximum is the step that decides.
+_KINDS = 4
+# So many identifiers are sent to every task that reads the newer side; more of them are shuffled, as any join.
+_BROADCAST_ROWS = 300_000
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """What is left to do after a range.
+
+    Attributes:
+        identifiers: One row for each identifier that is left: the identifier columns and ``_decision``; cached.
+        upserts: Identifiers to write.
+        deletes: Identifiers to delete.
+        doubtful: Identifiers that occur several times on one side of a step; not among the two above.
+        carryovers: Unchanged rows that were dropped.
+    """
+
+    identifiers: DataFrame
+    upserts: int
+    deletes: int
+    doubtful: int
+    carryovers: int
+
+    def close(self) -> None:
+        """Let go of what is cached."""
+        self.identifiers.unpersist()
+
+
+def find_survivors(changes: DataFrame, identifier_columns: Sequence[str]) -> Survivors:
+    """Decide for every identifier what is left to do, moving only identifiers and hashes.
+
+    Args:
+        changes: Raw changes, see ``read_changes``.
+        identifier_columns: The columns that identify a row.
+    """
+    ids = [F.col(quoted(name)) for name in identifier_columns]
+    own = [field for field in changes.schema.fields if field.name not in RESERVED]
+    values = [key for field in own for key in keys(F.col(quoted(field.name)), field.dataType)]
+    inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
+    narrow = changes.select(
+        *ids,
+        F.col(CHANGE_ORDINAL),
+        inserted.alias("_inserted"),
+        F.xxhash64(*values).alias("_hash"),
+        F.xxhash64(F.lit("another 64 bits"), *values).alias("_more"),
+    ).transform(shuffle_by_identifiers, identifier_columns)
+    step = narrow.groupBy(*ids, CHANGE_ORDINAL).agg(
+        F.count_if("_inserted").alias("_inserts"),
+        F.count_if(~F.col("_inserted")).alias("_deletes"),
+        *(
+            F.max(F.when(side, F.col(name))).alias(f"{name}_{label}")
+            for name in ("_hash", "_more")
+            for label, side in (("new", F.col("_inserted")), ("old", ~F.col("_inserted")))
+        ),
+    )
+    once = (F.col("_inserts") <= F.lit(1)) & (F.col("_deletes") <= F.lit(1))
+    equal = (F.col("_hash_new") == F.col("_hash_old")) & (F.col("_more_new") == F.col("_more_old"))
+    carried = once & F.coalesce(equal, F.lit(False))
+    kind = F.when(F.col("_inserts") > F.lit(0), F.lit(_UPSERTED)).otherwise(F.lit(_DELETED))
+    decided = step.groupBy(*ids).agg(
+        F.max(F.when(~carried, F.col(CHANGE_ORDINAL) * F.lit(_KINDS) + kind)).alias("_decision"),
+        F.max(~once).alias("_doubtful"),
+        F.count_if(carried).alias("_carried"),
+    )
+    dropped = Observation()
+    left = decided.observe(dropped, F.sum("_carried").alias("rows")).where(F.col("_decision").isNotNull())
+    identifiers = left.drop("_carried").persist(StorageLevel.MEMORY_AND_DISK)
+    counts = identifiers.agg(
+        F.count_if(_is(_UPSERTED)).alias("upserts"),
+        F.count_if(_is(_DELETED)).alias("deletes"),
+        F.count_if("_doubtful").alias("doubtful"),
+    ).collect()[0]
+    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, dropped.get["rows"] or 0)
+
+
+def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survivors: Survivors) -> DataFrame:
+    """Return one change row for each surviving identifier, as ``merge_updates`` would.
+
+    Of a DELETE only the identifier columns are filled, as nothing else of it is needed.
+
+    Args:
+        changes: The frame that ``find_survivors`` was given; its newer sides are read a second time.
+        identifier_columns: The columns that identify a row.
+        survivors: What ``find_survivors`` found.
+    """
+    newer = changes.where(F.col(CHANGE_TYPE) == F.lit(INSERT))
+    parts = [
+        _semi_join(newer, survivors.identifiers.where(_is(_UPSERTED)), identifier_columns, survivors.upserts, True),
+        delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
+    ]
+    if survivors.doubtful:
+        doubtful = survivors.identifiers.where("_doubtful")
+        rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False)
+        exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
+        parts.append(merge_updates(exact, identifier_columns))
+    return reduce(DataFrame.unionAll, parts)
+
+
+def _is(kind: int) -> Column:
+    return ~F.col("_doubtful") & (F.col("_decision") % F.lit(_KINDS) == F.lit(kind))
+
+
+def _semi_join(
+    rows: DataFrame, wanted: DataFrame, identifier_columns: Sequence[str], count: int, at_step: bool
+) -> DataFrame:
+    """Rows of the wanted identifiers; ``at_step``: only those of the step that decides. Nulls are equal."""
+    own = [f"_wanted_{position}" for position in range(len(identifier_columns))]
+    pairs = list(zip(identifier_columns, own, strict=True))
+    ordinal = F.floor(F.col("_decision") / F.lit(_KINDS)).cast("int").alias("_wanted_ordinal")
+    keyed = wanted.select(*(F.col(quoted(name)).alias(alias) for name, alias in pairs), ordinal)
+    keyed = F.broadcast(keyed) if count <= _BROADCAST_ROWS else keyed
+    matches = [F.col(quoted(name)).eqNullSafe(F.col(alias)) for name, alias in pairs]
+    if at_step:
+        matches.append(F.col(CHANGE_ORDINAL) == F.col("_wanted_ordinal"))
+    return rows.join(keyed, reduce(Column.__and__, matches), "left_semi")
+
+
+def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:
+    """Return a DELETE row of this schema for each identifier, its other columns null."""
+    filled = {
+        **{name: F.col(quoted(name)) for name in identifier_columns},
+        CHANGE_TYPE: F.lit(DELETE),
+        CHANGE_ORDINAL: F.floor(F.col("_decision") / F.lit(_KINDS)),
+    }
+    return identifiers.select(
+        *(filled.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema.fields)
+    )

@@ -1,0 +1,102 @@
+"""The narrow way gives what the three transforms give."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.survivors import fetch_survivors, find_survivors
+from icecdc_core.updates import merge_updates
+
+SCHEMA = (
+    "region string, id long, name string, price double, tags map<string,int>, "
+    "_change_type string, _change_ordinal int, _commit_snapshot_id long"
+)
+IDS = ["region", "id"]
+
+
+def exactly(changes):
+    """What the exact transforms leave: identifiers, kind, and the row where it is an upsert."""
+    shuffled = changes.transform(shuffle_by_identifiers, IDS).transform(remove_carryovers)
+    return comparable(merge_updates(shuffled, IDS))
+
+
+def comparable(merged):
+    upsert = F.col("_change_type") == "INSERT"
+    row = F.to_json(F.struct("name", "price", F.array_sort(F.map_entries("tags")).alias("tags")))
+    return merged.select(*IDS, "_change_type", "_change_ordinal", F.when(upsert, row).alias("row"))
+
+
+def history(seed, steps):
+    """Random steps of a table whose identifiers are unique; every step rewrites most rows unchanged."""
+    draw = random.Random(seed)
+    values = [0.0, -0.0, float("nan"), 1.5, None]
+    table = {(draw.choice("ab"), n): ("x", 1.5, {"k": 1, "l": 2}) for n in range(30)}
+    rows = []
+    for ordinal in range(steps):
+        rewritten = [key for key in table if draw.random() < 0.9]
+        rows += [(*key, *table[key], "DELETE", ordinal, 100 + ordinal) for key in rewritten]
+        for key in rewritten:
+            fate = draw.random()
+            if fate < 0.15:
+                del table[key]
+                continue
+            if fate < 0.5:
+                table[key] = (draw.choice(["x", "y", None]), draw.choice(values), draw.choice([{"l": 2, "k": 1}, None]))
+            rows.append((*key, *table[key], "INSERT", ordinal, 100 + ordinal))
+        fresh = (draw.choice("ab"), 100 + draw.randrange(40))
+        if fresh not in table:
+            table[fresh] = ("new", draw.choice(values), None)
+            rows.append((*fresh, *table[fresh], "INSERT", ordinal, 100 + ordinal))
+    draw.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(1, 1), (2, 1), (3, 4)])
+def it_leaves_what_the_exact_transforms_leave(spark, seed, steps):
+    changes = spark.createDataFrame(history(seed, steps), SCHEMA)
+    survivors = find_survivors(changes, IDS)
+    actual = comparable(fetch_survivors(changes, IDS, survivors))
+    assert_df_equality(actual, exactly(changes), ignore_row_order=True, ignore_nullable=True)
+
+
+def it_counts_upserts_deletes_and_carryovers(spark):
+    rows = [
+        ("a", 1, "same", 1.0, None, "DELETE", 0, 7),
+        ("a", 1, "same", 1.0, None, "INSERT", 0, 7),
+        ("a", 2, "old", 1.0, None, "DELETE", 0, 7),
+        ("a", 2, "new", 1.0, None, "INSERT", 0, 7),
+        ("a", 3, "gone", 1.0, None, "DELETE", 0, 7),
+    ]
+    found = find_survivors(spark.createDataFrame(rows, SCHEMA), IDS)
+    assert (found.upserts, found.deletes, found.doubtful, found.carryovers) == (1, 1, 0, 1)
+
+
+def it_leaves_untouched_rows_that_share_an_identifier_alone(spark):
+    twins = [("a", 1, name, 1.0, None, kind, 0, 7) for name in ("one", "two") for kind in ("DELETE", "INSERT")]
+    changes = spark.createDataFrame(twins, SCHEMA)
+    survivors = find_survivors(changes, IDS)
+    assert fetch_survivors(changes, IDS, survivors).count() == 0
+
+
+def it_refuses_two_different_rows_of_one_identifier(spark):
+    twins = [("a", 1, name, 1.0, None, "INSERT", 0, 7) for name in ("one", "two")]
+    changes = spark.createDataFrame(twins, SCHEMA)
+    survivors = find_survivors(changes, IDS)
+    with pytest.raises(PySparkException, match="duplicate identifier"):
+        fetch_survivors(changes, IDS, survivors).count()
+
+
+def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
+    survivors = find_survivors(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
+    plan = survivors.identifiers._jdf.queryExecution().executedPlan().toString()
+    final = plan.split("== Initial Plan ==")[0]
+    exchanges = [line for line in final.splitlines() if " Exchange " in line]
+    below = final.split(" Exchange ")[1].split("Project ")[1].split("]")[0]
+    assert (len(exchanges), "tags" in below.split(" AS ")[0]) == (1, False), plan
