@@ -122,7 +122,7 @@ def stage_figure(stage_seconds: Mapping[str, float], seconds: float) -> Figure:
 def validation_figure(report: Mapping[str, Any]) -> Figure:
     """Rows against documents, the differences, and the time every stage took."""
     with rc_context(_STYLE):
-        figure, (counts, differences, stages) = _panels(3, height=3.0, width_ratios=(1.2, 1, 1.1))
+        figure, (counts, differences, stages) = _panels(3, height=3.0, width_ratios=(1.1, 0.95, 1.25))
         _draw_rows_and_documents(counts, report["source_rows"], report["index_documents"])
         found = [("missing", report["missing"], DELETED), ("extra", report["extra"], UPDATED)]
         _horizontal_bars(differences, [*found, ("stale", report["stale"], "#7b5ea7")], _count)
