@@ -27,14 +27,13 @@ from pyspark.sql.types import LongType, StructField
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
-    COMMIT_SNAPSHOT_ID,
     DELETE,
     INSERT,
     RESERVED,
     quoted,
     require_change_columns,
 )
-from icecdc_core.equality import is_floating, is_negative_zero, is_own_key, keys
+from icecdc_core.equality import is_floating, is_own_key, keys_of
 
 
 class _Plan(NamedTuple):
@@ -87,13 +86,13 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
 def _plan(fields: list[StructField]) -> _Plan:
     plan = _Plan([], {}, {})
     for position, field in enumerate(fields):
-        value, key = F.col(quoted(field.name)), f"key{position}"
+        key = f"key{position}"
         if field.name == CHANGE_TYPE:
             continue
         if field.name in RESERVED and field.name != CHANGE_ORDINAL:
             plan.carried[position] = field
             continue
-        column_keys = keys(value, field.dataType)
+        column_keys = keys_of(field)
         plan.grouping.extend(
             part.alias(key if number == 0 else f"{key}_{number}") for number, part in enumerate(column_keys)
         )

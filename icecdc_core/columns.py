@@ -40,6 +40,14 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def unused(name: str, columns: Sequence[str]) -> str:
+    """Return a name that none of the columns has, in upper or lower case: ``name``, or that and underscores."""
+    taken = {column.lower() for column in columns}
+    while name.lower() in taken:
+        name += "_"
+    return name
+
+
 def require_change_columns(changes: DataFrame) -> None:
     """Refuse a frame that does not say which step each row belongs to and what happened to it.
 
@@ -72,14 +80,10 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
     Raises:
         IdentifierColumnsError: None is given, one is missing, given twice, nested or not the table's own.
     """
-    if isinstance(identifier_columns, str) or not identifier_columns:
-        raise _unfit(
-            "identifier columns are needed, as a list of column names", identifier_columns, changes
-        )
+    if isinstance(identifier_columns, str) or not all(isinstance(name, str) for name in identifier_columns or (None,)):
+        raise _unfit("identifier columns are needed, as a list of column names", identifier_columns, changes)
     folded = {} if _case_sensitive(changes) else {name.lower(): name for name in reversed(changes.columns)}
-    found = {
-        name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns
-    }
+    found = {name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns}
     missing = [name for name, column in found.items() if column is None]
     if missing:
         raise _unfit("identifier columns are missing", missing, changes)

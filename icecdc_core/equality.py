@@ -23,9 +23,12 @@ from pyspark.sql.types import (
     FloatType,
     MapType,
     StringType,
+    StructField,
     StructType,
     VariantType,
 )
+
+from icecdc_core.columns import quoted
 
 
 def is_own_key(data_type: DataType) -> bool:
@@ -52,6 +55,11 @@ def keys(value: Column, data_type: DataType) -> list[Column]:
     if is_floating(data_type):
         return [value, is_negative_zero(value)]
     return [value if is_own_key(data_type) else _canonical(value, data_type)]
+
+
+def keys_of(field: StructField) -> list[Column]:
+    """The keys of a column."""
+    return keys(F.col(quoted(field.name)), field.dataType)
 
 
 def _canonical(value: Column, data_type: DataType) -> Column:

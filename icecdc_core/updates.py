@@ -19,18 +19,20 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
     INSERT,
+    RESERVED,
+    ROW_POSITION,
     quoted,
     require_change_columns,
     resolve_identifiers,
+    unused,
 )
-from icecdc_core.equality import keys
+from icecdc_core.equality import keys_of
 from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
@@ -64,40 +66,30 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         )
     require_change_columns(changes)
     names = resolve_identifiers(changes, identifier_columns)
-    fields = [field for field in changes.schema.fields if field.name not in (CHANGE_TYPE, COMMIT_SNAPSHOT_ID)]
-    values = [key for field in fields if field.name not in (*names, CHANGE_ORDINAL) for key in _keys(field)]
     inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
     newest_first = [F.col(CHANGE_ORDINAL).desc(), inserted.desc()]
-    same_identifier = Window.partitionBy(*(F.col(quoted(name)) for name in names))
-    # Rows of one step and kind are neighbours in this order, and of those the greatest comes first.
-    ordered = same_identifier.orderBy(*newest_first, *(value.desc() for value in values))
-    numbered = changes.withColumn("_row", F.row_number().over(ordered))
+    same_identifier = Window.partitionBy(*(key for name in names for key in keys_of(changes.schema[name])))
+    own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
+    greatest_first = [key.desc() for field in own for key in keys_of(field)]
+    row, rank, before = (unused(name, changes.columns) for name in ("_row", "_rank", "_ordinal_before"))
     if on_duplicate == "last":
-        return numbered.where(F.col("_row") == F.lit(1)).drop("_row")
-    before = {
-        name: F.lag(column).over(ordered)
-        for name, column in {
-            "_ordinal_before": F.col(CHANGE_ORDINAL),
-            "_type_before": F.col(CHANGE_TYPE),
-            "_values_before": F.struct(F.lit(0).alias("none"), *_named(values)),
-        }.items()
-    }
-    differs = ~F.col("_values_before").eqNullSafe(F.struct(F.lit(0).alias("none"), *_named(values)))
-    same_step = (F.col("_ordinal_before") == F.col(CHANGE_ORDINAL)) & (F.col("_type_before") == F.lit(INSERT))
-    duplicate = F.coalesce(inserted & same_step & differs, F.lit(False))
+        # Equal rows may still differ in these, and the choice must not depend on the order of files.
+        ties = [F.col(name).desc() for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
+        ordered = same_identifier.orderBy(*newest_first, *greatest_first, *ties)
+        return changes.withColumn(row, F.row_number().over(ordered)).where(F.col(row) == F.lit(1)).drop(row)
+    # Rows of one step and kind are neighbours in this order, and equal ones share a rank. So a row that has a rank
+    # of its own, right after another row of its step, is different from that one.
+    ordered = same_identifier.orderBy(*newest_first, *greatest_first)
+    helpers = {row: F.row_number(), rank: F.rank(), before: F.lag(CHANGE_ORDINAL)}
+    numbered = changes.withColumns({name: function.over(ordered) for name, function in helpers.items()})
+    differs = (F.col(rank) == F.col(row)) & (F.col(before) == F.col(CHANGE_ORDINAL))
+    duplicate = F.coalesce(inserted & differs, F.lit(False))
     # In the filter, because a column that nobody reads would be pruned together with its error.
-    wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.col("_row") == F.lit(1))
-    return numbered.withColumns(before).where(wanted).drop("_row", *before)
-
-
-def _keys(field: StructField) -> list[Column]:
-    return keys(F.col(quoted(field.name)), field.dataType)
-
-
-def _named(values: list[Column]) -> list[Column]:
-    return [value.alias(f"v{position}") for position, value in enumerate(values)]
+    wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.col(row) == F.lit(1))
+    return numbered.where(wanted).drop(*helpers)
 
 
 def _message(names: Sequence[str]) -> Column:
-    shown = F.to_json(F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names)))
+    values = F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names))
+    shown = F.to_json(values, {"ignoreNullFields": "false"})
     return F.concat(F.lit("duplicate identifier: two different rows were inserted in one step with "), shown)

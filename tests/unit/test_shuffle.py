@@ -1,0 +1,81 @@
+"""Rows of one identifier meet in one partition; what cannot identify a row is refused."""
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.updates import merge_updates
+
+CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
+
+
+class DescribeShuffleByIdentifiers:
+    def it_brings_rows_of_one_identifier_into_one_partition_and_takes_nulls_as_equal(self, spark):
+        # Each identifier four times, spread over all partitions of the source.
+        identifiers = [(number, text) for number in (None, 1, 2, 3, 4) for text in (None, "", "a", "b")]
+        rows = [(number, text, copy) for copy in range(4) for number, text in identifiers]
+        source = spark.createDataFrame(rows, "number int, `te.xt` string, copy int").repartition(4, "copy")
+        shuffled = shuffle_by_identifiers(source, ["number", "te.xt"])
+        partition = F.spark_partition_id().alias("partition")
+        actual = (
+            shuffled.select("number", F.col("`te.xt`").alias("text"), partition)
+            .groupBy("number", "text")
+            .agg(F.count(F.lit(1)).alias("rows"), F.count_distinct("partition").alias("partitions"))
+        )
+        expected = spark.createDataFrame([(*key, 4, 1) for key in identifiers], actual.schema)
+        assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
+
+    def it_changes_neither_rows_nor_columns(self, spark):
+        source = spark.createDataFrame(
+            [(1, "a", [1.5]), (1, "a", [1.5]), (None, "b", None)], "id int, b string, c array<double>"
+        )
+        actual = shuffle_by_identifiers(source, ["id"])
+        assert_df_equality(actual, source, ignore_row_order=True)
+
+
+REFUSED = [
+    ([], "needed, as a list"),
+    ("id", "needed, as a list"),
+    (None, "needed, as a list"),
+    ([1], "needed, as a list"),
+    (["nope"], "missing"),
+    (["id", "nope"], "missing"),
+    (["s.x"], "missing"),
+    (["`id`"], "missing"),
+    (["id", "id"], "given twice"),
+    (["id", "ID"], "given twice"),
+    (["s"], "nested"),
+    (["a"], "nested"),
+    (["m"], "nested"),
+    (["_change_type"], "table's own"),
+    (["id", "_change_ordinal"], "table's own"),
+    (["_commit_snapshot_id"], "table's own"),
+]
+
+
+@pytest.fixture(scope="module")
+def guarded(spark):
+    """A frame without rows, whose columns are good, bad or reserved as identifiers."""
+    return spark.createDataFrame([], f"id int, s struct<x:int>, a array<int>, m map<int,int>, {CHANGE_COLUMNS}")
+
+
+@pytest.mark.parametrize("transform", [shuffle_by_identifiers, merge_updates])
+class DescribeIdentifierColumns:
+    @pytest.mark.parametrize(("identifier_columns", "message"), REFUSED)
+    def it_refuses_what_cannot_identify_a_row(self, guarded, transform, identifier_columns, message):
+        with pytest.raises(IdentifierColumnsError, match=f"{message}.*'id int'.*identifier_columns"):
+            transform(guarded, identifier_columns)
+
+    @pytest.mark.parametrize("identifier_columns", [["id"], ["ID"], ("id",)])
+    def it_accepts_another_spelling_and_any_sequence(self, guarded, transform, identifier_columns):
+        assert transform(guarded, identifier_columns).columns == guarded.columns
+
+    def it_minds_upper_and_lower_case_where_spark_does(self, spark, guarded, transform):
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        try:
+            with pytest.raises(IdentifierColumnsError, match="missing"):
+                transform(guarded, ["ID"])
+        finally:
+            spark.conf.unset("spark.sql.caseSensitive")
