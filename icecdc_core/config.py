@@ -125,6 +125,9 @@ class SyncConfig(BaseModel):
         "current", description="Compare the index with the current snapshot or with that of the position."
     )
     repair: bool = Field(False, description="Let the validation mend missing, extra and stale documents.")
+    fail_on_difference: bool = Field(
+        False, description="Let the validation notebook fail, after its report, when index and table differ."
+    )
     poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
     max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
     report_path: str = Field("", description="File for the report as JSON. Default: none is written.")

@@ -120,6 +120,10 @@ class RejectedDocumentsError(IcecdcError):
     """More documents were rejected than `max_rejected_documents` allows."""
 
 
+class IndexDiffersError(IcecdcError):
+    """A validation found that index and table differ, and `fail_on_difference` is set."""
+
+
 class JavaNotFoundError(IcecdcError):
     """No Java of a version that fits was found."""
 

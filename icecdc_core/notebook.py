@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.report import RunReport, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
 
@@ -115,11 +115,22 @@ def finish(
         report: What to report.
         config: Says where the report goes.
         namespace: The notebook's `globals()`.
+
+    Raises:
+        IndexDiffersError: A validation found a difference and `fail_on_difference` is set.
     """
     text = report_json(report)
     if config.report_path:
         write_report(report, config.report_path)
     print(text, flush=True)  # noqa: T201
+    if isinstance(report, ValidationReport) and config.fail_on_difference and not report.ok:
+        raise IndexDiffersError(
+            f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, {report.extra} extra, "
+            f"{report.stale} stale documents",
+            subject="fail_on_difference",
+            value=True,
+            remedy="run the validation with repair=true; find out who else writes into the index",
+        )
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.notebook import finish, read_parameters, widget_text
-from icecdc_core.report import RunReport
+from icecdc_core.report import RunReport, ValidationReport
 from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
 REPORT = RunReport(kind="sync", table="lake.ns.t", index="t", upserts=3)
@@ -142,6 +142,13 @@ class DescribeFinish:
         with pytest.raises(NotebookExit) as caught:
             finish(REPORT, SyncConfig(table="lake.ns.t"), {"dbutils": Dbutils()})
         assert json.loads(str(caught.value)) == REPORT.to_dict()
+
+    def it_fails_after_the_report_when_a_difference_must_fail(self, tmp_path: Path):
+        config = SyncConfig(table="a.b.c", fail_on_difference=True, report_path=str(tmp_path / "report.json"))
+        report = ValidationReport(ok=False, source_rows=1, index_documents=0, missing=1, table="a.b.c", index="c")
+        with pytest.raises(IndexDiffersError, match="1 missing"):
+            finish(report, config, {})
+        assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
 
     def it_takes_plain_values_too(self, capsys):
         finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
