@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,7 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
         "spark.jars.packages": ",".join(iceberg_packages(aws=uses_s3)),
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "icecdc-spark-warehouse"),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,0 +1,111 @@
+"""From position to merged changes of a copy-on-write table, against Spark's own changelog view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.changes import read_changes
+from icecdc_core.survivors import fetch_survivors, find_survivors
+
+IDS = ["id"]
+
+
+class ChangesBenchmark:
+    """A table of ten columns; every file is rewritten by scattered updates (0.5 %), then deletes and an append.
+
+    Args:
+        spark: A session with the table's catalog.
+        table: The table to make.
+        rows: Its rows.
+    """
+
+    def __init__(self, spark: SparkSession, table: str, rows: int) -> None:
+        self._spark = spark
+        self._table = table
+        self._expected: int | None = None
+        catalog, namespace, _ = table.split(".")
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
+        spark.sql(
+            f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, city STRING, note STRING, amount DECIMAL(12, 2), "
+            "price DOUBLE, quantity INT, active BOOLEAN, born DATE, seen TIMESTAMP) USING iceberg "
+            "TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write', "
+            "'write.delete.mode' = 'copy-on-write')"
+        )
+        _rows(spark, 0, rows).writeTo(table).append()
+        self._start = self._head()
+        spark.sql(f"UPDATE {table} SET price = price + 1 WHERE id % 200 = 7")
+        spark.sql(f"DELETE FROM {table} WHERE id % 1000 = 3")
+        _rows(spark, rows, rows // 300).writeTo(table).append()
+        self._end = self._head()
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns its seconds; icecdc first."""
+        return {
+            "icecdc, position to merged changes": self._icecdc,
+            "create_changelog_view with identifier columns": self._changelog_view,
+            "reading both sides once": self._read_both_sides,
+        }
+
+    def _icecdc(self) -> float:
+        begin = time.perf_counter()
+        changes = read_changes(self._spark, self._table, self._start, self._end)
+        survivors = find_survivors(changes, IDS)
+        _consume(fetch_survivors(changes, IDS, survivors))
+        taken = time.perf_counter() - begin
+        self._check("icecdc", survivors.upserts + survivors.deletes)
+        survivors.close()
+        return taken
+
+    def _changelog_view(self) -> float:
+        catalog, name = self._table.split(".", 1)
+        begin = time.perf_counter()
+        self._spark.sql(
+            f"CALL {catalog}.system.create_changelog_view(table => '{name}', changelog_view => 'changelog', options => "
+            f"map('start-snapshot-id', '{self._start}', 'end-snapshot-id', '{self._end}'), "
+            "identifier_columns => array('id'))"
+        )
+        view = self._spark.table("changelog").where("_change_type <> 'UPDATE_BEFORE'")
+        _consume(view)
+        taken = time.perf_counter() - begin
+        # An identifier that changed in several snapshots counts once, as it does for icecdc.
+        self._check("create_changelog_view", view.select("id").distinct().count())
+        return taken
+
+    def _read_both_sides(self) -> float:
+        begin = time.perf_counter()
+        _consume(read_changes(self._spark, self._table, self._start, self._end))
+        return time.perf_counter() - begin
+
+    def _check(self, who: str, changed: int) -> None:
+        self._expected = self._expected if self._expected is not None else changed
+        if changed != self._expected:
+            raise SystemExit(f"{who} found {changed} changed identifiers, expected {self._expected}")
+
+    def _head(self) -> int:
+        newest = self._spark.sql(f"SELECT snapshot_id FROM {self._table}.snapshots ORDER BY committed_at DESC LIMIT 1")
+        return int(newest.collect()[0][0])
+
+
+def _rows(spark: SparkSession, first: int, count: int) -> DataFrame:
+    n = F.col("id")
+    return spark.range(first, first + count, 1, 8).select(
+        n,
+        F.concat(F.lit("name "), n).alias("name"),
+        F.concat(F.lit("city "), n % 1000).alias("city"),
+        F.sha2(n.cast("string"), 256).alias("note"),
+        (n % 100000 / 7).cast("decimal(12, 2)").alias("amount"),
+        (n * 1.1).alias("price"),
+        (n % 50).cast("int").alias("quantity"),
+        (n % 3 == 0).alias("active"),
+        F.date_add(F.lit("2000-01-01"), (n % 9000).cast("int")).alias("born"),
+        F.timestamp_seconds(F.lit(1_700_000_000) + n).alias("seen"),
+    )
+
+
+def _consume(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

@@ -1,0 +1,92 @@
+"""Documents per second into OpenSearch, against what the client itself offers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+from opensearchpy import OpenSearch, helpers
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.documents import to_actions
+from icecdc_core.sink import SinkSettings, write_actions
+
+PHYSICAL, ALIAS = "bench--000001", "bench--write"
+DOCUMENTS_PER_REQUEST = 2000
+
+
+class SinkBenchmark:
+    """Rows of ten columns as documents.
+
+    Args:
+        spark: The session.
+        config: Says where OpenSearch is.
+        documents: How many documents are written.
+    """
+
+    def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
+        from benchmarks.changes import _rows
+
+        self._config, self._documents = config, documents
+        self._client = OpenSearch(config.opensearch_url, maxsize=8, timeout=120)
+        rows = _rows(spark, 0, documents).select("*", F.lit("INSERT").alias("_change_type"))
+        self._actions = to_actions(rows, ["id"], 1).repartition(2).persist()
+        self._actions.count()
+        self._bodies = self._prebuilt()
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns its seconds; icecdc first."""
+        return {
+            "icecdc, from the executors": lambda: self._timed(self._icecdc),
+            "prebuilt NDJSON, 2 connections": lambda: self._timed(lambda: self._post(2)),
+            "prebuilt NDJSON, 4 connections": lambda: self._timed(lambda: self._post(4)),
+            "helpers.parallel_bulk from the driver": lambda: self._timed(self._parallel_bulk),
+            "helpers.streaming_bulk from the driver": lambda: self._timed(self._streaming_bulk),
+        }
+
+    def _icecdc(self) -> None:
+        write_actions(self._actions, SinkSettings.of(self._config, ALIAS))
+
+    def _post(self, connections: int) -> None:
+        with ThreadPoolExecutor(connections) as pool:
+            list(
+                pool.map(lambda body: self._client.bulk(body=body, index=PHYSICAL, filter_path="errors"), self._bodies)
+            )
+
+    def _parallel_bulk(self) -> None:
+        for _ in helpers.parallel_bulk(self._client, self._operations(), 4, DOCUMENTS_PER_REQUEST):
+            pass
+
+    def _streaming_bulk(self) -> None:
+        for _ in helpers.streaming_bulk(self._client, self._operations(), DOCUMENTS_PER_REQUEST):
+            pass
+
+    def _operations(self) -> Iterable[dict[str, Any]]:
+        for body in self._bodies:
+            lines = body.splitlines()
+            for header, document in zip(lines[::2], lines[1::2], strict=True):
+                identity = orjson.loads(header)["index"]["_id"]
+                yield {"_op_type": "index", "_index": PHYSICAL, "_id": identity, "_source": orjson.loads(document)}
+
+    def _prebuilt(self) -> list[bytes]:
+        actions = [row.action for row in self._actions.select("action").toLocalIterator()]
+        size = DOCUMENTS_PER_REQUEST
+        return ["".join(actions[start : start + size]).encode() for start in range(0, len(actions), size)]
+
+    def _timed(self, write: Callable[[], None]) -> float:
+        self._client.indices.delete(index=PHYSICAL, ignore_unavailable=True)
+        settings = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
+        self._client.indices.create(index=PHYSICAL, body={"settings": settings, "aliases": {ALIAS: {}}})
+        begin = time.perf_counter()
+        write()
+        taken = time.perf_counter() - begin
+        self._client.indices.refresh(index=PHYSICAL)
+        found = self._client.count(index=PHYSICAL)["count"]
+        if found != self._documents:
+            raise SystemExit(f"{found} documents were written, expected {self._documents}")
+        return taken
