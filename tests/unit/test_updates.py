@@ -78,6 +78,15 @@ class DescribeMergeUpdates:
         )
         assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
 
+    def it_takes_identifiers_as_they_are_written(self, spark):
+        # Spark groups 0.0 with -0.0 and, under this collation, a with A; their documents have different ids.
+        schema = f"number double, name string collate UTF8_LCASE, v int, {CHANGE_COLUMNS}"
+        different = [(0.0, "a"), (-0.0, "a"), (0.0, "A"), (NAN, "a"), (None, "a")]
+        updates = [(*key, value, *change) for key in different for value, change in ((1, delete(0)), (2, insert(0)))]
+        merged = spark.createDataFrame(updates, schema).transform(merge_updates, ["number", "name"])
+        actual = merged.select(F.concat_ws("/", F.col("number").cast("string"), F.col("name"), "v").alias("merged"))
+        assert sorted(row[0] for row in actual.collect()) == ["-0.0/a/2", "0.0/A/2", "0.0/a/2", "NaN/a/2", "a/2"]
+
     def it_keeps_columns_whatever_their_names(self, spark):
         names = ["a.b", "a`b", 'a"b', "_row", "_RANK", "_ordinal_before", "UPPER", "straße ✈", "v0"]
         columns = ", ".join(f"`{name.replace('`', '``')}` int" for name in names)
