@@ -64,12 +64,13 @@ class Connection:
 
 
 @contextmanager
-def typed_errors(url: str, doing: str) -> Iterator[None]:
+def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
     """Turn the client's exceptions into icecdc's.
 
     Args:
         url: The server's address, for the message.
         doing: What was being done, for the message ("reading the position").
+        username: Who asked, for the message.
 
     Raises:
         OpenSearchAuthError: Credentials or permissions were refused.
@@ -79,15 +80,16 @@ def typed_errors(url: str, doing: str) -> Iterator[None]:
     try:
         yield
     except OpenSearchException as error:
-        raise typed(error, url, doing) from error
+        raise typed(error, url, doing, username) from error
 
 
-def typed(error: OpenSearchException, url: str, doing: str) -> Exception:
+def typed(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
     """Return the typed error for one of the client's exceptions."""
     if isinstance(error, (AuthenticationException, AuthorizationException)):
         return OpenSearchAuthError(
             f"OpenSearch refused {doing}: {_reason(error)}",
             subject="opensearch_username",
+            value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
         )
     if isinstance(error, SSLError):

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
-from icecdc_core.errors import IndexConflictError, RejectedDocumentsError
-from icecdc_core.indexes import create_physical, drop_leftovers, publish, require_ours
+from icecdc_core.errors import RejectedDocumentsError
+from icecdc_core.indexes import create_physical, drop_leftovers, publish, require_ours, require_table, unused_epoch
 from icecdc_core.positions import Batch, HeldTable, Position, physical_index, write_alias
 from icecdc_core.report import RunReport, progress
 from icecdc_core.runs import Run
@@ -49,7 +49,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     try:
         with run.stage("check"):
             source = open_source(spark, config)
-            require_ours(run.client, config.index)
+            require_ours(run.client, config)
             require_own_table(run.positions.read(), config)
         if config.dry_run:
             return dry_run_export(run, source)
@@ -79,6 +79,7 @@ def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
             _check_identifiers(source, snapshot_id, config)
     if batch is None:
         epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
+        epoch = unused_epoch(run.client, config.index, epoch)
         physical = physical_index(config.index, epoch)
         batch = Batch(
             "export",
@@ -126,13 +127,8 @@ def require_own_table(position: Position | None, config: SyncConfig) -> None:
     Raises:
         IndexConflictError: The index is kept equal to another table.
     """
-    if position is not None and position.table != config.table:
-        raise IndexConflictError(
-            f"The index '{config.index}' is kept equal to another table, {position.table}",
-            subject="index",
-            value=config.index,
-            remedy=f"give the index of {config.table} another name",
-        )
+    if position is not None:
+        require_table(config, position.table)
 
 
 def committed(position: Position, source: Source, batch: Batch) -> Position:

@@ -9,7 +9,7 @@ from opensearchpy.exceptions import NotFoundError
 
 from icecdc_core.errors import IndexConflictError, IndexNotFoundError
 from icecdc_core.mapping import index_limits, index_mapping
-from icecdc_core.positions import write_alias
+from icecdc_core.positions import physical_index, write_alias
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 _GC_DELETES = "1h"
 
 
-def require_ours(client: OpenSearch, index: str) -> None:
-    """Check that nothing but an index of ours stands where the alias goes.
+def require_ours(client: OpenSearch, config: SyncConfig) -> None:
+    """Check that nothing but this table's index stands where the alias goes.
 
     Raises:
-        IndexConflictError: An index or alias of that name exists and was not made by icecdc.
+        IndexConflictError: An index or alias of that name exists and was not made by icecdc, or for another table.
     """
+    index = config.index
     try:
         found = client.indices.get(index=index)
     except NotFoundError:
@@ -40,6 +41,33 @@ def require_ours(client: OpenSearch, index: str) -> None:
             value=index,
             remedy="choose another index name, or delete that index or alias if it is no longer needed",
         )
+    for entry in found.values():
+        require_table(config, str(_meta(entry).get("table")))
+
+
+def require_table(config: SyncConfig, table: str) -> None:
+    """Check that the index is kept equal to no other table.
+
+    Raises:
+        IndexConflictError: It is.
+    """
+    if table != config.table:
+        raise IndexConflictError(
+            f"The index '{config.index}' is kept equal to another table, {table}",
+            subject="index",
+            value=config.index,
+            remedy=f"give the index of {config.table} another name",
+        )
+
+
+def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
+    """Return this epoch or the next one whose physical index does not exist.
+
+    One exists already when the positions were lost. Its documents have versions that a new export would not beat.
+    """
+    while client.indices.exists(index=physical_index(index, epoch)):
+        epoch += 1
+    return epoch
 
 
 def create_physical(

@@ -186,7 +186,7 @@ def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> No
 
 def _check_index(run: Run, source: Source | None, found: dict[str, Any]) -> None:
     with run.talking("looking at the index"):
-        require_ours(run.client, run.config.index)
+        require_ours(run.client, run.config)
     position = run.positions.read()
     if position is None or not position.exists:
         return

@@ -72,7 +72,7 @@ class Run:
     @contextmanager
     def talking(self, doing: str) -> Iterator[None]:
         """Turn the client's failures into typed errors."""
-        with typed_errors(self.config.opensearch_url, doing):
+        with typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username):
             yield
 
     def point_in_time(self, index: str) -> str:

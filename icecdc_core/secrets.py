@@ -19,6 +19,10 @@ _SECRET_NAME = re.compile(
     r"|api[-_.]?key|encryption[-_.]?key|\bsas\b",
     re.IGNORECASE,
 )
+_SECRET_IN_TEXT = re.compile(
+    r"(?<=://)[^/\s@]*(?=@)|(?<![A-Za-z])(?P<name>[\w.-]*(?:password|pwd|secret|token|credential)[\w.-]*\s*=\s*)[^\s&;,]+",
+    re.IGNORECASE,
+)
 _SECRET_IN_VALUE = re.compile(r"://[^/\s]*@|(password|pwd|secret|token|credential)\s*=", re.IGNORECASE)
 
 
@@ -41,6 +45,11 @@ def redacted(name: str, value: object) -> object:
     if looks_secret(name) or (isinstance(value, str) and _SECRET_IN_VALUE.search(value)):
         return REDACTED
     return value
+
+
+def masked(text: str) -> str:
+    """The text, as others wrote it, with whatever looks like a secret in a URL or an assignment left out."""
+    return _SECRET_IN_TEXT.sub(lambda match: f"{match['name'] or ''}{REDACTED}", text)
 
 
 def resolve(reference: str, parameter: str) -> str:

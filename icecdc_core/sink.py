@@ -268,7 +268,8 @@ class BulkWriter:
         elif status == 404:
             result.failure = self._alias_gone()
         else:
-            result.failure = _as_failure(typed(error, self._settings.connection.url, "a bulk request"))
+            connection = self._settings.connection
+            result.failure = _as_failure(typed(error, connection.url, "a bulk request", connection.username))
 
     def _alias_gone(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,10 @@ from icecdc_core.staged_scan import FileTasks, IcebergTable
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+
+# A condition of these changes its answer though the row does not; no diff of snapshots would see that.
+_MOVING = re.compile("Current[A-Z]|Now$|LocalTimestamp$")
+_SUBQUERIES = frozenset({"InSubquery", "ListQuery", "ScalarSubquery", "Exists"})
 
 
 @dataclass(frozen=True)
@@ -222,19 +227,23 @@ def _require_identifying(names: Sequence[str], schema: StructType) -> None:
 
 
 def _require_condition(spark: SparkSession, schema: StructType, condition: str) -> None:
-    remedy = "give one SQL condition over the table's columns, without subqueries or random functions"
+    remedy = "give one SQL condition over the table's columns, without subqueries, random functions or the current time"
     try:
         probe = spark.createDataFrame([], schema).where(F.expr(condition))
-        deterministic = bool(probe._jdf.queryExecution().analyzed().deterministic())
+        plan = probe._jdf.queryExecution().analyzed()
+        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', plan.toJSON()))
+        lasting = bool(plan.deterministic()) and not any(_MOVING.match(name) for name in expressions)
     except PySparkException as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"row_filter is not a condition over the table: {reason}",
             subject="row_filter",
             value=condition,
             remedy=remedy,
         ) from error
-    if not deterministic:
+    if expressions & _SUBQUERIES:
+        raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
+    if not lasting:
         raise ConfigError(
             "row_filter gives another answer each time", subject="row_filter", value=condition, remedy=remedy
         )

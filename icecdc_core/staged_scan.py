@@ -16,12 +16,13 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import CatalogError, TableNotFoundError
 from icecdc_core.jvm import JvmFunctions
+from icecdc_core.secrets import masked
 
 _FILE = ("org.apache.iceberg.FileScanTask", "file")
 _LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
@@ -203,11 +204,12 @@ class IcebergTable:
 def _load(spark: SparkSession, name: str) -> Any:
     try:
         jvm: Any = spark._jvm
+        _require_catalog(spark, name)
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
         return table
-    except (AnalysisException, Py4JError) as error:
-        text = str(error)
+    except (PySparkException, Py4JError) as error:
+        text = str(error).strip()
         missing = (
             "TABLE_OR_VIEW_NOT_FOUND",
             "NoSuchTable",
@@ -222,10 +224,27 @@ def _load(spark: SparkSession, name: str) -> Any:
                 value=name,
                 remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them",
             ) from error
-        java = error.java_exception if isinstance(error, Py4JJavaError) else None
-        reason = java.toString() if java is not None else text.splitlines()[0]
         raise CatalogError(
-            f"The catalog of '{name}' cannot be used: {reason}",
+            f"The catalog of '{name}' cannot be used: {masked(_reason(error))}",
             subject="catalog_properties",
             remedy="check the catalog's type, address and credentials",
         ) from error
+
+
+def _reason(error: PySparkException | Py4JError) -> str:
+    """What the outermost exception says and, where that is another one, the innermost."""
+    outer = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if outer is None:
+        return str(error).strip().splitlines()[0]
+    inner = outer
+    while inner.getCause() is not None:
+        inner = inner.getCause()
+    texts = [str(each.toString()).splitlines()[0] for each in (outer, inner)]
+    return texts[0] if texts[1] in texts[0] else " - ".join(texts)
+
+
+def _require_catalog(spark: SparkSession, name: str) -> None:
+    """Load the catalog first: looked up together with the table, one that fails passes for a namespace."""
+    session: Any = spark._jsparkSession
+    state = session.sessionState()
+    state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())

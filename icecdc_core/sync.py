@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from icecdc_core.errors import RejectedDocumentsError
 from icecdc_core.export import committed, export_held, log_entry, require_own_table
 from icecdc_core.hazards import Refusal, find_refusal
-from icecdc_core.indexes import create_physical, evolve_mapping, publish, require_ours, require_present
+from icecdc_core.indexes import (
+    create_physical,
+    evolve_mapping,
+    publish,
+    require_ours,
+    require_present,
+    unused_epoch,
+)
 from icecdc_core.pipeline import prepare
 from icecdc_core.positions import Batch, HeldTable, Position, physical_index, write_alias
 from icecdc_core.report import RunReport
@@ -56,7 +63,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             position = run.positions.read()
             require_own_table(position, config)
             if position is None or not position.exists:
-                require_ours(run.client, config.index)
+                require_ours(run.client, config)
             else:
                 require_present(run.client, position)
         if config.dry_run:
@@ -174,7 +181,7 @@ def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
             snapshot_id = snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
         elif isinstance(point, int):
             snapshot_id = point
-        epoch = held.next_epoch(0)
+        epoch = unused_epoch(run.client, config.index, held.next_epoch(0))
         physical = physical_index(config.index, epoch)
         start = replace(held.position, snapshot_id=snapshot_id, epoch=epoch)
         refusal = find_refusal(replace(start, selection=source.selection, schema=""), source)
