@@ -29,7 +29,7 @@ from functools import reduce
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, RESERVED, quoted
@@ -76,7 +76,7 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str]) -> Sur
     """
     ids = [F.col(quoted(name)) for name in identifier_columns]
     own = [field for field in changes.schema.fields if field.name not in RESERVED]
-    values = [key for field in own for key in keys(F.col(quoted(field.name)), field.dataType)]
+    values = [part for field in own for part in _hashed(field)]
     inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
     narrow = changes.select(
         *ids,
@@ -135,6 +135,19 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
         exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
         parts.append(merge_updates(exact, identifier_columns))
     return reduce(DataFrame.unionAll, parts)
+
+
+def _hashed(field: StructField) -> list[Column]:
+    """What of a column goes into the hash, such that different values differ there.
+
+    Spark's hash passes over nulls, within arrays and structs too, so (1, null) and (null, 1) would be the same: whether
+    a value is null is hashed beside it, and nested values are hashed as their JSON text.
+    """
+    value = F.col(quoted(field.name))
+    parts = keys(value, field.dataType)
+    if isinstance(field.dataType, (ArrayType, MapType, StructType)):
+        parts = [F.to_json(F.struct(part.alias("v")), {"ignoreNullFields": "false"}) for part in parts]
+    return [*parts, value.isNull()] if field.nullable else parts
 
 
 def _is(kind: int) -> Column:

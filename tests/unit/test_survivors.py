@@ -85,6 +85,23 @@ def it_leaves_untouched_rows_that_share_an_identifier_alone(spark):
     assert fetch_survivors(changes, IDS, survivors).count() == 0
 
 
+def it_sees_nulls_that_change_places(spark):
+    rows = [
+        (1, 5, None, [1, None], "DELETE"),
+        (1, None, 5, [1, None], "INSERT"),
+        (2, 5, 5, [1, None], "DELETE"),
+        (2, 5, 5, [None, 1], "INSERT"),
+        (3, 5, 5, [], "DELETE"),
+        (3, 5, 5, None, "INSERT"),
+        (4, None, None, None, "DELETE"),
+        (4, None, None, None, "INSERT"),
+    ]
+    changes = spark.createDataFrame(rows, "id int, a int, b int, c array<int>, _change_type string")
+    changes = changes.withColumn("_change_ordinal", F.lit(0))
+    found = find_survivors(changes, ["id"])
+    assert (found.upserts, found.carryovers) == (3, 1)
+
+
 def it_refuses_two_different_rows_of_one_identifier(spark):
     twins = [("a", 1, name, 1.0, None, "INSERT", 0, 7) for name in ("one", "two")]
     changes = spark.createDataFrame(twins, SCHEMA)
