@@ -24,6 +24,7 @@ SCALA_VERSION = "2.13"
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
 AWS_BUNDLE = "org.apache.iceberg:iceberg-aws-bundle"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+_TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -63,10 +64,8 @@ def catalog_settings(config: SyncConfig) -> dict[str, str]:
     prefix = f"spark.sql.catalog.{config.catalog}"
     properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
     if not any(key in properties for key in ("type", "catalog-impl")):
-        properties = {
-            "type": "rest" if properties.get("uri", "").startswith("http") else "hadoop",
-            **properties,
-        }
+        scheme = properties.get("uri", "").partition(":")[0]
+        properties = {"type": _TYPES_BY_SCHEME.get(scheme, "hadoop"), **properties}
     # A cached table hides commits of other sessions for 30 s; the jobs must see the current snapshot.
     properties = {"cache-enabled": "false", **properties}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}

@@ -1,0 +1,82 @@
+"""Whether the process behind a run is still there: a truth table, with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+
+import pytest
+
+from icecdc_core.owners import Owner, is_gone
+
+
+@pytest.fixture
+def here() -> Owner:
+    """The owner that this process is."""
+    return Owner.this("run")
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that waits until it is told to end."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def owner_of(process: subprocess.Popen[bytes]) -> Owner:
+    """The owner that another process would call itself."""
+    pid = process.pid
+    with open(f"/proc/{pid}/stat") as stat:
+        started = stat.read().rpartition(")")[2].split()[19]
+    return Owner("other run", Owner.this("").host, pid, started, "2026-01-01T00:00:00+00:00")
+
+
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="start times come from /proc")
+
+
+class DescribeOwner:
+    def it_names_this_process_and_since_when(self, here):
+        since = datetime.fromisoformat(here.since)
+        assert (here.run_id, here.pid, since.tzinfo is not None) == ("run", os.getpid(), True)
+
+    def it_is_the_same_process_in_every_run_of_it(self, here):
+        again = Owner.this("another run")
+        assert (again.host, again.pid, again.started) == (here.host, here.pid, here.started)
+
+
+class DescribeIsGone:
+    def it_finds_itself_alive(self, here):
+        assert is_gone(asdict(here), here) is False
+
+    def it_cannot_know_of_another_machine(self, here):
+        assert is_gone({**asdict(here), "host": "elsewhere"}, here) is None
+
+    def it_cannot_know_of_a_holder_without_a_machine(self, here):
+        assert is_gone({"run_id": "x"}, here) is None
+
+    @needs_proc
+    def it_finds_another_process_alive(self, here, other):
+        assert is_gone(asdict(owner_of(other)), here) is False
+
+    @needs_proc
+    def it_finds_a_process_gone_that_ended_and_was_buried(self, here, other):
+        holder = asdict(owner_of(other))
+        other.communicate(b"\n")
+        assert is_gone(holder, here) is True
+
+    @needs_proc
+    def it_finds_a_process_gone_that_ended_and_was_not_buried(self, here, other):
+        holder = asdict(owner_of(other))
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert is_gone(holder, here) is True
+
+    @needs_proc
+    def it_is_not_fooled_by_a_process_that_got_the_number_of_one_that_ended(self, here, other):
+        assert is_gone({**asdict(owner_of(other)), "started": "1"}, here) is True
