@@ -113,7 +113,7 @@ def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings
     text = log.read_text(encoding="utf-8", errors="replace")
     if _NO_SPACE in text:
         raise disk_error(OSError(errno.ENOSPC, _NO_SPACE), temporary.parent)
-    signs = ("ERROR", "UNRESOLVED", "WARN", "FAILED", "not found", "Exception")
+    signs = ("ERROR:", "FAILED", "not found", "Exception", "could not", "unknown host")
     lines = [line.strip() for line in text.splitlines() if any(sign in line for sign in signs)] or text.splitlines()
     raise DownloadError(
         "The jars of the embedded OpenSearch could not be fetched: " + " / ".join(lines[:5]),

@@ -172,7 +172,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_nam
         end(process)
         raise _disk_full(log.parent)
     ended = process.poll() is not None
-    how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:.0f} seconds"
+    how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:g} seconds"
     if process.stdin and not ended:
         process.stdin.write(b"keep\n")
         process.stdin.flush()
