@@ -71,10 +71,9 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     plan = _plan(changes.schema.fields)
     inserted = F.col(quoted(CHANGE_TYPE)) == F.lit(INSERT)
     surplus = F.sum(F.when(inserted, F.lit(1)).otherwise(F.lit(-1)))
-    kept = [side for position, field in plan.carried.items() for side in _both_sides(position, field, inserted)]
+    kept, survivors = _survivors(plan.carried, inserted)
     groups = changes.groupBy(*plan.grouping).agg(surplus.alias("surplus"), *kept)
-    times = F.abs(F.col("surplus")).cast("int")
-    rows = groups.filter(F.col("surplus") != F.lit(0)).withColumn("copy", F.explode(F.array_repeat(F.lit(0), times)))
+    rows = groups.filter(F.col("surplus") != F.lit(0)).withColumn("row", F.explode(survivors))
     return rows.select(
         *(
             _output(position, field, plan).alias(field.name, metadata=field.metadata)
@@ -106,20 +105,35 @@ def _plan(fields: list[StructField]) -> _Plan:
     return plan
 
 
-def _both_sides(position: int, field: StructField, inserted: Column) -> list[Column]:
-    """The value a group keeps of its inserted and of its deleted rows; they are all the same value by the keys."""
-    value = F.col(quoted(field.name))
-    sides = {"inserted": F.when(inserted, value), "deleted": F.when(~inserted, value)}
-    if isinstance(field.dataType, LongType):
-        # A maximum of numbers is kept in place, so that Spark can use a hash aggregate.
-        return [F.max(side).alias(f"{name}{position}") for name, side in sides.items()]
-    return [F.any_value(side, True).alias(f"{name}{position}") for name, side in sides.items()]
+def _survivors(carried: dict[int, StructField], inserted: Column) -> tuple[list[Column], Column]:
+    """What a group keeps of its rows on either side, and the array of those that survive it."""
+    is_inserted, times = F.col("surplus") > F.lit(0), F.abs(F.col("surplus")).cast("int")
+    row = F.struct(F.lit(0).alias("none"), *(F.col(quoted(f.name)).alias(f"value{p}") for p, f in carried.items()))
+    if not all(isinstance(field.dataType, LongType) for field in carried.values()):
+        kept = [
+            F.collect_list(F.when(inserted, row)).alias("inserted"),
+            F.collect_list(F.when(~inserted, row)).alias("deleted"),
+        ]
+        return kept, F.slice(F.when(is_inserted, F.col("inserted")).otherwise(F.col("deleted")), 1, times)
+    # Numbers can be kept in place, which is what lets Spark take a hash aggregate.
+    kept, values = [], [F.lit(0).alias("none")]
+    for position, field in carried.items():
+        ours, theirs, value = f"inserted{position}", f"deleted{position}", F.col(quoted(field.name))
+        kept += [F.max(F.when(inserted, value)).alias(ours), F.max(F.when(~inserted, value)).alias(theirs)]
+        survivor = F.when(is_inserted, F.col(ours)).otherwise(F.col(theirs))
+        # Spark cannot know that the side which survives has rows, so a column without nulls is said to be one.
+        if not field.nullable:
+            survivor = F.coalesce(survivor, F.lit(0).cast(field.dataType))
+        values.append(survivor.alias(f"value{position}"))
+    return kept, F.array_repeat(F.struct(*values), times)
 
 
 def _output(position: int, field: StructField, plan: _Plan) -> Column:
-    is_inserted = F.col("surplus") > F.lit(0)
     if field.name == CHANGE_TYPE:
-        return F.when(is_inserted, F.lit(INSERT)).otherwise(F.lit(DELETE))
+        change_type = F.when(F.col("surplus") > F.lit(0), F.lit(INSERT))
+        if field.nullable:  # Without an `otherwise` it stays nullable.
+            return change_type.when(F.col("surplus") < F.lit(0), F.lit(DELETE))
+        return change_type.otherwise(F.lit(DELETE))
     if position in plan.restored:
         return plan.restored[position]
-    return F.when(is_inserted, F.col(f"inserted{position}")).otherwise(F.col(f"deleted{position}"))
+    return F.col("row").getField(f"value{position}")

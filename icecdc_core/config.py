@@ -60,9 +60,7 @@ class SyncConfig(BaseModel):
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
 
     table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
     index: IndexName = Field(
@@ -108,9 +106,7 @@ class SyncConfig(BaseModel):
         description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
         "(UTC). Default: export first.",
     )
-    on_history_gap: Policy = Field(
-        "fail", description="When the position's snapshot has expired: fail or reexport."
-    )
+    on_history_gap: Policy = Field("fail", description="When the position's snapshot has expired: fail or reexport.")
     on_schema_change: Policy = Field(
         "fail", description="When the schema changed by more than added columns: fail or reexport."
     )
@@ -137,13 +133,9 @@ class SyncConfig(BaseModel):
         le=100 * 1024 * 1024,
         description="Bytes of one bulk request (1 KiB to 100 MiB).",
     )
-    bulk_connections: int = Field(
-        2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64)."
-    )
+    bulk_connections: int = Field(2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64).")
     request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
-    retry_timeout_seconds: Seconds = Field(
-        300.0, description="Seconds to go on retrying a failing request; 0: never."
-    )
+    retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to go on retrying a failing request; 0: never.")
     number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
     number_of_replicas: Count = Field(1, description="Replicas of each shard of a new index.")
     export_group_bytes: int = Field(
@@ -151,9 +143,7 @@ class SyncConfig(BaseModel):
         ge=1,
         description="Bytes of data files that an export writes before it records progress.",
     )
-    positions_index: IndexName = Field(
-        "icecdc-positions", description="Index with the positions and the commit log."
-    )
+    positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")
     lease_seconds: PositiveSeconds = Field(
         60.0, description="Seconds after which a run that gives no sign of life loses the table."
     )
@@ -168,9 +158,7 @@ class SyncConfig(BaseModel):
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
         # An empty widget or None means "not given".
-        cleaned = {
-            name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)
-        }
+        cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
         if "index" not in cleaned:
             cleaned["index"] = _default_index(cleaned.get("table"))
         problems: list[str] = []
@@ -178,9 +166,7 @@ class SyncConfig(BaseModel):
             super().__init__(**cleaned)
         except ValidationError as error:
             help_texts = {name: field.description or "" for name, field in fields.items()}
-            problems = [
-                field_problem(details, given, help_texts) for details in error.errors(include_url=False)
-            ]
+            problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
         problems += combination_problems(cleaned)
         if problems:
             verb = "parameter is" if len(problems) == 1 else "parameters are"
@@ -222,9 +208,7 @@ class SyncConfig(BaseModel):
         if not self.warehouse:
             data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
             return str(Path(data_home) / "icecdc" / "warehouse")
-        return (
-            self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
-        )
+        return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
 
     def resolved_password(self) -> str:
         """The password itself, "" when there is none; raises SecretError."""

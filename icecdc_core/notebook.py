@@ -125,8 +125,8 @@ def finish(
     print(text, flush=True)  # noqa: T201
     if isinstance(report, ValidationReport) and config.fail_on_difference and not report.ok:
         raise IndexDiffersError(
-            f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, {report.extra} extra, "
-            f"{report.stale} stale documents",
+            f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, "
+            f"{report.extra} extra, {report.stale} stale documents",
             subject="fail_on_difference",
             value=True,
             remedy="run the validation with repair=true; find out who else writes into the index",

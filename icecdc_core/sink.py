@@ -243,8 +243,11 @@ class BulkWriter:
             elif status in RETRIED_STATUSES:
                 again.append(number)
                 trouble = outcome.get("error")
-            else:
+            elif status == 400:
                 self._reject(result, actions[number].as_py(), operation, status, outcome.get("error", {}))
+            else:
+                # A blocked index (403) or a broken shard (500) says nothing about the document.
+                result.failure = self._not_taken(status, outcome.get("error", {}))
         return trouble, actions.take(pa.array(again, pa.int64())) if again else actions[:0]
 
     def _reject(self, result: SinkResult, action: str, operation: str, status: int, error: dict[str, Any]) -> None:
@@ -278,6 +281,15 @@ class BulkWriter:
             "subject": "index",
             "value": self._settings.alias,
             "remedy": "run the export again; it builds a new index behind the alias",
+        }
+
+    def _not_taken(self, status: int, error: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "error": "OpenSearchRequestError",
+            "message": f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}",
+            "subject": "index",
+            "value": self._settings.alias,
+            "remedy": "remove the cause (a write block, a full disk, missing permissions), then run again",
         }
 
     def _gave_up(self, trouble: Any) -> dict[str, Any]:

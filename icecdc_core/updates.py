@@ -32,7 +32,7 @@ from icecdc_core.columns import (
     resolve_identifiers,
     unused,
 )
-from icecdc_core.equality import keys_of
+from icecdc_core.equality import is_floating, is_own_key, keys_of
 from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
@@ -70,23 +70,35 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     newest_first = [F.col(CHANGE_ORDINAL).desc(), inserted.desc()]
     same_identifier = Window.partitionBy(*(key for name in names for key in keys_of(changes.schema[name])))
     own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
-    greatest_first = [key.desc() for field in own for key in keys_of(field)]
+    # A map's key is made once, as a column: Spark takes a lambda for a new expression wherever it stands, and would
+    # sort for each. The other keys are cheap, and as columns they would widen every row.
+    made = {
+        field.name: (unused(f"_key_{number}", changes.columns), keys_of(field)[0])
+        for number, field in enumerate(own)
+        if not (is_own_key(field.dataType) or is_floating(field.dataType))
+    }
+    helper_keys = dict(made.values())
+    greatest_first = [
+        key.desc() for field in own for key in ([F.col(made[field.name][0])] if field.name in made else keys_of(field))
+    ]
     row, rank, before = (unused(name, changes.columns) for name in ("_row", "_rank", "_ordinal_before"))
     if on_duplicate == "last":
         # Equal rows may still differ in these, and the choice must not depend on the order of files.
         ties = [F.col(name).desc() for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
         ordered = same_identifier.orderBy(*newest_first, *greatest_first, *ties)
-        return changes.withColumn(row, F.row_number().over(ordered)).where(F.col(row) == F.lit(1)).drop(row)
+        numbered = changes.withColumns(helper_keys).withColumn(row, F.row_number().over(ordered))
+        return numbered.where(F.col(row) == F.lit(1)).drop(row, *helper_keys)
     # Rows of one step and kind are neighbours in this order, and equal ones share a rank. So a row that has a rank
     # of its own, right after another row of its step, is different from that one.
     ordered = same_identifier.orderBy(*newest_first, *greatest_first)
     helpers = {row: F.row_number(), rank: F.rank(), before: F.lag(CHANGE_ORDINAL)}
-    numbered = changes.withColumns({name: function.over(ordered) for name, function in helpers.items()})
+    windowed = {name: function.over(ordered) for name, function in helpers.items()}
+    numbered = changes.withColumns(helper_keys).withColumns(windowed)
     differs = (F.col(rank) == F.col(row)) & (F.col(before) == F.col(CHANGE_ORDINAL))
     duplicate = F.coalesce(inserted & differs, F.lit(False))
     # In the filter, because a column that nobody reads would be pruned together with its error.
     wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.col(row) == F.lit(1))
-    return numbered.where(wanted).drop(*helpers)
+    return numbered.where(wanted).drop(*helpers, *helper_keys)
 
 
 def _message(names: Sequence[str]) -> Column:

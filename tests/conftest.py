@@ -16,6 +16,9 @@ from icecdc_core.session import get_spark
 
 _numbers = itertools.count(1)
 
+GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
+"""Properties of a running catalog, see compose.yaml; empty: the embedded one."""
+
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -26,7 +29,13 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
     """The one Spark session of the run."""
-    config = SyncConfig(table="lake.ns.t", index="t", warehouse=str(warehouse), spark_conf={"spark.master": "local[2]"})
+    config = SyncConfig(
+        table="lake.ns.t",
+        index="t",
+        warehouse=str(warehouse),
+        catalog_properties=GIVEN_CATALOG,
+        spark_conf={"spark.master": "local[2]"},
+    )
     session = get_spark(config)
     session.sparkContext.setLogLevel("ERROR")
     session.sql("CREATE NAMESPACE IF NOT EXISTS lake.ns")
@@ -73,6 +82,7 @@ def make_config(opensearch_url: str, warehouse: Path, name: str) -> Callable[...
             "index": name,
             "opensearch_url": opensearch_url,
             "warehouse": str(warehouse),
+            "catalog_properties": GIVEN_CATALOG,
             "identifier_columns": ["id"],
             "positions_index": f"positions-{name}",
         }

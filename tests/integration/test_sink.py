@@ -217,3 +217,11 @@ class DescribeAMissingAlias:
     def it_fails_when_the_name_is_an_index_and_no_alias(self, settings, name, indexed):
         result = write(settings(alias=name), index_action(1))
         assert (result.failure["error"], indexed()) == ("IndexNotFoundError", {})
+
+
+class DescribeABlockedIndex:
+    def it_fails_the_batch_instead_of_blaming_the_documents(self, spark, opensearch, settings, name, indexed):
+        actions = spark.createDataFrame([(index_action(1),)], "action string")
+        opensearch.indices.put_settings(index=name, body={"index.blocks.write": True})
+        with pytest.raises(OpenSearchRequestError, match=r"takes no writes: 403.*Remedy"):
+            write_actions(actions, settings(max_rejected_documents=100))

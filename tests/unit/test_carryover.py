@@ -209,3 +209,13 @@ class DescribeColumns:
         actual = remove_carryovers(source).withColumn("v", F.to_json("v"))
         expected = spark.createDataFrame(rows[2:], f"case string, v string, {CHANGE_COLUMNS}")
         assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
+
+    def it_keeps_what_may_be_null_and_what_may_not(self, spark):
+        rows = [(1, {"k": 1}, "DELETE", 0, 7), (1, {"k": 2}, "INSERT", 0, 7)]
+        loose = spark.createDataFrame(rows, f"id int, m map<string, int>, {CHANGE_COLUMNS}")
+        for source in (loose, spark.createDataFrame(loose.rdd, _not_null(loose.schema))):
+            assert remove_carryovers(source).schema == source.schema
+
+
+def _not_null(schema):
+    return StructType([StructField(field.name, field.dataType, False) for field in schema.fields])
