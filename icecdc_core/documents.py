@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.columns import CHANGE_TYPE, INSERT, RESERVED, ROW_POSITION, quoted
+from icecdc_core.columns import CHANGE_TYPE, INSERT, RESERVED, ROW_POSITION, quoted, unused
 from icecdc_core.document_values import json_ready, needs_rebuild, scalar_text
 from icecdc_core.errors import IdentifierColumnsError
 
@@ -31,7 +31,16 @@ JSON_OPTIONS = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
-_UNFIT_IDENTIFIERS = (T.FloatType, T.DoubleType, T.ArrayType, T.MapType, T.StructType)
+UNFIT_IDENTIFIERS: tuple[type[T.DataType], ...] = (
+    T.FloatType,
+    T.DoubleType,
+    T.ArrayType,
+    T.MapType,
+    T.StructType,
+    T.VariantType,
+    T.NullType,
+)
+"""Types whose equal values have no one exact text."""
 
 
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
@@ -51,9 +60,10 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     """
     identifier = document_id(changes.schema, identifier_columns)
     # The id is used several times; a step of its own keeps it from being computed as often.
-    identified = changes.withColumn("_document_id", identifier)
+    document_key = unused("_document_id", changes.columns)
+    identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
-    text = _json_string(F.col("_document_id"))
+    text = _json_string(F.col(document_key))
     upsert = F.concat(
         F.lit('{"index":{"_id":'),
         text,
@@ -63,7 +73,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     )
     return identified.select(
         F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
-        F.col("_document_id").alias("id"),
+        F.col(document_key).alias("id"),
         F.when(is_insert, F.lit("index")).otherwise(F.lit("delete")).alias("op"),
     )
 
@@ -132,7 +142,7 @@ def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -
                 remedy=f"choose among the top-level columns: {', '.join(names)}",
             )
         data_type = schema[name].dataType
-        if isinstance(data_type, _UNFIT_IDENTIFIERS):
+        if isinstance(data_type, UNFIT_IDENTIFIERS):
             raise IdentifierColumnsError(
                 f"A column of type {data_type.simpleString()} cannot be an identifier column: equal values must "
                 "have one exact text",

@@ -11,6 +11,10 @@
 | struct | `object` | |
 | array | as its element | an array of structs is an `object`, not `nested`: no hidden documents |
 | map | `flat_object` | keys are data: any key may come, and none of them may grow the mapping |
+| variant | `object`, not enabled | any JSON may come, a number as well as an object: kept, not searchable |
+| unknown | `object`, not enabled | it is always null |
+
+docs/types.md says the same of Iceberg's types, with the JSON and the identifier each of them gives.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from pyspark.sql import types as T
 
 from icecdc_core.columns import RESERVED
 from icecdc_core.errors import UnsupportedTypeError
+
+_KEPT: dict[str, Any] = {"type": "object", "enabled": False}
 
 # UTF-8 needs up to 4 bytes a character and Lucene takes terms of up to 32766 bytes.
 _KEYWORD_LIMIT = 8191
@@ -41,6 +47,8 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.TimestampType: {"type": "date", "format": "strict_date_optional_time_nanos"},
     T.TimestampNTZType: {"type": "date", "format": "strict_date_optional_time_nanos"},
     T.BinaryType: {"type": "binary"},
+    T.VariantType: _KEPT,
+    T.NullType: _KEPT,
 }
 
 # What OpenSearch 2.19 refuses at the top of a document; inside a struct all of these are plain names.

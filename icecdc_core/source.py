@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from icecdc_core.changes import table_rows
-from icecdc_core.columns import quoted
+from icecdc_core.columns import quoted, unused
+from icecdc_core.documents import UNFIT_IDENTIFIERS
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.mapping import check_supported
 from icecdc_core.snapshots import head_snapshot_id
@@ -44,6 +47,7 @@ class Source:
         row_filter: The condition rows must meet; empty for all.
         branch: The branch that is read.
         chosen_columns: The columns as the parameters name them; empty: whatever the table has.
+        filter_columns: The columns the condition looks at; they need not be part of the document.
     """
 
     table: IcebergTable
@@ -55,6 +59,7 @@ class Source:
     row_filter: str
     branch: str
     chosen_columns: list[str]
+    filter_columns: frozenset[str] = frozenset()
 
     @property
     def table_uuid(self) -> str:
@@ -63,9 +68,12 @@ class Source:
 
     @property
     def iceberg_schema(self) -> Schema:
-        """The current Iceberg schema of the selected columns."""
+        """The current Iceberg schema of the columns that matter: those of a document and those of the condition.
+
+        A column that takes the name of one in the condition makes it another condition, though its text is the same.
+        """
         schema = self.metadata.schema()
-        wanted = set(self.columns)
+        wanted = {*self.columns, *self.filter_columns}
         return Schema(*[field for field in schema.fields if field.name in wanted], schema_id=schema.schema_id)
 
     @property
@@ -109,7 +117,8 @@ def open_source(spark: SparkSession, config: SyncConfig) -> Source:
         IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot
             identify.
         UnsupportedTypeError: A selected column cannot be held by a document.
-        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns.
+        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, or ``branch`` is
+            a tag.
         HistoryGapError: The branch does not exist.
     """
     table = IcebergTable(spark, config.table)
@@ -129,11 +138,20 @@ def open_source(spark: SparkSession, config: SyncConfig) -> Source:
         )
     selected = StructType([schema[name] for name in columns])
     check_supported(selected)
-    if config.row_filter:
-        _require_condition(spark, schema, config.row_filter)
-    head = head_snapshot_id(metadata, config.branch)
-    chosen = list(config.columns)
-    return Source(table, metadata, head, columns, identifiers, selected, config.row_filter, config.branch, chosen)
+    filter_columns = condition_columns(spark, schema, config.row_filter) if config.row_filter else frozenset()
+    _require_branch(metadata, config.branch)
+    return Source(
+        table,
+        metadata,
+        head_snapshot_id(metadata, config.branch),
+        columns,
+        identifiers,
+        selected,
+        config.row_filter,
+        config.branch,
+        list(config.columns),
+        filter_columns,
+    )
 
 
 def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
@@ -145,17 +163,17 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
     """
     from icecdc_core.errors import DuplicateIdentifierError
 
-    names = [quoted(name) for name in identifier_columns]
+    names, count = [quoted(name) for name in identifier_columns], unused("_rows", identifier_columns)
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
-    groups = rows.groupBy(*names).agg(F.count(F.lit(1)).alias("_rows"))
-    suspects = groups.where(some_null if allow_duplicates else some_null | (F.col("_rows") > 1)).limit(5).collect()
+    groups = rows.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
+    suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
     if not suspects:
         return
     shown = [{name: row[name] for name in identifier_columns} for row in suspects]
     for values in shown:
         _require_values(values, table)
     raise DuplicateIdentifierError(
-        f"Identifier columns do not identify rows of '{table}': {suspects[0]['_rows']} rows share {shown[0]}",
+        f"Identifier columns do not identify rows of '{table}': {suspects[0][count]} rows share {shown[0]}",
         subject="identifier_columns",
         value=list(identifier_columns),
         remedy="choose columns that are unique together, remove the duplicate rows, "
@@ -214,10 +232,9 @@ def _require_columns(parameter: str, names: Sequence[str], schema: StructType, e
 
 
 def _require_identifying(names: Sequence[str], schema: StructType) -> None:
-    unfit: tuple[type[DataType], ...] = (FloatType, DoubleType, ArrayType, MapType, StructType)
     for name in names:
         kind = schema[name].dataType
-        if isinstance(kind, unfit):
+        if isinstance(kind, UNFIT_IDENTIFIERS):
             raise IdentifierColumnsError(
                 f"Column '{name}' of type {kind.simpleString()} cannot identify a row",
                 subject="identifier_columns",
@@ -226,12 +243,32 @@ def _require_identifying(names: Sequence[str], schema: StructType) -> None:
             )
 
 
-def _require_condition(spark: SparkSession, schema: StructType, condition: str) -> None:
+def _require_branch(metadata: TableMetadata, name: str) -> None:
+    ref = metadata.refs.get(name)
+    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        branches = [
+            other for other, known in metadata.refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH
+        ]
+        raise ConfigError(
+            f"'{name}' is a tag, which never moves, so there is nothing to follow",
+            subject="branch",
+            value=name,
+            remedy="name a branch: " + ", ".join(sorted(branches)),
+        )
+
+
+def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> frozenset[str]:
+    """Check a row filter and return the top-level columns it looks at.
+
+    Raises:
+        ConfigError: It is not a condition, or may answer differently though its row is the same.
+    """
     remedy = "give one SQL condition over the table's columns, without subqueries, random functions or the current time"
     try:
         probe = spark.createDataFrame([], schema).where(F.expr(condition))
         plan = probe._jdf.queryExecution().analyzed()
-        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', plan.toJSON()))
+        text = plan.toJSON()
+        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', text))
         lasting = bool(plan.deterministic()) and not any(_MOVING.match(name) for name in expressions)
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
@@ -247,3 +284,14 @@ def _require_condition(spark: SparkSession, schema: StructType, condition: str) 
         raise ConfigError(
             "row_filter gives another answer each time", subject="row_filter", value=condition, remedy=remedy
         )
+    names = {name.lower(): name for name in reversed(schema.names)}
+    return frozenset(
+        name if name in schema.names else names[name.lower()] for name in _attributes(json.loads(text)[0]["condition"])
+    )
+
+
+def _attributes(expression: list[dict[str, Any]]) -> Iterator[str]:
+    """The columns in an expression as Spark writes it to JSON: a flat list of its nodes."""
+    for node in expression:
+        if str(node.get("class", "")).endswith(".AttributeReference"):
+            yield node["name"]

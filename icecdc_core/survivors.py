@@ -33,6 +33,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, RESERVED, quoted
+from icecdc_core.documents import JSON_OPTIONS
 from icecdc_core.equality import keys
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
@@ -141,12 +142,13 @@ def _hashed(field: StructField) -> list[Column]:
     """What of a column goes into the hash, such that different values differ there.
 
     Spark's hash passes over nulls, within arrays and structs too, so (1, null) and (null, 1) would be the same: whether
-    a value is null is hashed beside it, and nested values are hashed as their JSON text.
+    a value is null is hashed beside it, and nested values are hashed as the JSON text they have in documents, which
+    keeps microseconds, unlike that of `to_json` by itself.
     """
     value = F.col(quoted(field.name))
     parts = keys(value, field.dataType)
     if isinstance(field.dataType, (ArrayType, MapType, StructType)):
-        parts = [F.to_json(F.struct(part.alias("v")), {"ignoreNullFields": "false"}) for part in parts]
+        parts = [F.to_json(F.struct(part.alias("v")), JSON_OPTIONS) for part in parts]
     return [*parts, value.isNull()] if field.nullable else parts
 
 

@@ -86,6 +86,20 @@ class DescribeDocumentJson:
             '{"{\\"a\\":\\"1.5\\"}":{"2026-01-31":"AQ=="}}',
         ),
         ("cast(null as map<date, int>)", "null"),
+        ("null", "null"),
+        ("array(null)", "[null]"),
+        ("""parse_json('{"b": 1.50, "a": [1, null, "x"]}')""", '{"a":[1,null,"x"],"b":1.5}'),
+        ("parse_json('7')", "7"),
+        ("parse_json('null')", "null"),
+        ("cast(null as variant)", "null"),
+        (
+            "to_variant_object(named_struct('at', timestamp_micros(123456), 'b', X'00FF', 'd', 1.50BD, "
+            "'f', double('NaN')))",
+            '{"at":"1970-01-01 00:00:00.123456+00:00","b":"AP8=","d":1.5,"f":"NaN"}',
+        ),
+        ("named_struct('v', parse_json('[1]'), 'p', 1.5BD)", '{"v":[1],"p":"1.5"}'),
+        ("array(parse_json('1'), null)", "[1,null]"),
+        ("map('k', parse_json('{}'))", '{"k":{}}'),
     )
 
     def it_writes_every_type_the_same_in_every_session(self, any_session):
@@ -166,7 +180,9 @@ class DescribeDocumentId:
         with pytest.raises(Exception, match="null identifier in column k"):
             lazy.collect()
 
-    @pytest.mark.parametrize("data_type", ["float", "double", "array<int>", "map<int,int>", "struct<a:int>"])
+    @pytest.mark.parametrize(
+        "data_type", ["float", "double", "array<int>", "map<int,int>", "struct<a:int>", "variant", "void"]
+    )
     def it_refuses_types_without_one_exact_text(self, spark, data_type):
         with pytest.raises(IdentifierColumnsError, match="cannot be an identifier column"):
             document_id(row(spark, k=f"cast(null as {data_type})").schema, ["k"])
@@ -197,6 +213,11 @@ class DescribeToActions:
     def it_makes_one_complete_operation_of_a_row(self, spark, change, expected):
         df = row(spark, id="7", v="'x'", _change_type=f"'{change}'", _change_ordinal="0", _commit_snapshot_id="1L")
         assert tuple(to_actions(df, ["id"], 3).first()) == expected
+
+    def it_keeps_a_column_that_is_named_as_its_own(self, spark):
+        df = row(spark, id="7", _document_id="'x'", _change_type="'INSERT'")
+        action, key, _ = to_actions(df, ["id"], 3).first()
+        assert (json.loads(action.split("\n")[1]), key) == ({"id": 7, "_document_id": "x"}, "7")
 
     @pytest.mark.parametrize("key", ['a"b', "a\\b", "a\nb", "a\u0001b", "a\tb", "é\U0001f600", "a\u2028b", "{}"])
     def it_escapes_the_id(self, spark, key):

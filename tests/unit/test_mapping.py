@@ -7,6 +7,7 @@ from icecdc_core.errors import UnsupportedTypeError
 from icecdc_core.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping
 
 TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 8191}}}
+KEPT = {"type": "object", "enabled": False}
 TIME = {"type": "date", "format": "strict_date_optional_time_nanos"}
 
 
@@ -31,6 +32,10 @@ class DescribeIndexMapping:
             (T.TimestampType(), TIME),
             (T.TimestampNTZType(), TIME),
             (T.BinaryType(), {"type": "binary"}),
+            (T.VariantType(), KEPT),
+            (T.ArrayType(T.VariantType()), KEPT),
+            (T.MapType(T.StringType(), T.VariantType()), {"type": "flat_object"}),
+            (T.NullType(), KEPT),
             (T.ArrayType(T.ArrayType(T.LongType())), {"type": "long"}),
             (T.MapType(T.DateType(), struct(a=T.LongType())), {"type": "flat_object"}),
             (struct(), {"type": "object", "dynamic": "strict", "properties": {}}),
@@ -59,14 +64,12 @@ class DescribeCheckSupported:
     @pytest.mark.parametrize(
         ("data_type", "column"),
         [
-            (T.NullType(), "v"),
             (T.DayTimeIntervalType(), "v"),
             (T.YearMonthIntervalType(), "v"),
             (T.CalendarIntervalType(), "v"),
-            (T.VariantType(), "v"),
-            (T.ArrayType(T.VariantType()), "v"),
-            (struct(a=struct(b=T.NullType())), "v.a.b"),
-            (T.MapType(T.StringType(), T.NullType()), "v.value"),
+            (T.ArrayType(T.CalendarIntervalType()), "v"),
+            (struct(a=struct(b=T.CalendarIntervalType())), "v.a.b"),
+            (T.MapType(T.StringType(), T.CalendarIntervalType()), "v.value"),
             (T.MapType(T.DayTimeIntervalType(), T.LongType()), "v.key"),
         ],
     )

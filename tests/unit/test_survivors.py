@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.survivors import fetch_survivors, find_survivors
+from icecdc_core.survivors import _hashed, fetch_survivors, find_survivors
 from icecdc_core.updates import merge_updates
 
 SCHEMA = (
@@ -100,6 +100,45 @@ def it_sees_nulls_that_change_places(spark):
     changes = changes.withColumn("_change_ordinal", F.lit(0))
     found = find_survivors(changes, ["id"])
     assert (found.upserts, found.carryovers) == (3, 1)
+
+
+DIFFERENT = (
+    ("timestamp_micros(1)", "timestamp_micros(2)"),
+    ("cast(timestamp_micros(1) as timestamp_ntz)", "cast(timestamp_micros(2) as timestamp_ntz)"),
+    ("1e-38BD", "2e-38BD"),
+    ("0.0F", "-0.0F"),
+    ("double('NaN')", "cast(null as double)"),
+    ("X''", "cast(null as binary)"),
+    ("X'00'", "X'0000'"),
+    ("''", "cast(null as string)"),
+    ("map('a', 1, 'b', null)", "map('a', 1)"),
+    ("map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)"),
+    ("parse_json('1')", "parse_json('\"1\"')"),
+    ("parse_json('null')", "cast(null as variant)"),
+)
+EQUAL = (
+    ("double('NaN')", "-double('NaN')"),
+    ("map('a', 1, 'b', null)", "map('b', null, 'a', 1)"),
+    ("""parse_json('{"a": 1.5, "b": [1]}')""", """parse_json('{"b": [1], "a": 1.50}')"""),
+    ("null", "null"),
+)
+SHAPES = ("{}", "named_struct('x', {})", "array({})", "map('k', {})", "array(named_struct('m', map('k', {})))")
+
+
+@pytest.mark.parametrize(("pairs", "same"), [(DIFFERENT, False), (EQUAL, True)], ids=["different", "equal"])
+def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, pairs, same):
+    sides = [
+        spark.range(1)
+        .select(*(F.expr(shape.format(pair[side])) for pair in pairs for shape in SHAPES))
+        .toDF(*(f"{pair} in {shape}" for pair in pairs for shape in SHAPES))
+        for side in (0, 1)
+    ]
+    hashes = [
+        side.select(*(F.xxhash64(*_hashed(field)).alias(field.name) for field in side.schema)).first().asDict()
+        for side in sides
+    ]
+    wrong = [name for name in hashes[0] if (hashes[0][name] == hashes[1][name]) != same]
+    assert wrong == []
 
 
 def it_refuses_two_different_rows_of_one_identifier(spark):
