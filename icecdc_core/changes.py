@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyiceberg.table.metadata import TableMetadata
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -21,19 +23,78 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.snapshots import SnapshotFiles, Step, cut_at_replaces, head_snapshot_id, plan_steps
+from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, deleted_rows
+from icecdc_core.snapshots import (
+    SnapshotFiles,
+    Step,
+    common_ancestor,
+    cut_at_replaces,
+    head_snapshot_id,
+    plan_steps,
+    sequence_number,
+)
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 
 MODES = ("net", "snapshot")
 
 
 @dataclass(frozen=True)
+class MaskedFiles:
+    """Data files that both states have, with other delete files: the same files in the same order on both sides.
+
+    Attributes:
+        before: As the older state sees them.
+        after: As the newer state sees them.
+        rows: Rows that their delete files delete in the two states, about.
+    """
+
+    before: FileTasks
+    after: FileTasks
+    rows: int
+
+
+@dataclass(frozen=True)
 class StepScan:
-    """A step with the file tasks to read: ``before`` gives its DELETE rows, ``after`` its INSERT rows."""
+    """A step with the file tasks to read.
+
+    Attributes:
+        step: The two states that are compared.
+        before: Data files that only the older state has; their rows are DELETE rows.
+        after: Data files that only the newer state has; their rows are INSERT rows.
+        newly_masked: Data files without delete files in the older state that have some in the newer one.
+        unmasked: The other way round, as after a rollback.
+        remasked: Data files with other delete files in either state.
+        unchanged_until: Sequence number of the newest snapshot that both states descend from, where the files have
+            row lineage, so that unchanged rows can be told without their values.
+    """
 
     step: Step
     before: FileTasks
     after: FileTasks
+    newly_masked: MaskedFiles
+    unmasked: MaskedFiles
+    remasked: MaskedFiles
+    unchanged_until: int | None = None
+
+    @property
+    def masked(self) -> tuple[MaskedFiles, MaskedFiles, MaskedFiles]:
+        """Data files that both states have."""
+        return self.newly_masked, self.unmasked, self.remasked
+
+    @property
+    def older(self) -> list[FileTasks]:
+        """Everything read of the older state."""
+        return [self.before, *(files.before for files in self.masked)]
+
+    @property
+    def newer(self) -> list[FileTasks]:
+        """Everything read of the newer state."""
+        return [self.after, *(files.after for files in self.masked)]
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether no row can have been deleted."""
+        return not any(len(tasks) for tasks in self.older)
 
 
 def read_changes(
@@ -91,13 +152,13 @@ def plan_scans(
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
     if mode == "net":
         steps = [part for step in steps for part in _cut(table, metadata, step)]
-    scans = [_scan(table, step) for step in steps]
-    return [scan for scan in scans if len(scan.before) or len(scan.after)]
+    scans = [_scan(table, metadata, step) for step in steps]
+    return [scan for scan in scans if any(len(tasks) for tasks in (*scan.older, *scan.newer))]
 
 
 def is_insert_only(scans: Sequence[StepScan]) -> bool:
     """Whether no step can delete a row, so that neither shuffle nor identifier columns are needed."""
-    return not any(len(scan.before) for scan in scans)
+    return all(scan.only_inserts for scan in scans)
 
 
 def changes_frame(
@@ -106,6 +167,7 @@ def changes_frame(
     columns: Sequence[str] = (),
     row_filter: str = "",
     with_row_position: bool = False,
+    kept: list[DataFrame] | None = None,
 ) -> DataFrame:
     """Read the planned files.
 
@@ -115,23 +177,58 @@ def changes_frame(
         columns: The columns to read; empty: all.
         row_filter: A Spark SQL condition; rows that do not meet it are as good as absent, on both sides.
         with_row_position: Add ``_row_position`` before the change columns.
+        kept: When given, parts that are small but dear to work out are kept (memory, then disk) for a frame that is
+            read more than once, and are added to this list; the caller lets go of them.
 
     Returns:
         The frame that ``read_changes`` describes.
     """
-    sides = [
-        (scan.step, change_type, tasks)
-        for scan in scans
-        for change_type, tasks in ((DELETE, scan.before), (INSERT, scan.after))
-        if len(tasks)
-    ]
-    if not sides:
-        sides = [(Step(0, None, 0, None), INSERT, table.nothing())]
-    frames = [
-        _with_change(table_rows(table, tasks, columns, row_filter, with_row_position), change_type, step)
-        for step, change_type, tasks in sides
-    ]
+
+    def selected(rows: DataFrame) -> DataFrame:
+        return _selected(table, rows, columns, row_filter, with_row_position)
+
+    frames = []
+    for scan in scans:
+        for change_type, rows, small in _sides(table, scan):
+            frame = _with_change(selected(rows), change_type, scan.step)
+            if small and kept is not None:
+                kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+            frames.append(frame)
+    if not frames:
+        frames = [_with_change(selected(table.read(table.nothing())), INSERT, Step(0, None, 0, None))]
     return reduce(DataFrame.unionAll, frames)
+
+
+def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame, bool]]:
+    """Frames of whole table rows with their change type, and whether a frame is far smaller than what it reads."""
+    if scan.unchanged_until is not None:
+        older, newer = table.joined(*scan.older), table.joined(*scan.newer)
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
+        gone, come = changed_by_lineage(table.read(older), table.read(newer), scan.unchanged_until, row_count)
+        yield DELETE, gone, False
+        yield INSERT, come, True
+        return
+    if not table.shows_positions:
+        # Neither lineage nor positions: what both sides have alike is cancelled by value.
+        yield from _whole(table, DELETE, table.joined(*scan.older))
+        yield from _whole(table, INSERT, table.joined(*scan.newer))
+        return
+    yield from _whole(table, DELETE, scan.before)
+    yield from _whole(table, INSERT, scan.after)
+    if len(scan.newly_masked.after):
+        yield DELETE, deleted_rows(table.read(scan.newly_masked.after)), False
+    if len(scan.unmasked.before):
+        yield INSERT, deleted_rows(table.read(scan.unmasked.before)), True
+    if len(scan.remasked.before):
+        older_rows, newer_rows = table.read(scan.remasked.before), table.read(scan.remasked.after)
+        gone, come = changed_by_deletes(older_rows, newer_rows, scan.remasked.rows)
+        yield DELETE, gone, False
+        yield INSERT, come, True
+
+
+def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame, bool]]:
+    if len(tasks):
+        yield change_type, table.read(tasks), False
 
 
 def table_rows(
@@ -142,7 +239,12 @@ def table_rows(
     with_row_position: bool = False,
 ) -> DataFrame:
     """Read the live rows of these file tasks, selected by columns and condition."""
-    rows = table.read(tasks)
+    return _selected(table, table.read(tasks), columns, row_filter, with_row_position)
+
+
+def _selected(
+    table: IcebergTable, rows: DataFrame, columns: Sequence[str], row_filter: str, with_row_position: bool
+) -> DataFrame:
     wanted = list(columns) or table.column_names()
     selected = [F.col(quoted(name)) for name in wanted]
     if row_filter:
@@ -170,38 +272,89 @@ def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]
     if not step.path or all(operations.get(snapshot_id) != "replace" for snapshot_id in step.path):
         return [step]
     commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in step.path}
-    files = {snapshot_id: SnapshotFiles(c.added, c.removed) for snapshot_id, c in commits.items()}
+    files = {
+        snapshot_id: SnapshotFiles({**c.added, **c.added_deletes}, {**c.removed, **c.removed_deletes})
+        for snapshot_id, c in commits.items()
+    }
     return cut_at_replaces(metadata, step, files)
 
 
-def _scan(table: IcebergTable, step: Step) -> StepScan:
+def _scan(table: IcebergTable, metadata: TableMetadata, step: Step) -> StepScan:
     """Compare the scans of both ends; only files that some commit between them touched are looked at."""
+    nothing = table.nothing()
     if step.path is None:
-        before = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else table.nothing()
-        return _differing(table, step, before, table.plan(step.to_snapshot_id))
+        before = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
+        return _compared(table, metadata, step, before, table.plan(step.to_snapshot_id))
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
     touched = {location for commit in commits for location in (*commit.added, *commit.removed, *commit.referenced)}
     anywhere = any(commit.untargeted_deletes for commit in commits)
     # A path that undoes snapshots begins with the one it starts from; undoing an append removes what it added.
     undoes = step.from_snapshot_id in step.path
-    only_added = not undoes and not any(commit.removed or commit.deletes for commit in commits)
     if not touched and not anywhere:
-        return StepScan(step, table.nothing(), table.nothing())
-    if step.from_snapshot_id is None or only_added:
-        return StepScan(step, table.nothing(), table.plan(step.to_snapshot_id, touched))
-    return _differing(
-        table,
-        step,
-        table.plan(step.from_snapshot_id, touched, deletes=anywhere),
-        table.plan(step.to_snapshot_id, touched, deletes=anywhere),
-    )
+        return _compared(table, metadata, step, nothing, nothing)
+    if step.from_snapshot_id is None or (not undoes and all(commit.only_adds for commit in commits)):
+        return _compared(table, metadata, step, nothing, table.plan(step.to_snapshot_id, touched))
+    before = table.plan(step.from_snapshot_id, touched, deletes=anywhere)
+    after = table.plan(step.to_snapshot_id, touched, deletes=anywhere)
+    if anywhere:
+        # A delete file that names no data file can hit any: what one side knows of it tells where to look on the other.
+        seen_before, seen_after = set(table.locations(before)), set(table.locations(after))
+        if seen_after - seen_before - touched:
+            before = table.plan(step.from_snapshot_id, touched | seen_before | seen_after)
+        if seen_before - seen_after - touched:
+            after = table.plan(step.to_snapshot_id, touched | seen_before | seen_after)
+    return _compared(table, metadata, step, before, after)
 
 
-def _differing(table: IcebergTable, step: Step, before: FileTasks, after: FileTasks) -> StepScan:
-    keys_before, keys_after = table.keys(before), table.keys(after)
-    same = set(keys_before) & set(keys_after)
-    return StepScan(
-        step,
-        table.select(before, [i for i, key in enumerate(keys_before) if key not in same]),
-        table.select(after, [i for i, key in enumerate(keys_after) if key not in same]),
+def _compared(
+    table: IcebergTable, metadata: TableMetadata, step: Step, before: FileTasks, after: FileTasks
+) -> StepScan:
+    """Sort the files of both sides by what can differ in them; those that are the same on both are left out."""
+    names_before, names_after = table.locations(before), table.locations(after)
+    # A file may have been added twice; then it stands for its rows twice, and only their values can be compared.
+    repeated = {at for names in (names_before, names_after) for at, times in Counter(names).items() if times > 1}
+    place_before = {at: position for position, at in enumerate(names_before) if at not in repeated}
+    place_after = {at: position for position, at in enumerate(names_after) if at not in repeated}
+    both = [(position, place_after[at]) for at, position in place_before.items() if at in place_after]
+    deletes_before, deletes_after = table.delete_counts(before), table.delete_counts(after)
+    suspects = [(a, b) for a, b in both if deletes_before[a] or deletes_after[b]]
+    alike = [(a, b) for a, b in suspects if deletes_before[a] == deletes_after[b]]
+    digests = zip(
+        alike,
+        table.delete_digests(table.select(before, [a for a, _ in alike])),
+        table.delete_digests(table.select(after, [b for _, b in alike])),
+        strict=True,
     )
+    same = {pair for pair, was, now in digests if was == now}
+    newly_masked: list[tuple[int, int]] = []
+    unmasked: list[tuple[int, int]] = []
+    remasked: list[tuple[int, int]] = []
+    for a, b in suspects:
+        if (a, b) not in same:
+            kind = newly_masked if not deletes_before[a] else unmasked if not deletes_after[b] else remasked
+            kind.append((a, b))
+    masked = [_masked(table, before, after, pairs) for pairs in (newly_masked, unmasked, remasked)]
+    scan = StepScan(
+        step,
+        table.select(before, [position for position, at in enumerate(names_before) if at not in place_after]),
+        table.select(after, [position for position, at in enumerate(names_after) if at not in place_before]),
+        newly_masked=masked[0],
+        unmasked=masked[1],
+        remasked=masked[2],
+    )
+    return scan if repeated else replace(scan, unchanged_until=_unchanged_until(table, metadata, scan))
+
+
+def _masked(table: IcebergTable, before: FileTasks, after: FileTasks, pairs: Sequence[tuple[int, int]]) -> MaskedFiles:
+    older, newer = table.select(before, [a for a, _ in pairs]), table.select(after, [b for _, b in pairs])
+    return MaskedFiles(older, newer, table.deleted_count(older) + table.deleted_count(newer))
+
+
+def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepScan) -> int | None:
+    rewritten = len(scan.before) and len(scan.after)
+    if not rewritten and not any(len(files.before) for files in scan.masked):
+        return None
+    if not all(table.have_row_ids(tasks) for tasks in (*scan.older, *scan.newer)):
+        return None
+    ancestor = common_ancestor(metadata, scan.step.from_snapshot_id, scan.step.to_snapshot_id)
+    return None if ancestor is None else sequence_number(metadata, ancestor)

@@ -206,10 +206,10 @@ def _groups(source: Source, snapshot_id: int | None, group_bytes: int) -> list[F
     if snapshot_id is None:
         return []
     tasks = source.table.plan(snapshot_id)
-    locations, sizes = source.table.keys(tasks), source.table.sizes(tasks)
+    locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
     groups: list[list[int]] = []
     filled = group_bytes
-    for position in sorted(range(len(sizes)), key=lambda p: locations[p][0]):
+    for position in sorted(range(len(sizes)), key=lambda p: locations[p]):
         if filled >= group_bytes:
             groups.append([])
             filled = 0

@@ -7,10 +7,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-Getters = Sequence[tuple[str, str]]
-"""A chain of getters, each a class name and the name of a method without parameters."""
+Getters = Sequence[tuple[str, ...]]
+"""A chain of calls, each a class name, a method's name and, where it is a static method, the class of its parameter."""
 
 _SEPARATOR = "\0"
+_STRING = "java.lang.String"
+_ITERABLE = "org.apache.iceberg.io.CloseableIterable"
+_SORTED_SET = "org.apache.iceberg.relocated.com.google.common.collect.ImmutableSortedSet"
 
 
 class JvmFunctions:
@@ -31,16 +34,15 @@ class JvmFunctions:
 
     def strings(self, getters: Getters, items: Any) -> list[str]:
         """Return the text of what the getters give for every item; it crosses as one string."""
-        if items.isEmpty():
-            return []
-        handle = self._then(self._chain(getters), self._static("java.lang.String", "valueOf", "java.lang.Object"))
-        closeable = self._jvm.org.apache.iceberg.io.CloseableIterable
-        values = closeable.transform(closeable.combine(items, None), self._as("java.util.function.Function", handle))
-        return str(self._jvm.java.lang.String.join(_SEPARATOR, values)).split(_SEPARATOR)
+        return self._texts(self._chain(getters), items)
 
     def numbers(self, getters: Getters, items: Any) -> list[int]:
         """Return the whole numbers that the getters give."""
         return [int(value) for value in self.strings(getters, items)]
+
+    def items(self, getters: Getters, items: Any) -> Any:
+        """Return a Java iterable of what the getters give."""
+        return self._transformed(self._chain(getters), items)
 
     def contains(self, getters: Getters, wanted: Any, or_positive: Getters | None = None) -> Any:
         """Return a predicate: what the getters give is in the set, or what the other getters give is above zero."""
@@ -57,19 +59,56 @@ class JvmFunctions:
         always = handles.dropArguments(handles.constant(boolean, True), 0, listed.type().parameterList())
         return self._as("java.util.function.Predicate", handles.guardWithTest(positive, always, listed))
 
+    def digests(self, getters: Getters, pair: tuple[Getters, Getters], items: Any) -> list[str]:
+        """Return one 128-bit digest for each item: of the set of pairs of texts that its list holds.
+
+        Args:
+            getters: They give the list of an item.
+            pair: They give the two texts of an element of that list.
+            items: A Java list.
+        """
+        first, second = (self._text(self._chain(part)) for part in pair)
+        owner = self._class(pair[0][0][0])
+        concat = self._lookup.unreflect(self._class(_STRING).getMethod("concat", self._classes(_STRING)))
+        both = self._invoke.MethodHandles.filterArguments(
+            concat,
+            0,
+            self._array(self._jvm.java.lang.invoke.MethodHandle, self._of(first, owner), self._of(second, owner)),
+        )
+        once = both.type().dropParameterTypes(1, 2)
+        text = self._invoke.MethodHandles.permuteArguments(both, once, self._array(self._jvm.int, 0, 0))
+        transform = self._static(_ITERABLE, "transform", _ITERABLE, "java.util.function.Function")
+        function = self._array(self._jvm.java.lang.Object, self._as("java.util.function.Function", text))
+        handle = self._then(self._chain(getters), self._static(_ITERABLE, "withNoopClose", "java.lang.Iterable"))
+        handle = self._then(handle, self._invoke.MethodHandles.insertArguments(transform, 1, function))
+        handle = self._then(handle, self._static(_SORTED_SET, "copyOf", "java.lang.Iterable"))
+        bytes_of = self._lookup.unreflect(self._class(_STRING).getMethod("getBytes", self._classes()))
+        handle = self._then(self._text(handle), bytes_of)
+        return self._texts(self._then(handle, self._static("java.util.UUID", "nameUUIDFromBytes", "[B")), items)
+
     def static_get(self, name: str) -> Any:
         """Call the static ``get()`` of a class.
 
         py4j picks one at random when a class has a static and an instance method of one name, so go by
         reflection.
         """
-        nothing = self._gateway.new_array(self._jvm.java.lang.Object, 0)
+        nothing = self._array(self._jvm.java.lang.Object)
         return self._class(name).getMethod("get", self._classes()).invoke(None, nothing)
+
+    def _texts(self, handle: Any, items: Any) -> list[str]:
+        if items.isEmpty():
+            return []
+        values = self._transformed(self._text(handle), items)
+        return str(self._jvm.java.lang.String.join(_SEPARATOR, values)).split(_SEPARATOR)
+
+    def _transformed(self, handle: Any, items: Any) -> Any:
+        closeable = self._jvm.org.apache.iceberg.io.CloseableIterable
+        return closeable.transform(closeable.combine(items, None), self._as("java.util.function.Function", handle))
 
     def _chain(self, getters: Getters) -> Any:
         handle = None
-        for owner, method in getters:
-            getter = self._lookup.unreflect(self._class(owner).getMethod(method, self._classes()))
+        for owner, method, *parameter in getters:
+            getter = self._lookup.unreflect(self._class(owner).getMethod(method, self._classes(*parameter)))
             handle = getter if handle is None else self._then(handle, getter)
         return handle
 
@@ -77,11 +116,18 @@ class JvmFunctions:
         adapted = second.asType(second.type().changeParameterType(0, first.type().returnType()))
         return self._invoke.MethodHandles.filterReturnValue(first, adapted)
 
+    def _text(self, handle: Any) -> Any:
+        return self._then(handle, self._static(_STRING, "valueOf", "java.lang.Object"))
+
+    def _of(self, handle: Any, owner: Any) -> Any:
+        """The handle with its parameter narrowed to a class."""
+        return handle.asType(handle.type().changeParameterType(0, owner))
+
     def _as(self, interface: str, handle: Any) -> Any:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self._class(interface), handle)
 
-    def _static(self, owner: str, method: str, parameter: str) -> Any:
-        return self._lookup.unreflect(self._class(owner).getMethod(method, self._classes(parameter)))
+    def _static(self, owner: str, method: str, *parameters: str) -> Any:
+        return self._lookup.unreflect(self._class(owner).getMethod(method, self._classes(*parameters)))
 
     def _class(self, name: str) -> Any:
         if name == "int":
@@ -89,7 +135,10 @@ class JvmFunctions:
         return self._jvm.java.lang.Class.forName(name, True, self._loader)
 
     def _classes(self, *names: str) -> Any:
-        array = self._gateway.new_array(self._jvm.java.lang.Class, len(names))
-        for position, name in enumerate(names):
-            array[position] = self._class(name)
+        return self._array(self._jvm.java.lang.Class, *(self._class(name) for name in names))
+
+    def _array(self, kind: Any, *values: Any) -> Any:
+        array = self._gateway.new_array(kind, len(values))
+        for position, value in enumerate(values):
+            array[position] = value
         return array

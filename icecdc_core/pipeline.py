@@ -49,6 +49,7 @@ class Prepared:
     carryovers_removed: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
     survivors: Survivors | None = None
+    kept: list[DataFrame] = field(default_factory=list)
 
     def compute(self) -> None:
         """Compute the actions and check the identifiers, so that bad data stops the batch before its first write.
@@ -97,6 +98,8 @@ class Prepared:
             self.actions.unpersist()
         if self.survivors is not None:
             self.survivors.close()
+        for frame in self.kept:
+            frame.unpersist()
         self.source.table.release()
 
     def _frame(self) -> DataFrame:
@@ -107,6 +110,7 @@ class Prepared:
             source.columns,
             source.row_filter,
             with_row_position=not source.identifier_columns,
+            kept=self.kept,
         )
 
     def _last_rows(self, touched: DataFrame) -> DataFrame:
@@ -157,7 +161,7 @@ def _described(source: Source, scan: StepScan) -> dict[str, Any]:
         "ordinal": scan.step.ordinal,
         "from_snapshot_id": scan.step.from_snapshot_id,
         "to_snapshot_id": scan.step.to_snapshot_id,
-        "files_before": len(scan.before),
-        "files_after": len(scan.after),
-        "bytes": sum(source.table.sizes(scan.before)) + sum(source.table.sizes(scan.after)),
+        "files_before": sum(len(tasks) for tasks in scan.older),
+        "files_after": sum(len(tasks) for tasks in scan.newer),
+        "bytes": sum(size for tasks in (*scan.older, *scan.newer) for size in source.table.sizes(tasks)),
     }

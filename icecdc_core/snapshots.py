@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """The files that one commit added and removed: path to size in bytes."""
+    """The data and delete files that one commit added and removed: path to size in bytes."""
 
     added: Mapping[str, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
@@ -65,6 +65,12 @@ def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
         chain.append(snapshot_id)
         snapshot_id = by_id[snapshot_id].parent_snapshot_id
     return chain
+
+
+def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None) -> int | None:
+    """Return the newest snapshot that both descend from or are; None when none is known."""
+    chain = set(ancestors(metadata, one))
+    return next((snapshot_id for snapshot_id in ancestors(metadata, other) if snapshot_id in chain), None)
 
 
 def sequence_number(metadata: TableMetadata, snapshot_id: int) -> int:

@@ -29,7 +29,25 @@ _LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
 _SIZE = (("org.apache.iceberg.ContentFile", "fileSizeInBytes"),)
 _TASK_LOCATION = (_FILE, *_LOCATION)
 _TASK_SIZE = (_FILE, *_SIZE)
-_TASK_DELETES = (("org.apache.iceberg.FileScanTask", "deletes"), ("java.util.List", "size"))
+_TASK_ROWS = (_FILE, ("org.apache.iceberg.ContentFile", "recordCount"))
+_TASK_FIRST_ROW_ID = (_FILE, ("org.apache.iceberg.ContentFile", "firstRowId"))
+_DELETES = (("org.apache.iceberg.FileScanTask", "deletes"),)
+_TASK_DELETES = (*_DELETES, ("java.util.List", "size"))
+_DELETE_LOCATION = (("org.apache.iceberg.DeleteFile", "location"),)
+# Several deletion vectors share one Puffin file and differ by their offset in it.
+_DELETE_OFFSET = (("org.apache.iceberg.DeleteFile", "contentOffset"),)
+_DELETE_ROWS = (("org.apache.iceberg.DeleteFile", "recordCount"),)
+_DELETE_TARGET = (
+    ("org.apache.iceberg.util.ContentFileUtil", "referencedDataFileLocation", "org.apache.iceberg.DeleteFile"),
+)
+_NO_TARGET = "null"
+_OWN_COLUMNS = {
+    "_file": "string",
+    "_pos": "long",
+    "_deleted": "boolean",
+    "_row_id": "long",
+    "_last_updated_sequence_number": "long",
+}
 
 
 @dataclass(frozen=True)
@@ -39,16 +57,23 @@ class CommitFiles:
     Attributes:
         added: Data files added, path to size in bytes.
         removed: Data files removed, path to size in bytes.
+        added_deletes: Delete files added, path and offset to size in bytes.
+        removed_deletes: Delete files removed, path and offset to size in bytes.
         referenced: Data files that an added or removed delete file names as its only target.
         untargeted_deletes: Whether a delete file was added or removed that may apply to any data file.
-        deletes: Whether any delete file was added or removed.
     """
 
     added: dict[str, int]
     removed: dict[str, int]
+    added_deletes: dict[str, int]
+    removed_deletes: dict[str, int]
     referenced: frozenset[str]
     untargeted_deletes: bool
-    deletes: bool
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the commit can only have added rows."""
+        return not (self.removed or self.added_deletes or self.removed_deletes)
 
 
 class FileTasks:
@@ -82,6 +107,7 @@ class IcebergTable:
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = _load(spark, name)
+        self._version = int(self._table.operations().current().formatVersion())
         self._staged: list[str] = []
 
     def metadata(self) -> TableMetadata:
@@ -93,15 +119,18 @@ class IcebergTable:
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
         snapshot, io = self._table.snapshot(snapshot_id), self._table.io()
-        deletes = [*snapshot.addedDeleteFiles(io), *snapshot.removedDeleteFiles(io)]
-        utility = self._jvm.org.apache.iceberg.util.ContentFileUtil
-        targets = [utility.referencedDataFileLocation(file) for file in deletes]
+        added, removed = (
+            self._jvm.java.util.ArrayList(files)
+            for files in (snapshot.addedDeleteFiles(io), snapshot.removedDeleteFiles(io))
+        )
+        targets = {target for files in (added, removed) for target in self._functions.strings(_DELETE_TARGET, files)}
         return CommitFiles(
             self._sizes(snapshot.addedDataFiles(io)),
             self._sizes(snapshot.removedDataFiles(io)),
-            frozenset(target for target in targets if target is not None),
-            any(target is None for target in targets),
-            bool(deletes),
+            self._delete_sizes(added),
+            self._delete_sizes(removed),
+            frozenset(targets - {_NO_TARGET}),
+            _NO_TARGET in targets,
         )
 
     def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
@@ -139,18 +168,38 @@ class IcebergTable:
         """Return the names of the table's current top-level columns, in order."""
         return [field.name() for field in self._table.schema().columns()]
 
-    def keys(self, tasks: FileTasks) -> list[tuple[str, frozenset[str]]]:
-        """Return each task's identity: its data file and the delete files applied to it."""
-        with_deletes = self._functions.numbers(_TASK_DELETES, tasks.java_list)
-        keys = []
-        for position, location in enumerate(self._functions.strings(_TASK_LOCATION, tasks.java_list)):
-            applied: frozenset[str] = frozenset()
-            if with_deletes[position]:
-                deletes = tasks.java_list.get(position).deletes()
-                # Several deletion vectors share one Puffin file and differ by their offset in it.
-                applied = frozenset(f"{d.location()}#{d.contentOffset()}" for d in deletes)
-            keys.append((location, applied))
-        return keys
+    def locations(self, tasks: FileTasks) -> list[str]:
+        """Return each task's data file."""
+        return self._functions.strings(_TASK_LOCATION, tasks.java_list)
+
+    def delete_counts(self, tasks: FileTasks) -> list[int]:
+        """Return how many delete files apply to each task's data file."""
+        return self._functions.numbers(_TASK_DELETES, tasks.java_list)
+
+    def delete_digests(self, tasks: FileTasks) -> list[str]:
+        """Return for each task a digest of the set of delete files that apply to its data file."""
+        return self._functions.digests(_DELETES, (_DELETE_LOCATION, _DELETE_OFFSET), tasks.java_list)
+
+    def deleted_count(self, tasks: FileTasks) -> int:
+        """Return how many deletes the delete files of these tasks hold, counting a file as often as it applies."""
+        if not len(tasks):
+            return 0
+        lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect
+        deletes = lists.Lists.newArrayList(lists.Iterables.concat(self._functions.items(_DELETES, tasks.java_list)))
+        return sum(self._functions.numbers(_DELETE_ROWS, deletes))
+
+    def row_counts(self, tasks: FileTasks) -> list[int]:
+        """Return the number of rows in each task's data file, deleted ones included."""
+        return self._functions.numbers(_TASK_ROWS, tasks.java_list)
+
+    def have_row_ids(self, tasks: FileTasks) -> bool:
+        """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
+        return self._version >= 3 and "null" not in self._functions.strings(_TASK_FIRST_ROW_ID, tasks.java_list)
+
+    @property
+    def shows_positions(self) -> bool:
+        """Whether frames have ``_file``, ``_pos`` and ``_deleted``; Spark 4.1 hides them on format version 3."""
+        return self._version < 3 or not self._has_table_cache
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""
@@ -165,13 +214,25 @@ class IcebergTable:
             chosen.add(tasks.java_list.get(position))
         return FileTasks(chosen)
 
+    def joined(self, *parts: FileTasks) -> FileTasks:
+        """Return the tasks of all parts."""
+        everything = self._jvm.java.util.ArrayList()
+        for part in parts:
+            everything.addAll(part.java_list)
+        return FileTasks(everything)
+
     def read(self, tasks: FileTasks) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
 
-        The frame stays readable until ``release``; without it, until the Spark application ends.
+        There are also ``_row_id`` and ``_last_updated_sequence_number`` on format version 3, and ``_file``, ``_pos``
+        and ``_deleted`` where ``shows_positions``; with ``_deleted``, deleted rows are there as well. The frame stays
+        readable until ``release``; without it, until the Spark application ends.
         """
         if not len(tasks):
-            return self.spark.createDataFrame([], self.schema().add("_file", "string").add("_pos", "long"))
+            schema = self.schema()
+            for name, kind in _OWN_COLUMNS.items():
+                schema = schema.add(name, kind)
+            return self.spark.createDataFrame([], schema)
         key = uuid.uuid4().hex
         self._task_sets().stageTasks(self._table, key, tasks.java_list)
         self._staged.append(key)
@@ -199,6 +260,11 @@ class IcebergTable:
         iterable = self._jvm.java.util.ArrayList(files)
         names = self._functions.strings(_LOCATION, iterable)
         return dict(zip(names, self._functions.numbers(_SIZE, iterable), strict=True))
+
+    def _delete_sizes(self, files: Any) -> dict[str, int]:
+        locations, offsets = (self._functions.strings(part, files) for part in (_DELETE_LOCATION, _DELETE_OFFSET))
+        places = (f"{location}#{offset}" for location, offset in zip(locations, offsets, strict=True))
+        return dict(zip(places, self._functions.numbers(_SIZE, files), strict=True))
 
 
 def _load(spark: SparkSession, name: str) -> Any:

@@ -1,0 +1,108 @@
+"""Rows that differ between two states of a table, found without comparing values.
+
+Two ways, both exact and both narrow: what tells the states apart is worked out from a few bytes a row, then whole rows
+are read for that alone.
+
+Row lineage (format version 3). A row keeps its ``_row_id`` for life and notes in ``_last_updated_sequence_number``
+the commit that last changed it. So a row which both states have, and which neither has changed since the snapshot both
+descend from, is unchanged. Whether a state has a row is one bit; 64 of them make a word that a hash aggregate combines:
+
+    _row_id  ->  word = _row_id / 64, bit = _row_id % 64      word 7:  older 1111…, newer 1011…  ->  row 449 differs
+
+Delete marks. A data file that both states have, with other delete files, differs by just the rows that are deleted in
+one of them; the reader tells by ``_deleted`` which ones, and ``(_file, _pos)`` says whether they are the same.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+_BROADCAST_WORDS = 2_000_000
+_BROADCAST_MARKS = 300_000
+ROWS_A_WORD = 64
+
+_OLDER, _NEWER, _XOR = "_icecdc_older", "_icecdc_newer", "_icecdc_differing"
+_WORD, _SIDE = "_icecdc_word", "_icecdc_side"
+_POSITION = ["_file", "_pos"]
+
+
+def changed_by_lineage(
+    older: DataFrame, newer: DataFrame, unchanged_until: int, row_count: int
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows of each state that the other has not, by row lineage.
+
+    A row that was updated to the values it had counts as changed. The rule is that of the Iceberg specification, "Row
+    Lineage": engines keep both columns for rows they only move, and set the sequence number anew for rows they change.
+
+    Args:
+        older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
+        newer: Rows of the newer state, likewise.
+        unchanged_until: Sequence number of the newest snapshot that both states descend from.
+        row_count: Rows of both sides, about; many words are not sent to every task.
+
+    Returns:
+        The rows only the older state has, and those only the newer has, with the columns they came with.
+    """
+    older, newer = (_shown(rows, "_row_id", "_last_updated_sequence_number") for rows in (older, newer))
+    # Constants all, so SQL text is safe; the functions of pyspark take no column as the number of bits.
+    word = F.expr("shiftright(_row_id, 6)").alias(_WORD)
+    bit = F.expr("shiftleft(1L, cast(_row_id & 63 AS int))")
+    old = F.col("_last_updated_sequence_number") <= F.lit(unchanged_until)
+    nothing = F.lit(0).cast("long")
+    bits = (
+        older.where(old)
+        .select(word, bit.alias(_OLDER), nothing.alias(_NEWER))
+        .unionAll(newer.where(old).select(word, nothing.alias(_OLDER), bit.alias(_NEWER)))
+    )
+    words = bits.groupBy(_WORD).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
+    differing = words.where(F.col(_OLDER) != F.col(_NEWER)).select(
+        _WORD, F.col(_OLDER).bitwiseXOR(F.col(_NEWER)).alias(_XOR)
+    )
+    if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
+        differing = F.broadcast(differing)
+
+    def changed(rows: DataFrame) -> DataFrame:
+        marked = rows.withColumn(_SIDE, word).join(differing.withColumnRenamed(_WORD, _SIDE), _SIDE, "left_outer")
+        differs = F.coalesce(F.col(_XOR), nothing).bitwiseAND(bit) != nothing
+        return marked.where(~old | differs).drop(_SIDE, _XOR)
+
+    return changed(older), changed(newer)
+
+
+def deleted_rows(rows: DataFrame) -> DataFrame:
+    """Return the rows of data files that their delete files hit, whatever kind these are."""
+    return rows.where("_deleted")
+
+
+def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that are deleted in one state only, of data files that both states have.
+
+    Args:
+        older: Rows of the files in the older state, with ``_file``, ``_pos`` and ``_deleted``.
+        newer: Rows of the same files in the newer state.
+        delete_count: Deleted rows in both, about; many are not sent to every task.
+
+    Returns:
+        The rows only the older state has, and those only the newer has, with the columns they came with.
+    """
+    gone_older, gone_newer = (deleted_rows(_shown(rows, *_POSITION, "_deleted")) for rows in (older, newer))
+    marks = (
+        gone_older.select(*_POSITION, F.lit(1).alias(_SIDE))
+        .unionAll(gone_newer.select(*_POSITION, F.lit(2).alias(_SIDE)))
+        .groupBy(*_POSITION)
+        .agg(F.bit_or(_SIDE).alias(_SIDE))
+    )
+
+    def only(side: int, rows: DataFrame) -> DataFrame:
+        marked: DataFrame = marks.where(F.col(_SIDE) == F.lit(side)).drop(_SIDE)
+        # Empty on one side nearly always; once Spark sees that, it does not read that side's rows at all.
+        marked = F.broadcast(marked) if delete_count <= _BROADCAST_MARKS else marked
+        return rows.join(marked, _POSITION, "left_semi")
+
+    return only(2, gone_newer), only(1, gone_older)
+
+
+def _shown(rows: DataFrame, *names: str) -> DataFrame:
+    """The rows with these metadata columns as plain ones: hidden ones get lost in a join."""
+    return rows.select("*", *(name for name in names if name not in rows.columns))

@@ -1,0 +1,83 @@
+"""Commits as Flink makes them: equality deletes and upserts, written by Iceberg's own Java writers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class EqualityWriter:
+    """Commits equality deletes to one table, which is not partitioned or by identity.
+
+    Columns must be INT, STRING or DOUBLE: py4j makes every small whole number an Integer.
+
+    Args:
+        spark: The session whose catalog has the table.
+        name: ``catalog.namespace.table``.
+    """
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+
+    def delete(self, columns: Sequence[str], *keys: Sequence[Any], partition: Sequence[Any] = ()) -> None:
+        """Commit a delete of all rows whose columns equal one of the keys."""
+        self._table.refresh()
+        self._table.newRowDelta().addDeletes(self._delete_file(columns, keys, partition)).commit()
+
+    def upsert(self, columns: Sequence[str], *rows: dict[str, Any], partition: Sequence[Any] = ()) -> None:
+        """Commit rows together with an equality delete of their keys, as an upsert stream does at each checkpoint."""
+        self._table.refresh()
+        keys = [[row[name] for name in columns] for row in rows]
+        delta = self._table.newRowDelta().addRows(self._data_file(rows, partition))
+        delta.addDeletes(self._delete_file(columns, keys, partition)).commit()
+
+    def _delete_file(self, columns: Sequence[str], keys: Sequence[Sequence[Any]], partition: Sequence[Any]) -> Any:
+        schema = self._table.schema().select(self._jvm.java.util.ArrayList(columns))
+        ids = self._gateway.new_array(self._jvm.int, len(columns))
+        for position, name in enumerate(columns):
+            ids[position] = self._table.schema().findField(name).fieldId()
+        builder = self._builder().deleteFileFormat(self._format()).equalityFieldIds(ids)
+        factory = builder.equalityDeleteRowSchema(schema).build()
+        writer = factory.newEqualityDeleteWriter(self._file(partition), self._table.spec(), self._partition(partition))
+        self._write(writer, schema, [dict(zip(columns, key, strict=True)) for key in keys])
+        return writer.toDeleteFile()
+
+    def _data_file(self, rows: Sequence[dict[str, Any]], partition: Sequence[Any]) -> Any:
+        factory = self._builder().dataFileFormat(self._format()).build()
+        writer = factory.newDataWriter(self._file(partition), self._table.spec(), self._partition(partition))
+        self._write(writer, self._table.schema(), rows)
+        return writer.toDataFile()
+
+    def _write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            record = self._jvm.org.apache.iceberg.data.GenericRecord.create(schema)
+            for name, value in row.items():
+                record.setField(name, value)
+            writer.write(record)
+        writer.close()
+
+    def _builder(self) -> Any:
+        return self._jvm.org.apache.iceberg.data.GenericFileWriterFactory.Builder(self._table)
+
+    def _partition(self, values: Sequence[Any]) -> Any:
+        if not values:
+            return None
+        data = self._jvm.org.apache.iceberg.PartitionData(self._table.spec().partitionType())
+        for position, value in enumerate(values):
+            data.set(position, value)
+        return data
+
+    def _format(self) -> Any:
+        name = self._table.properties().getOrDefault("write.format.default", "parquet")
+        return self._jvm.org.apache.iceberg.FileFormat.fromString(name)
+
+    def _file(self, partition: Sequence[Any]) -> Any:
+        files = self._jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(self._table, 1, 1)
+        factory = files.format(self._format()).operationId(uuid.uuid4().hex).build()
+        spec = self._table.spec()
+        return factory.newOutputFile(spec, self._partition(partition)) if partition else factory.newOutputFile()

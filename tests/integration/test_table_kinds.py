@@ -1,0 +1,350 @@
+"""Every kind of table: how its files mark deleted rows makes no difference to what its changes are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from icecdc_core import changes as changes_module
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import changes_frame, plan_scans, read_changes
+from icecdc_core.staged_scan import IcebergTable
+from tests.equality_deletes import EqualityWriter
+
+FORMATS = ("parquet", "orc", "avro")
+KINDS = [
+    *((1, "copy-on-write", file) for file in FORMATS),
+    *((version, mode, file) for version in (2, 3) for mode in ("copy-on-write", "merge-on-read") for file in FORMATS),
+]
+
+
+@pytest.fixture
+def table(spark, sql, name):
+    """Make the test's table of a kind: (id INT, name STRING, region STRING)."""
+
+    def make(version=2, mode="merge-on-read", file="parquet", partitioned=False, **properties):
+        given = {
+            "format-version": version,
+            "write.format.default": file,
+            **{f"write.{operation}.mode": mode for operation in ("delete", "update", "merge")},
+            **properties,
+        }
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+        by = "PARTITIONED BY (region)" if partitioned else ""
+        sql(f"CREATE TABLE {{t}} (id INT, name STRING, region STRING) USING iceberg {by} TBLPROPERTIES ({listed})")
+
+    return make
+
+
+@pytest.fixture
+def insert(spark, sql, name):
+    """Append rows in one file."""
+
+    def run(*rows):
+        spark.createDataFrame(list(rows), "id INT, name STRING, region STRING").coalesce(1).writeTo(
+            f"lake.ns.{name}"
+        ).append()
+
+    return run
+
+
+@pytest.fixture
+def snapshots(sql):
+    """The table's snapshots, oldest first."""
+    return lambda: [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+
+@pytest.fixture
+def raw(spark, name):
+    """The raw changes between two snapshots: (id, name, change type), sorted."""
+
+    def read(start, end=None):
+        return sorted(
+            (row.id, row.name, row._change_type) for row in read_changes(spark, f"lake.ns.{name}", start, end).collect()
+        )
+
+    return read
+
+
+@pytest.fixture
+def equality(spark, name):
+    """Commits equality deletes to the test's table."""
+    return lambda: EqualityWriter(spark, f"lake.ns.{name}")
+
+
+def opened(spark, name, start, end):
+    """The data files that the changes of a range read, by side."""
+    table = IcebergTable(spark, f"lake.ns.{name}")
+    scans = plan_scans(table, table.metadata(), start, end, "net")
+    return [[sum(len(tasks) for tasks in side) for side in (scan.older, scan.newer)] for scan in scans]
+
+
+class DescribeEveryFileFormat:
+    @pytest.mark.parametrize(("version", "mode", "file"), KINDS)
+    def it_gives_the_rows_that_an_update_and_a_delete_changed(
+        self, table, insert, sql, snapshots, spark, name, version, mode, file
+    ):
+        table(version, mode, file)
+        insert((1, "a", "x"), (2, "b", "x"), (3, "c", "x"))
+        sql("DELETE FROM {t} WHERE id = 3")
+        _, start = snapshots()
+        sql("UPDATE {t} SET name = 'B' WHERE id = 2")
+        sql("DELETE FROM {t} WHERE id = 1")
+        actual = remove_carryovers(read_changes(spark, f"lake.ns.{name}", start)).collect()
+        assert sorted(tuple(row)[:4] for row in actual) == [
+            (1, "a", "x", "DELETE"),
+            (2, "B", "x", "INSERT"),
+            (2, "b", "x", "DELETE"),
+        ]
+
+
+class DescribeMergeOnRead:
+    """What the Iceberg project settled for changes of merge-on-read tables holds before carryovers are removed."""
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_does_not_delete_again_what_was_deleted_earlier(self, table, insert, sql, snapshots, raw, version):
+        table(version)
+        insert(*((n, "a", "x") for n in range(5)))
+        sql("DELETE FROM {t} WHERE id = 0")
+        sql("DELETE FROM {t} WHERE id = 1")
+        assert raw(snapshots()[1]) == [(1, "a", "DELETE")]
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_does_not_show_what_was_added_and_deleted_within_the_range(self, table, insert, sql, snapshots, raw, version):
+        table(version)
+        insert((1, "a", "x"))
+        insert((2, "b", "x"), (3, "c", "x"))
+        sql("DELETE FROM {t} WHERE id = 2")
+        assert raw(snapshots()[0]) == [(3, "c", "INSERT")]
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_brings_back_what_a_rollback_undeletes(self, table, insert, sql, snapshots, raw, spark, name, version):
+        table(version)
+        insert(*((n, "a", "x") for n in range(5)))
+        sql("DELETE FROM {t} WHERE id = 0")
+        sql("DELETE FROM {t} WHERE id = 1")
+        first, _, last = snapshots()
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("DELETE FROM {t} WHERE id = 4")
+        assert raw(last) == [(0, "a", "INSERT"), (1, "a", "INSERT"), (4, "a", "DELETE")]
+
+    def it_finds_the_files_that_a_delete_file_of_many_data_files_hits(self, table, insert, sql, snapshots, raw):
+        table(2, **{"write.delete.granularity": "partition"})
+        for n in range(4):
+            insert((n, "a", "x"), (n + 10, "b", "x"))
+        start = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id IN (0, 11)")
+        assert raw(start) == [(0, "a", "DELETE"), (11, "b", "DELETE")]
+
+    @pytest.mark.parametrize("granularity", ["file", "partition"])
+    def it_opens_only_the_files_whose_deletes_changed(self, table, insert, sql, snapshots, spark, name, granularity):
+        table(2, **{"write.delete.granularity": granularity})
+        for n in range(4):
+            insert((n, "a", "x"), (n + 10, "b", "x"))
+        sql("DELETE FROM {t} WHERE id = 10")
+        start = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 1")
+        assert opened(spark, name, start, snapshots()[-1]) == [[1, 1]]
+
+    def it_opens_only_the_files_whose_deletion_vectors_changed(self, table, insert, sql, snapshots, spark, name):
+        table(3)
+        for n in range(4):
+            insert((n, "a", "x"), (n + 10, "b", "x"))
+        sql("DELETE FROM {t} WHERE id = 10")
+        start = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 1")
+        assert opened(spark, name, start, snapshots()[-1]) == [[1, 1]]
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_reads_no_data_for_a_rewrite_of_delete_files(self, table, insert, sql, snapshots, spark, name, version):
+        table(version, **{"write.delete.granularity": "partition"})
+        for n in range(3):
+            insert((n, "a", "x"), (n + 10, "b", "x"))
+            sql(f"DELETE FROM {{t}} WHERE id = {n}")
+        start = snapshots()[-1]
+        options = "map('rewrite-all', 'true')"
+        spark.sql(f"CALL lake.system.rewrite_position_delete_files(table => 'ns.{name}', options => {options})")
+        insert((7, "a", "x"))
+        assert opened(spark, name, start, snapshots()[-1]) == [[0, 1]]
+
+    def it_reads_a_table_that_switches_between_the_modes(self, table, insert, sql, snapshots, raw, spark, name):
+        table(2, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(6)))
+        sql("DELETE FROM {t} WHERE id = 0")
+        start = snapshots()[-1]
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        sql("DELETE FROM {t} WHERE id = 1")
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+        sql("DELETE FROM {t} WHERE id = 2")
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        sql("DELETE FROM {t} WHERE id = 3")
+        kept = remove_carryovers(read_changes(spark, f"lake.ns.{name}", start)).collect()
+        assert sorted((row.id, row._change_type) for row in kept) == [(1, "DELETE"), (2, "DELETE"), (3, "DELETE")]
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def it_reads_across_upgrades_of_the_format(self, table, insert, sql, snapshots, spark, name, mode):
+        table(1, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(8)))
+        sql("DELETE FROM {t} WHERE id = 0")
+        start = snapshots()[-1]
+        for version, dropped in ((2, 1), (3, 2), (3, 3)):
+            sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version' = '{version}', 'write.delete.mode' = '{mode}')")
+            sql(f"DELETE FROM {{t}} WHERE id = {dropped}")
+        frames = [read_changes(spark, f"lake.ns.{name}", start, mode=m) for m in ("net", "snapshot")]
+        actual = [sorted((r.id, r._change_type) for r in remove_carryovers(frame).collect()) for frame in frames]
+        assert actual == [[(1, "DELETE"), (2, "DELETE"), (3, "DELETE")]] * 2
+
+
+class DescribeEqualityDeletes:
+    @pytest.mark.parametrize("file", FORMATS)
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_gives_the_old_rows_that_an_equality_delete_really_hit(
+        self, table, insert, snapshots, raw, equality, version, file
+    ):
+        table(version, file=file)
+        insert((1, "a", "x"), (1, "b", "x"), (2, "c", "x"))
+        insert((3, "d", "x"))
+        equality().delete(["id"], [1], [9])
+        assert raw(snapshots()[1]) == [(1, "a", "DELETE"), (1, "b", "DELETE")]
+
+    def it_gives_a_row_once_that_a_position_delete_hits_as_well(self, table, insert, sql, snapshots, raw, equality):
+        table(2)
+        insert((1, "a", "x"), (2, "b", "x"))
+        start = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 1")
+        equality().delete(["id"], [1])
+        assert raw(start) == [(1, "a", "DELETE")]
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_does_not_give_a_row_again_that_was_deleted_before(
+        self, table, insert, sql, snapshots, raw, equality, version
+    ):
+        table(version)
+        insert((1, "a", "x"), (2, "b", "x"), (3, "c", "x"))
+        sql("DELETE FROM {t} WHERE id = 1")
+        equality().delete(["id"], [1], [2])
+        assert raw(snapshots()[1]) == [(2, "b", "DELETE")]
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_gives_no_delete_for_an_upsert_of_a_new_key(self, table, insert, snapshots, raw, equality, version):
+        table(version)
+        insert((1, "a", "x"), (2, "b", "x"))
+        equality().upsert(["id"], {"id": 2, "name": "B", "region": "x"}, {"id": 3, "name": "c", "region": "x"})
+        assert raw(snapshots()[0]) == [(2, "B", "INSERT"), (2, "b", "DELETE"), (3, "c", "INSERT")]
+
+    def it_matches_a_null_key(self, table, insert, snapshots, raw, equality):
+        table(2)
+        insert((1, None, "x"), (2, "b", "x"))
+        equality().delete(["name"], [None])
+        assert raw(snapshots()[0]) == [(1, None, "DELETE")]
+
+    def it_hits_one_partition_only(self, table, insert, snapshots, raw, equality):
+        table(2, partitioned=True)
+        insert((1, "a", "x"))
+        insert((1, "b", "y"))
+        equality().delete(["id"], [1], partition=["y"])
+        assert raw(snapshots()[1]) == [(1, "b", "DELETE")]
+
+    def it_gives_the_differences_of_many_upserts_in_one_range(self, table, insert, snapshots, raw, equality):
+        table(2)
+        insert(*((n, "a", "x") for n in range(4)))
+        for text in ("b", "c", "d"):
+            equality().upsert(["id"], {"id": 1, "name": text, "region": "x"}, {"id": 9, "name": text, "region": "x"})
+        assert raw(snapshots()[0]) == [(1, "a", "DELETE"), (1, "d", "INSERT"), (9, "d", "INSERT")]
+
+
+LINEAGE_HISTORY = {
+    "an update": ["UPDATE {t} SET name = 'new' WHERE id IN (2, 70)"],
+    "a delete": ["DELETE FROM {t} WHERE id IN (2, 70)"],
+    "a merge": [
+        """MERGE INTO {t} t USING (SELECT 5 AS id UNION ALL SELECT 900) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET name = 'merged'
+        WHEN NOT MATCHED THEN INSERT (id, name, region) VALUES (s.id, 'new', 'x')"""
+    ],
+    "an update that changes nothing": ["UPDATE {t} SET name = name WHERE id = 3"],
+    "swapped identifiers": ["UPDATE {t} SET id = CASE id WHEN 1 THEN 2 ELSE 1 END WHERE id IN (1, 2)"],
+    "delete and insert again": ["DELETE FROM {t} WHERE id = 4", "INSERT INTO {t} VALUES (4, 'a', 'x')"],
+    "an overwrite with the same rows": ["INSERT OVERWRITE {t} SELECT * FROM {t}"],
+    "a compaction in the range": [
+        "DELETE FROM {t} WHERE id = 6",
+        "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))",
+        "UPDATE {t} SET name = 'later' WHERE id = 7",
+    ],
+    "everything deleted": ["DELETE FROM {t} WHERE id < 60", "DELETE FROM {t}"],
+    "an upgrade": ["UPDATE {t} SET name = 'new' WHERE id = 2"],
+}
+
+
+class DescribeRowLineage:
+    """On format version 3 the changes found by row lineage are those found by values."""
+
+    @pytest.fixture
+    def by(self, spark, name):
+        """The changes of a range with lineage and without, carryovers removed, and what was read in both ways."""
+
+        def read(start, end):
+            table = IcebergTable(spark, f"lake.ns.{name}")
+            scans = plan_scans(table, table.metadata(), start, end, "net")
+            by_value = [replace(scan, unchanged_until=None) for scan in scans]
+            frames = [changes_frame(table, way) for way in (scans, by_value)]
+            counts = [Counter(tuple(row) for row in remove_carryovers(frame).collect()) for frame in frames]
+            return *counts, [frame.count() for frame in frames], any(scan.unchanged_until is not None for scan in scans)
+
+        return read
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("history", LINEAGE_HISTORY)
+    def it_gives_what_comparing_values_gives(self, table, sql, insert, snapshots, by, name, mode, history):
+        table(2 if history == "an upgrade" else 3, mode)
+        insert(*((n, "a", "x") for n in range(100)))
+        if history == "an upgrade":
+            sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+        start = snapshots()[-1]
+        for statement in LINEAGE_HISTORY[history]:
+            sql(statement.replace("{n}", f"ns.{name}"))
+        lineage, value, _, _ = by(start, snapshots()[-1])
+        assert lineage == value
+
+    def it_drops_the_unchanged_rows_while_it_reads(self, table, sql, insert, snapshots, by):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
+        *_, rows, used = by(*snapshots())
+        assert (rows, used) == ([4, 200], True)
+
+    def it_is_used_again_after_the_first_commit_that_follows_an_upgrade(self, table, sql, insert, snapshots, by):
+        table(2, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+        sql("DELETE FROM {t} WHERE id = 1")
+        sql("DELETE FROM {t} WHERE id = 2")
+        first, second, third = snapshots()
+        assert [by(first, second)[3], by(second, third)[3]] == [False, True]
+
+    def it_is_exact_back_and_forth_over_a_rollback(self, table, sql, insert, snapshots, by, spark, name):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql("UPDATE {t} SET name = 'undone' WHERE id < 10")
+        first, undone = snapshots()
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("UPDATE {t} SET name = 'done' WHERE id BETWEEN 5 AND 15")
+        done = snapshots()[-1]
+        for start, end in ((undone, done), (done, undone), (undone, first)):
+            lineage, value, _, used = by(start, end)
+            assert (lineage, used) == (value, True)
+
+    def it_sends_many_words_by_a_shuffle(self, table, sql, insert, snapshots, by, monkeypatch):
+        monkeypatch.setattr(changes_module, "changed_by_lineage", self._without_broadcast)
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
+        lineage, value, rows, _ = by(*snapshots())
+        assert (lineage, rows) == (value, [4, 200])
+
+    @staticmethod
+    def _without_broadcast(older, newer, unchanged_until, row_count):
+        from icecdc_core.lineage import changed_by_lineage
+
+        return changed_by_lineage(older, newer, unchanged_until, 10**12)
