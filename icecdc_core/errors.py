@@ -68,6 +68,10 @@ class HistoryGapError(IcecdcError):
     """The snapshot of the position is gone, so the changes since then cannot be known."""
 
 
+class HiddenHistoryError(HistoryGapError):
+    """The catalog shows only the latest snapshot, so changes can never be taken through it."""
+
+
 class ColumnNotFoundError(IcecdcError):
     """A column that was asked for is not in the table."""
 

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from icecdc_core import errors
+from icecdc_core.catalogs import is_refused_access
 from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.errors import (
     DataReadError,
@@ -23,6 +24,7 @@ from icecdc_core.errors import (
     IdentifierColumnsError,
 )
 from icecdc_core.positions import PositionStore
+from icecdc_core.secrets import masked
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -139,8 +141,16 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcErr
             subject="spark.local.dir",
             remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
         )
+    reason = text.strip().splitlines()[0]
+    if is_refused_access(reason):
+        return DataReadError(
+            f"The store does not let the files of '{config.table}' be read: {masked(reason)[:500]}",
+            subject="catalog_properties",
+            remedy="check the store's credentials: those in catalog_properties (s3.access-key-id and "
+            "s3.secret-access-key, ...), else those of the environment of driver and executors",
+        )
     return DataReadError(
-        f"Reading '{config.table}' failed: {text.strip().splitlines()[0][:500]}",
+        f"Reading '{config.table}' failed: {reason[:500]}",
         subject="table",
         value=config.table,
         remedy="if a data file is missing or damaged, restore it or roll the table back; the position did not move",

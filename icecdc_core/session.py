@@ -9,20 +9,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
+from icecdc_core.packages import iceberg_packages, merged_packages, needed_bundles
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
-# The Iceberg runtime that was released for, and tested with, each Spark line.
-ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
-SCALA_VERSION = "2.13"
-SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
-AWS_BUNDLE = "org.apache.iceberg:iceberg-aws-bundle"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -78,7 +73,8 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     local file.
     """
     folder = Path(warehouse)
-    if "://" in warehouse:
+    remote = "://" in warehouse
+    if remote:
         digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
         folder = Path.home() / ".local" / "share" / "icecdc" / f"catalog-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,26 +83,8 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
         "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
         "jdbc.schema-version": "V1",
         "warehouse": warehouse,
+        **({"io-impl": "org.apache.iceberg.io.ResolvingFileIO"} if remote else {}),
     }
-
-
-def iceberg_packages(pyspark_version: str = pyspark.__version__, aws: bool = False) -> list[str]:
-    """Return the Maven coordinates that fit a pyspark version.
-
-    Raises:
-        DependencyError: No Iceberg runtime is known for that version.
-    """
-    line = ".".join(pyspark_version.split(".")[:2])
-    if line not in ICEBERG_RUNTIMES:
-        raise DependencyError(
-            f"No Iceberg runtime is known for pyspark {pyspark_version}",
-            subject="pyspark",
-            value=pyspark_version,
-            remedy="install one of the supported lines: " + ", ".join(f"pyspark=={key}.*" for key in ICEBERG_RUNTIMES),
-        )
-    version = ICEBERG_RUNTIMES[line]
-    packages = [f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{version}", SQLITE_JDBC]
-    return [*packages, f"{AWS_BUNDLE}:{version}"] if aws else packages
 
 
 def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession:
@@ -115,11 +93,14 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
     # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    uses_s3 = any("aws.s3" in value or value == "glue" or value.startswith("s3") for value in settings.values())
+    prefix = f"spark.sql.catalog.{config.catalog}."
+    bundles = needed_bundles({key.removeprefix(prefix): value for key, value in settings.items()})
+    given = config.resolved_spark_conf()
+    packages = merged_packages(iceberg_packages(bundles=bundles), given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",
-        "spark.jars.packages": ",".join(iceberg_packages(aws=uses_s3)),
+        "spark.jars.packages": packages,
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "icecdc-spark-warehouse"),
@@ -131,7 +112,7 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
     }
     builder = SparkSession.builder
-    for key, value in {**defaults, **settings, **config.resolved_spark_conf()}.items():
+    for key, value in {**defaults, **settings, **given}.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()

@@ -21,6 +21,7 @@ from icecdc_core.changes import table_rows
 from icecdc_core.columns import quoted, unused
 from icecdc_core.documents import UNFIT_IDENTIFIERS
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
+from icecdc_core.hidden_history import require_visible_history
 from icecdc_core.mapping import check_supported
 from icecdc_core.snapshots import head_snapshot_id
 from icecdc_core.staged_scan import FileTasks, IcebergTable
@@ -108,8 +109,13 @@ class Source:
             )
 
 
-def open_source(spark: SparkSession, config: SyncConfig) -> Source:
+def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Load the table and check every parameter that concerns it.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        config: The job's parameters.
+        needs_history: Whether changes are to be taken, now or by a later sync.
 
     Raises:
         TableNotFoundError: There is no such table.
@@ -120,9 +126,12 @@ def open_source(spark: SparkSession, config: SyncConfig) -> Source:
         ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, or ``branch`` is
             a tag.
         HistoryGapError: The branch does not exist.
+        HiddenHistoryError: The catalog shows only the latest snapshot and ``on_history_gap`` is ``fail``.
     """
     table = IcebergTable(spark, config.table)
     metadata = table.metadata()
+    if needs_history and config.on_history_gap == "fail":
+        require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
     columns = list(config.columns) or schema.names
     _require_columns("columns", columns, schema, ColumnNotFoundError)

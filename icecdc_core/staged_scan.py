@@ -14,15 +14,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from icecdc_core.errors import CatalogError, TableNotFoundError
+from icecdc_core.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.jvm import JvmFunctions
-from icecdc_core.secrets import masked
 
 _FILE = ("org.apache.iceberg.FileScanTask", "file")
 _LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
@@ -106,7 +103,7 @@ class IcebergTable:
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
-        self._table = _load(spark, name)
+        self._table = load_table(spark, name)
         self._version = int(self._table.operations().current().formatVersion())
         self._staged: list[str] = []
 
@@ -115,6 +112,10 @@ class IcebergTable:
         current = self._table.operations().current()
         text = self._jvm.org.apache.iceberg.TableMetadataParser.toJson(current)
         return TableMetadataUtil.parse_raw(text)
+
+    def catalog(self) -> CatalogView:
+        """Return what is known of the table's catalog beside the metadata that it shows."""
+        return view_catalog(self.spark, self._table)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
@@ -265,52 +266,3 @@ class IcebergTable:
         locations, offsets = (self._functions.strings(part, files) for part in (_DELETE_LOCATION, _DELETE_OFFSET))
         places = (f"{location}#{offset}" for location, offset in zip(locations, offsets, strict=True))
         return dict(zip(places, self._functions.numbers(_SIZE, files), strict=True))
-
-
-def _load(spark: SparkSession, name: str) -> Any:
-    try:
-        jvm: Any = spark._jvm
-        _require_catalog(spark, name)
-        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-        table.refresh()
-        return table
-    except (PySparkException, Py4JError) as error:
-        text = str(error).strip()
-        missing = (
-            "TABLE_OR_VIEW_NOT_FOUND",
-            "NoSuchTable",
-            "NoSuchNamespace",
-            "SCHEMA_NOT_FOUND",
-            "ClassCastException",
-        )
-        if any(sign in text for sign in missing) or "is not an Iceberg table" in text:
-            raise TableNotFoundError(
-                f"The table '{name}' does not exist in its catalog, or is not an Iceberg table",
-                subject="table",
-                value=name,
-                remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them",
-            ) from error
-        raise CatalogError(
-            f"The catalog of '{name}' cannot be used: {masked(_reason(error))}",
-            subject="catalog_properties",
-            remedy="check the catalog's type, address and credentials",
-        ) from error
-
-
-def _reason(error: PySparkException | Py4JError) -> str:
-    """What the outermost exception says and, where that is another one, the innermost."""
-    outer = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    if outer is None:
-        return str(error).strip().splitlines()[0]
-    inner = outer
-    while inner.getCause() is not None:
-        inner = inner.getCause()
-    texts = [str(each.toString()).splitlines()[0] for each in (outer, inner)]
-    return texts[0] if texts[1] in texts[0] else " - ".join(texts)
-
-
-def _require_catalog(spark: SparkSession, name: str) -> None:
-    """Load the catalog first: looked up together with the table, one that fails passes for a namespace."""
-    session: Any = spark._jsparkSession
-    state = session.sessionState()
-    state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())

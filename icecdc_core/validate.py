@@ -66,7 +66,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     source: Source | None = None
     try:
         with run.stage("check"):
-            source = open_source(spark, config)
+            source = open_source(spark, config, needs_history=False)
             position = _position(run, source)
         at_position = config.validate_at == "position" or config.repair
         snapshot_id = position.snapshot_id if at_position else source.head

@@ -37,11 +37,12 @@ class Jar:
     version: str
     sha256: str
     size: int
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """Its name in the cache folder; the group is part of it because artifact names repeat."""
-        return f"{self.group}-{self.artifact}-{self.version}.jar"
+        return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + ".jar"
 
 
 def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: str) -> Path:
@@ -60,7 +61,7 @@ def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: s
     command = [
         str(java.executable), "-jar", str(_ivy_jar()), "-ivy", str(temporary / "ivy.xml"),
         "-settings", str(settings), "-cache", str(temporary / "cache"),
-        "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision].[ext]",
+        "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision](-[classifier]).[ext]",
     ]
     # fmt: on
     _run_ivy(command, temporary, sum(jar.size for jar in jars), ivy_settings)
@@ -68,14 +69,20 @@ def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: s
 
 
 def _ivy_module(jars: list[Jar]) -> str:
+    # Ivy keeps one dependency of a module, so the jars of one that differ by classifier go into one.
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for jar in jars:
+        classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+        artifact = f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"{classifier}/>'
+        modules.setdefault((jar.group, jar.artifact, jar.version), []).append(artifact)
     dependencies = "\n".join(
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
-        f'conf="default->master(*)" transitive="false">'
-        f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"/></dependency>'
-        for jar in jars
+        f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} "
+        f'conf="default->master(*)" transitive="false">{"".join(artifacts)}</dependency>'
+        for (group, name, version), artifacts in modules.items()
     )
     return (
-        '<ivy-module version="2.0"><info organisation="icecdc" module="embedded-opensearch"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="icecdc" module="embedded-opensearch"/>'
         f'<configurations><conf name="default"/></configurations>'
         f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
     )

@@ -30,10 +30,15 @@ def opensearch_versions() -> list[str]:
 
 def listed_jars(version: str) -> list[Jar]:
     """The jars of one of the `opensearch_versions`."""
+    return read_jars(_manifest()[version])
+
+
+def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
+    """The jars as a manifest lists them: `artifact` (group:artifact:version, and a classifier), `sha256`, `size`."""
     jars = []
-    for entry in _manifest()[version]:
-        group, artifact, number = str(entry["artifact"]).split(":")
-        jars.append(Jar(group, artifact, number, str(entry["sha256"]), int(entry["size"])))
+    for entry in entries:
+        group, artifact, number, *classifier = str(entry["artifact"]).split(":")
+        jars.append(Jar(group, artifact, number, str(entry["sha256"]), int(entry["size"]), "".join(classifier)))
     return jars
 
 
@@ -50,12 +55,16 @@ def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Pa
         DownloadError: A jar could not be fetched, or is not the one that is listed.
         DiskFullError: There is no room for the jars.
     """
+    return jars_in_cache(listed_jars(version), f"opensearch-{version}", java, ivy_settings)
+
+
+def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
+    """These jars in a folder of this name in the user's cache folder; see `cached_jars`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
-    folder = cache / f"opensearch-{version}"
-    jars = listed_jars(version)
+    folder = cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f".opensearch-{version}.lock"):
+        with _locked(cache / f".{name}.lock"):
             if not all((folder / jar.file_name).is_file() for jar in jars):
                 _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
             _check(jars, folder)

@@ -16,7 +16,7 @@ from papermill.inspection import _infer_parameters
 from papermill.iorw import load_notebook_node
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.session import ICEBERG_RUNTIMES
+from icecdc_core.packages import ICEBERG_RUNTIMES
 
 try:
     import tomllib

@@ -1,4 +1,4 @@
-"""The settings that define a catalog, and the runtime that fits a pyspark; no Spark."""
+"""The settings that define a catalog; no Spark."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import DependencyError, SecretError
-from icecdc_core.session import catalog_settings, embedded_catalog_properties, iceberg_packages
+from icecdc_core.errors import SecretError
+from icecdc_core.session import catalog_settings, embedded_catalog_properties
 
 PREFIX = "spark.sql.catalog.lake"
 
@@ -78,22 +78,7 @@ class DescribeTheEmbeddedCatalog:
             False,
         )
 
-
-class DescribeIcebergPackages:
-    @pytest.mark.parametrize(
-        ("pyspark", "expected"),
-        [
-            ("4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
-            ("4.0.5", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0"),
-        ],
-    )
-    def it_names_the_runtime_that_was_made_for_a_pyspark(self, pyspark, expected):
-        assert iceberg_packages(pyspark)[0] == expected
-
-    def it_adds_the_aws_classes_of_the_same_version_when_asked(self):
-        assert iceberg_packages("4.0.5", aws=True)[-1] == "org.apache.iceberg:iceberg-aws-bundle:1.11.0"
-
-    @pytest.mark.parametrize("pyspark", ["3.5.0", "4.2.0", "5.0.0.dev1"])
-    def it_refuses_a_pyspark_without_a_runtime(self, pyspark):
-        with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
-            iceberg_packages(pyspark)
+    def it_reads_an_object_store_with_the_client_that_the_scheme_asks_for(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        kinds = [embedded_catalog_properties(warehouse).get("io-impl") for warehouse in ("gs://b/w", str(tmp_path))]
+        assert kinds == ["org.apache.iceberg.io.ResolvingFileIO", None]

@@ -1,0 +1,78 @@
+"""The jars a session needs, as Maven coordinates: the Iceberg runtime that fits, and what object stores add to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyspark
+
+from icecdc_core.errors import DependencyError
+
+# The Iceberg runtime that was released for, and tested with, each Spark line.
+ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
+SCALA_VERSION = "2.13"
+SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
+# The jar that an object store's client needs beside the runtime, and the properties by which its use is known.
+BUNDLES = {
+    "iceberg-aws-bundle": re.compile(
+        r"^type=glue$|^(s3|glue|dynamodb)\.|^rest\.sig(v4|ning)|=(s3[an]?://|arn:aws)|iceberg\.aws\.|software\.amazon"
+    ),
+    "iceberg-gcp-bundle": re.compile(r"^gcs\.|=gs://|iceberg\.gcp\."),
+    "iceberg-azure-bundle": re.compile(r"^adls\.|=(abfs|wasb)s?://|iceberg\.azure\."),
+}
+
+
+def needed_bundles(properties: Mapping[str, str]) -> list[str]:
+    """Return the names of the jars that the object stores in these catalog properties need."""
+    told = [f"{key}={value}" for key, value in properties.items()]
+    return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in told)]
+
+
+def bundle_package(bundle: str, pyspark_version: str = pyspark.__version__) -> str:
+    """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime.
+
+    Raises:
+        DependencyError: No Iceberg runtime is known for that version of pyspark.
+    """
+    return f"org.apache.iceberg:{bundle}:{_iceberg_version(pyspark_version)[1]}"
+
+
+def iceberg_packages(pyspark_version: str = pyspark.__version__, bundles: Sequence[str] = ()) -> list[str]:
+    """Return the Maven coordinates that fit a pyspark version.
+
+    Raises:
+        DependencyError: No Iceberg runtime is known for that version.
+    """
+    line, version = _iceberg_version(pyspark_version)
+    runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{version}"
+    return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]
+
+
+def merged_packages(needed: Sequence[str], given: str | None) -> str:
+    """Return the value of ``spark.jars.packages``: what is needed, with what the user adds or has in another version.
+
+    An empty text means that the jars are there already and none is to be fetched.
+    """
+    if given is None or not given.strip():
+        return ",".join(needed) if given is None else ""
+    own = [coordinate.strip() for coordinate in given.split(",") if coordinate.strip()]
+    replaced = {_artifact(coordinate) for coordinate in own}
+    return ",".join([*(each for each in needed if _artifact(each) not in replaced), *own])
+
+
+def _artifact(coordinate: str) -> str:
+    # The runtime of another Spark line is the same jar in another version.
+    return re.sub(r"(iceberg-spark-runtime)-[^:]*", r"\1", coordinate.rpartition(":")[0])
+
+
+def _iceberg_version(pyspark_version: str) -> tuple[str, str]:
+    line = ".".join(pyspark_version.split(".")[:2])
+    if line not in ICEBERG_RUNTIMES:
+        raise DependencyError(
+            f"No Iceberg runtime is known for pyspark {pyspark_version}",
+            subject="pyspark",
+            value=pyspark_version,
+            remedy="install one of the supported lines: " + ", ".join(f"pyspark=={key}.*" for key in ICEBERG_RUNTIMES),
+        )
+    return line, ICEBERG_RUNTIMES[line]
