@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +77,9 @@ def load_table(spark: SparkSession, name: str) -> Any:
     """
     try:
         jvm: Any = spark._jvm
-        _require_catalog(spark, name)
-        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        with _active(spark):
+            _require_catalog(spark, name)
+            table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
         return table
     except (PySparkException, Py4JError) as error:
@@ -153,6 +155,21 @@ def _reasons(error: PySparkException | Py4JError) -> list[str]:
         reasons.append(str(each.toString()).splitlines()[0])
         each = each.getCause()
     return reasons
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make the session the active one: Spark makes a catalog from the settings of that, whichever session is asked."""
+    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _require_catalog(spark: SparkSession, name: str) -> None:
