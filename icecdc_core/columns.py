@@ -24,6 +24,9 @@ ROW_POSITION = "_row_position"
 
 RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 
+OWN_PREFIX = "_icecdc_"
+"""Helper columns begin with it, beside those of the table; so no column of the table may."""
+
 INSERT = "INSERT"
 DELETE = "DELETE"
 

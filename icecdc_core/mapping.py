@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.columns import RESERVED
+from icecdc_core.columns import OWN_PREFIX, RESERVED
 from icecdc_core.errors import UnsupportedTypeError
 
 _KEPT: dict[str, Any] = {"type": "object", "enabled": False}
@@ -101,8 +101,8 @@ def check_supported(schema: T.StructType) -> None:
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
             raise _refusal(field.name, "is a metadata field of OpenSearch, so no column can have that name")
-        if field.name in RESERVED:
-            raise _refusal(field.name, "is a name that changes are marked with, so no column can have it")
+        if field.name in RESERVED or field.name.lower().startswith(OWN_PREFIX):
+            raise _refusal(field.name, "is a name that icecdc needs for itself, so no column can have it")
     _check_names(schema, "")
     for field in schema.fields:
         _check_type(field.name, field.dataType)

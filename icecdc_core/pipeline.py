@@ -116,7 +116,7 @@ class Prepared:
     def _last_rows(self, touched: DataFrame) -> DataFrame:
         """Where rows may share an identifier, changes alone do not tell which row is left: look it up."""
         ids = self.source.identifier_columns
-        pairs = [(quoted(name), f"_touched_{position}") for position, name in enumerate(ids)]
+        pairs = [(quoted(name), f"_icecdc_touched_{position}") for position, name in enumerate(ids)]
         wanted = touched.select(*(F.col(name).alias(alias) for name, alias in pairs))
         same = [F.col(name) == F.col(alias) for name, alias in pairs]
         rows = current_rows(self.source, self.end, "last").join(wanted, same, "left_semi")

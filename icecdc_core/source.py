@@ -23,6 +23,7 @@ from icecdc_core.documents import UNFIT_IDENTIFIERS
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.hidden_history import require_visible_history
 from icecdc_core.mapping import check_supported
+from icecdc_core.readable import require_distinct, require_readable
 from icecdc_core.snapshots import head_snapshot_id
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 
@@ -133,7 +134,9 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
+    require_readable(table.unreadable, list(config.columns) or table.unreadable)
     columns = list(config.columns) or schema.names
+    require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
     identifiers = list(config.identifier_columns) or _identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.jvm import JvmFunctions
+from icecdc_core.readable import for_pyiceberg, reads_in_batches, require_readable, unreadable_columns, without_columns
 
 _FILE = ("org.apache.iceberg.FileScanTask", "file")
 _LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
@@ -104,6 +105,11 @@ class IcebergTable:
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
+        self.unreadable = unreadable_columns(self._jvm, self._table)
+        # What Spark is shown of it.
+        self._readable = self._table
+        if self.unreadable and self._has_table_cache:
+            self._readable = without_columns(self._jvm, self._table, self.unreadable)
         self._version = int(self._table.operations().current().formatVersion())
         self._staged: list[str] = []
 
@@ -111,7 +117,7 @@ class IcebergTable:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
         current = self._table.operations().current()
         text = self._jvm.org.apache.iceberg.TableMetadataParser.toJson(current)
-        return TableMetadataUtil.parse_raw(text)
+        return TableMetadataUtil.parse_raw(for_pyiceberg(text))
 
     def catalog(self) -> CatalogView:
         """Return what is known of the table's catalog beside the metadata that it shows."""
@@ -119,15 +125,17 @@ class IcebergTable:
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
-        snapshot, io = self._table.snapshot(snapshot_id), self._table.io()
+        # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
+        # that an older partition spec refers to was dropped.
+        builder = self._jvm.org.apache.iceberg.SnapshotChanges.builderFor(self._table)
+        changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
         added, removed = (
-            self._jvm.java.util.ArrayList(files)
-            for files in (snapshot.addedDeleteFiles(io), snapshot.removedDeleteFiles(io))
+            self._jvm.java.util.ArrayList(files) for files in (changes.addedDeleteFiles(), changes.removedDeleteFiles())
         )
         targets = {target for files in (added, removed) for target in self._functions.strings(_DELETE_TARGET, files)}
         return CommitFiles(
-            self._sizes(snapshot.addedDataFiles(io)),
-            self._sizes(snapshot.removedDataFiles(io)),
+            self._sizes(changes.addedDataFiles()),
+            self._sizes(changes.removedDataFiles()),
             self._delete_sizes(added),
             self._delete_sizes(removed),
             frozenset(targets - {_NO_TARGET}),
@@ -161,12 +169,23 @@ class IcebergTable:
         return FileTasks(self._jvm.java.util.ArrayList())
 
     def schema(self) -> StructType:
-        """Return the table's current schema as Spark reads it."""
-        converted = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(self._table.schema())
+        """Return the table's current schema as Spark reads it, without the columns it cannot read.
+
+        Raises:
+            UnsupportedTypeError: There are such columns, and this version of Spark reads no table that has one.
+        """
+        if not self._has_table_cache:
+            require_readable(self.unreadable, self.unreadable)
+        converted = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(self._readable.schema())
         return StructType.fromJson(json.loads(converted.json()))
 
     def column_names(self) -> list[str]:
-        """Return the names of the table's current top-level columns, in order."""
+        """Return the names of the table's current top-level columns, in order.
+
+        Raises:
+            UnsupportedTypeError: Spark cannot read one of them.
+        """
+        require_readable(self.unreadable, self.unreadable)
         return [field.name() for field in self._table.schema().columns()]
 
     def locations(self, tasks: FileTasks) -> list[str]:
@@ -235,11 +254,13 @@ class IcebergTable:
                 schema = schema.add(name, kind)
             return self.spark.createDataFrame([], schema)
         key = uuid.uuid4().hex
-        self._task_sets().stageTasks(self._table, key, tasks.java_list)
+        self._task_sets().stageTasks(self._readable, key, tasks.java_list)
         self._staged.append(key)
         reader = self.spark.read.format("iceberg")
+        if not reads_in_batches(self.schema()):
+            reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
-            self._table_cache().add(key, self._table)
+            self._table_cache().add(key, self._readable)
             return reader.load(key)
         return reader.option("scan-task-set-id", key).load(self.name)
 

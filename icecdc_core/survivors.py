@@ -50,7 +50,7 @@ class Survivors:
     """What is left to do after a range.
 
     Attributes:
-        identifiers: One row for each identifier that is left: the identifier columns and ``_decision``; cached.
+        identifiers: One row for each identifier that is left: the identifier columns and ``_icecdc_decision``; cached.
         upserts: Identifiers to write.
         deletes: Identifiers to delete.
         doubtful: Identifiers that occur several times on one side of a step; not among the two above.
@@ -82,35 +82,38 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str]) -> Sur
     narrow = changes.select(
         *ids,
         F.col(CHANGE_ORDINAL),
-        inserted.alias("_inserted"),
-        F.xxhash64(*values).alias("_hash"),
-        F.xxhash64(F.lit("another 64 bits"), *values).alias("_more"),
+        inserted.alias("_icecdc_inserted"),
+        F.xxhash64(*values).alias("_icecdc_hash"),
+        F.xxhash64(F.lit("another 64 bits"), *values).alias("_icecdc_more"),
     ).transform(shuffle_by_identifiers, identifier_columns)
     step = narrow.groupBy(*ids, CHANGE_ORDINAL).agg(
-        F.count_if("_inserted").alias("_inserts"),
-        F.count_if(~F.col("_inserted")).alias("_deletes"),
+        F.count_if("_icecdc_inserted").alias("_icecdc_inserts"),
+        F.count_if(~F.col("_icecdc_inserted")).alias("_icecdc_deletes"),
         *(
             F.max(F.when(side, F.col(name))).alias(f"{name}_{label}")
-            for name in ("_hash", "_more")
-            for label, side in (("new", F.col("_inserted")), ("old", ~F.col("_inserted")))
+            for name in ("_icecdc_hash", "_icecdc_more")
+            for label, side in (("new", F.col("_icecdc_inserted")), ("old", ~F.col("_icecdc_inserted")))
         ),
     )
-    once = (F.col("_inserts") <= F.lit(1)) & (F.col("_deletes") <= F.lit(1))
-    equal = (F.col("_hash_new") == F.col("_hash_old")) & (F.col("_more_new") == F.col("_more_old"))
+    once = (F.col("_icecdc_inserts") <= F.lit(1)) & (F.col("_icecdc_deletes") <= F.lit(1))
+    equal = reduce(
+        Column.__and__,
+        (F.col(f"{name}_new") == F.col(f"{name}_old") for name in ("_icecdc_hash", "_icecdc_more")),
+    )
     carried = once & F.coalesce(equal, F.lit(False))
-    kind = F.when(F.col("_inserts") > F.lit(0), F.lit(_UPSERTED)).otherwise(F.lit(_DELETED))
+    kind = F.when(F.col("_icecdc_inserts") > F.lit(0), F.lit(_UPSERTED)).otherwise(F.lit(_DELETED))
     decided = step.groupBy(*ids).agg(
-        F.max(F.when(~carried, F.col(CHANGE_ORDINAL) * F.lit(_KINDS) + kind)).alias("_decision"),
-        F.max(~once).alias("_doubtful"),
-        F.count_if(carried).alias("_carried"),
+        F.max(F.when(~carried, F.col(CHANGE_ORDINAL) * F.lit(_KINDS) + kind)).alias("_icecdc_decision"),
+        F.max(~once).alias("_icecdc_doubtful"),
+        F.count_if(carried).alias("_icecdc_carried"),
     )
     dropped = Observation()
-    left = decided.observe(dropped, F.sum("_carried").alias("rows")).where(F.col("_decision").isNotNull())
-    identifiers = left.drop("_carried").persist(StorageLevel.MEMORY_AND_DISK)
+    left = decided.observe(dropped, F.sum("_icecdc_carried").alias("rows")).where(F.col("_icecdc_decision").isNotNull())
+    identifiers = left.drop("_icecdc_carried").persist(StorageLevel.MEMORY_AND_DISK)
     counts = identifiers.agg(
         F.count_if(_is(_UPSERTED)).alias("upserts"),
         F.count_if(_is(_DELETED)).alias("deletes"),
-        F.count_if("_doubtful").alias("doubtful"),
+        F.count_if("_icecdc_doubtful").alias("doubtful"),
     ).collect()[0]
     return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, dropped.get["rows"] or 0)
 
@@ -131,7 +134,7 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
         delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
     ]
     if survivors.doubtful:
-        doubtful = survivors.identifiers.where("_doubtful")
+        doubtful = survivors.identifiers.where("_icecdc_doubtful")
         rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False)
         exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
         parts.append(merge_updates(exact, identifier_columns))
@@ -153,21 +156,21 @@ def _hashed(field: StructField) -> list[Column]:
 
 
 def _is(kind: int) -> Column:
-    return ~F.col("_doubtful") & (F.col("_decision") % F.lit(_KINDS) == F.lit(kind))
+    return ~F.col("_icecdc_doubtful") & (F.col("_icecdc_decision") % F.lit(_KINDS) == F.lit(kind))
 
 
 def _semi_join(
     rows: DataFrame, wanted: DataFrame, identifier_columns: Sequence[str], count: int, at_step: bool
 ) -> DataFrame:
     """Rows of the wanted identifiers; ``at_step``: only those of the step that decides. Nulls are equal."""
-    own = [f"_wanted_{position}" for position in range(len(identifier_columns))]
+    own = [f"_icecdc_wanted_{position}" for position in range(len(identifier_columns))]
     pairs = list(zip(identifier_columns, own, strict=True))
-    ordinal = F.floor(F.col("_decision") / F.lit(_KINDS)).cast("int").alias("_wanted_ordinal")
+    ordinal = F.floor(F.col("_icecdc_decision") / F.lit(_KINDS)).cast("int").alias("_icecdc_wanted_ordinal")
     keyed = wanted.select(*(F.col(quoted(name)).alias(alias) for name, alias in pairs), ordinal)
     keyed = F.broadcast(keyed) if count <= _BROADCAST_ROWS else keyed
     matches = [F.col(quoted(name)).eqNullSafe(F.col(alias)) for name, alias in pairs]
     if at_step:
-        matches.append(F.col(CHANGE_ORDINAL) == F.col("_wanted_ordinal"))
+        matches.append(F.col(CHANGE_ORDINAL) == F.col("_icecdc_wanted_ordinal"))
     return rows.join(keyed, reduce(Column.__and__, matches), "left_semi")
 
 
@@ -176,7 +179,7 @@ def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: 
     filled = {
         **{name: F.col(quoted(name)) for name in identifier_columns},
         CHANGE_TYPE: F.lit(DELETE),
-        CHANGE_ORDINAL: F.floor(F.col("_decision") / F.lit(_KINDS)),
+        CHANGE_ORDINAL: F.floor(F.col("_icecdc_decision") / F.lit(_KINDS)),
     }
     return identifiers.select(
         *(filled.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema.fields)

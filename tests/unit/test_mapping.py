@@ -93,7 +93,8 @@ class DescribeCheckSupported:
         "names",
         [
             [""], ["."], [".."], [".a"], ["a."], ["a..b"], ["a. "], ["a", "a.b"], ["a.b", "a"], ["a.b.c", "a.b"],
-            ["_change_type"], ["_change_ordinal"], ["_commit_snapshot_id"], ["_row_position"], ["_id.a"],
+            ["_change_type"], ["_change_ordinal"], ["_commit_snapshot_id"], ["_row_position"], ["_icecdc_hash"],
+            ["_id.a"],
             *([name] for name in sorted(METADATA_FIELDS)),
         ],
     )  # fmt: skip

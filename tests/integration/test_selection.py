@@ -1,0 +1,195 @@
+"""What is selected of a table, against real services: columns, row filter, branch and start, alone and together."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import ConfigError, HistoryGapError, SchemaChangeError
+
+CREATE = """CREATE TABLE {{t}} (id INT, v STRING, amount INT, region STRING) USING iceberg
+TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}',
+'write.merge.mode' = '{mode}')"""
+FILL = "INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id), CAST(id * 10 AS INT), 'north' FROM range(6)"
+KINDS = pytest.mark.parametrize(
+    ("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")]
+)
+
+
+@pytest.fixture
+def snapshots(sql):
+    """Read the snapshot ids, oldest first."""
+
+    def read():
+        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+    return read
+
+
+@KINDS
+class DescribeColumnsAndRowFilterOnABranch:
+    def it_follows_rows_that_start_and_stop_matching_a_column_that_is_no_part_of_the_document(
+        self, spark, sql, make_config, indexed, version, mode
+    ):
+        sql(CREATE.format(version=version, mode=mode))
+        sql(FILL)
+        sql("ALTER TABLE {t} CREATE BRANCH audit")
+        config = make_config(columns=["v", "id"], row_filter="amount < 30 AND region = 'north'", branch="audit")
+        export_table(spark, config)
+        exported = indexed()
+        sql("UPDATE {t}.branch_audit SET amount = 99 WHERE id = 1")  # stops matching
+        sql("UPDATE {t}.branch_audit SET amount = 1 WHERE id = 5")  # starts matching
+        sql("UPDATE {t}.branch_audit SET region = NULL WHERE id = 0")  # neither true nor false
+        sql("UPDATE {t}.branch_audit SET amount = 98 WHERE id = 4")  # never matched
+        sql("INSERT INTO {t}.branch_audit VALUES (6, 'in', 2, 'north'), (7, 'out', 2, 'south')")
+        sql("DELETE FROM {t} WHERE id = 2")  # elsewhere
+        report = sync_changes(spark, config)
+        counts = report.upserts, report.deletes, validate_table(spark, config).ok
+        assert (exported, indexed(), counts) == (
+            {str(number): {"v": f"v{number}", "id": number} for number in (0, 1, 2)},
+            {"2": {"v": "v2", "id": 2}, "5": {"v": "v5", "id": 5}, "6": {"v": "in", "id": 6}},
+            (2, 2, True),
+        )
+
+
+class DescribeABranch:
+    def it_is_followed_when_it_is_fast_forwarded(self, spark, sql, make_config, indexed, name):
+        sql(CREATE.format(version=2, mode="merge-on-read"))
+        sql(FILL)
+        sql("ALTER TABLE {t} CREATE BRANCH audit")
+        config = make_config(row_filter="id < 3")
+        export_table(spark, config)
+        sql("DELETE FROM {t}.branch_audit WHERE id = 1")
+        sql("UPDATE {t}.branch_audit SET v = 'audited' WHERE id = 2")
+        untouched = sync_changes(spark, config).strategy
+        spark.sql(f"CALL lake.system.fast_forward('ns.{name}', 'main', 'audit')")
+        sync_changes(spark, config)
+        found = {key: row["v"] for key, row in indexed().items()}
+        assert (untouched, found, validate_table(spark, config).ok) == ("none", {"0": "v0", "2": "audited"}, True)
+
+    def it_is_followed_when_it_is_replaced_by_one_that_went_another_way(self, spark, sql, make_config, indexed):
+        sql(CREATE.format(version=2, mode="copy-on-write"))
+        sql(FILL)
+        sql("ALTER TABLE {t} CREATE BRANCH audit")
+        config = make_config(branch="audit")
+        sql("DELETE FROM {t}.branch_audit WHERE id = 1")
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = 'main' WHERE id = 2")
+        sql("ALTER TABLE {t} REPLACE BRANCH audit")
+        report = sync_changes(spark, config)
+        counts = report.upserts, report.deletes, validate_table(spark, config).ok
+        assert ({key: row["v"] for key, row in indexed().items()}, counts) == (
+            {"0": "v0", "1": "v1", "2": "main", "3": "v3", "4": "v4", "5": "v5"},
+            (2, 0, True),
+        )
+
+    def it_is_refused_when_it_is_a_tag_or_is_not_there(self, spark, sql, make_config):
+        sql(CREATE.format(version=2, mode="copy-on-write"))
+        sql(FILL)
+        sql("ALTER TABLE {t} CREATE TAG frozen")
+        with pytest.raises(ConfigError, match=r"is a tag.*\[branch='frozen'\]. Remedy: name a branch: main"):
+            export_table(spark, make_config(branch="frozen"))
+        with pytest.raises(HistoryGapError, match=r"\[branch='nowhere'\]. Remedy: use one of: frozen, main"):
+            export_table(spark, make_config(branch="nowhere"))
+
+
+class DescribeARowFilterWhoseColumnChanges:
+    def it_is_refused_when_another_column_takes_the_name_and_exported_again_when_told_so(
+        self, spark, sql, make_config, indexed
+    ):
+        sql(CREATE.format(version=2, mode="merge-on-read"))
+        sql(FILL)
+        config = make_config(columns=["id"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
+        sql("ALTER TABLE {t} ADD COLUMN amount INT")
+        sql("UPDATE {t} SET amount = 1 WHERE id IN (4, 5)")
+        with pytest.raises(SchemaChangeError, match="'amount' was dropped and another column took its name"):
+            sync_changes(spark, config)
+        before = sorted(indexed())
+        sync_changes(spark, config.replace(on_schema_change="reexport"))
+        assert (before, sorted(indexed())) == (["0", "1", "2"], ["4", "5"])
+
+    def it_is_refused_when_the_column_is_gone_and_exported_again_with_another_filter(
+        self, spark, sql, make_config, indexed
+    ):
+        sql(CREATE.format(version=2, mode="copy-on-write"))
+        sql(FILL)
+        config = make_config(columns=["id"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN amount TO price")
+        sql("DELETE FROM {t} WHERE id = 1")
+        with pytest.raises(ConfigError, match=r"`amount`.*\[row_filter='amount < 30'\]"):
+            sync_changes(spark, config)
+        renamed = config.replace(row_filter="price < 30", on_schema_change="reexport")
+        sync_changes(spark, renamed)
+        assert (sorted(indexed()), validate_table(spark, renamed).ok) == (["0", "2"], True)
+
+    def it_is_followed_when_a_column_is_added_that_it_does_not_look_at(self, spark, sql, make_config, indexed):
+        sql(CREATE.format(version=2, mode="merge-on-read"))
+        sql(FILL)
+        config = make_config(columns=["id"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("ALTER TABLE {t} DROP COLUMN v")
+        sql("UPDATE {t} SET amount = 50, note = 'x' WHERE id = 0")
+        sync_changes(spark, config)
+        assert (indexed(), validate_table(spark, config).ok) == ({"1": {"id": 1}, "2": {"id": 2}}, True)
+
+
+class DescribeStartFrom:
+    @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
+    def it_takes_the_selected_changes_since_then_and_no_row_before(
+        self, spark, sql, make_config, indexed, snapshots, name, version, mode
+    ):
+        sql(CREATE.format(version=version, mode=mode))
+        sql(FILL)
+        sql("UPDATE {t} SET amount = 5 WHERE id = 4")
+        sql("INSERT INTO {t} VALUES (6, 'v6', 1, 'north'), (7, 'v7', 70, 'north')")
+        committed = sql("SELECT committed_at FROM {t}.snapshots ORDER BY committed_at").collect()[1][0]
+        second = committed.astimezone(timezone.utc) if committed.tzinfo else committed.replace(tzinfo=timezone.utc)
+        starts = {
+            "latest": "latest",
+            "earliest": "earliest",
+            "snapshot": str(snapshots()[0]),
+            "timestamp": (second + timedelta(milliseconds=1)).isoformat(),
+        }
+
+        def config(label):
+            selection = {"columns": ["id", "v"], "row_filter": "amount < 30", "change_mode": "snapshot"}
+            return make_config(index=f"{name}-{label}", start_from=starts[label], **selection)
+
+        for label in starts:
+            sync_changes(spark, config(label))
+        sql("UPDATE {t} SET amount = 2 WHERE id = 5")
+        sql("DELETE FROM {t} WHERE id = 1")
+        for label in starts:
+            sync_changes(spark, config(label))
+        found = {label: "".join(sorted(indexed(f"{name}-{label}"))) for label in starts}
+        assert found == {"latest": "5", "earliest": "02456", "snapshot": "456", "timestamp": "56"}
+        assert validate_table(spark, config("earliest")).ok
+
+    def it_refuses_a_time_before_the_history_and_a_snapshot_that_is_not_there(self, spark, sql, make_config, name):
+        sql(CREATE.format(version=2, mode="copy-on-write"))
+        sql(FILL)
+        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+        sql("DELETE FROM {t} WHERE id = 1")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        long_ago = datetime(2001, 1, 1, tzinfo=timezone.utc).isoformat()
+        for start in (long_ago, str(first)):
+            with pytest.raises(HistoryGapError):
+                sync_changes(spark, make_config(start_from=start))
+
+    def it_takes_all_that_is_left_of_an_expired_history_when_told_to_start_earliest(
+        self, spark, sql, make_config, indexed, name
+    ):
+        sql(CREATE.format(version=2, mode="merge-on-read"))
+        sql(FILL)
+        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+        sql("DELETE FROM {t} WHERE id = 1")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
+        config = make_config(start_from="earliest")
+        sync_changes(spark, config)
+        assert (sorted(indexed()), validate_table(spark, config).ok) == (["0", "2", "3", "4", "5"], True)
