@@ -28,7 +28,8 @@ _MISSING_BUNDLES = {
 _MISSING = re.compile("ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _CREDENTIALS = re.compile(
     r"NotAuthorized|Forbidden|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unable to load credentials"
-    r"|UnrecognizedClientException|ExpiredToken|InvalidClientTokenId|Status Code: 40[13]\b|\bcode: 40[13]\b"
+    r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
+    r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
 )
 _HINTS = {
     "in catalog_properties the type is one of hadoop, hive, jdbc, rest, glue, nessie; another catalog is named by "

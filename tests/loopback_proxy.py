@@ -21,10 +21,11 @@ Spoil = Callable[[str, bytes, dict[str, Any]], dict[str, Any]]
 
 @dataclass
 class Proxy:
-    """A running proxy: its address, and the (method, path, bytes) of every request it let in."""
+    """A running proxy: its address, the (method, path, bytes) of every request it let in, and what these authorised."""
 
     url: str
     seen: list[tuple[str, str, int]] = field(default_factory=list)
+    authorizations: set[str] = field(default_factory=set)
 
     @property
     def bulks(self) -> list[int]:
@@ -58,6 +59,7 @@ def loopback_proxy(
                 return
             with lock:
                 proxy.seen.append((self.command, self.path, len(body)))
+                proxy.authorizations.add(self.headers.get("Authorization") or "")
                 made = trouble(self.command, self.path, body) if trouble else None
             if made is not None:
                 self.reply(made[0], json.dumps(made[1]).encode())

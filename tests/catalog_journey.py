@@ -1,0 +1,75 @@
+"""The whole way of a table through one catalog: create, export, change, sync, validate, by the public API alone.
+
+Usage in a process of its own, where the classpath must be another one: python catalog_journey.py < JSON, a list of
+objects with `journey` (a function of this module) and `parameters` (of SyncConfig); prints the results as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from icecdc_core import SyncConfig, export_table, get_spark, sync_changes, validate_table
+from icecdc_core.errors import IcecdcError
+
+EXPECTED = {"exported": 3, "reexported": False, "upserts": 2, "deletes": 1, "ok": True, "source_rows": 3}
+"""What `whole_way` gives for every catalog that shows its history."""
+
+
+def whole_way(config: SyncConfig) -> dict[str, Any]:
+    """Export three rows; update one, delete one and insert one in three snapshots; sync, validate."""
+    spark = create(config)
+    exported = export_table(spark, config)
+    change(spark, config)
+    synced = sync_changes(spark, config)
+    validated = validate_table(spark, config)
+    return {
+        "exported": exported.upserts,
+        "reexported": synced.strategy == "reexport",
+        "upserts": synced.upserts,
+        "deletes": synced.deletes,
+        "ok": validated.ok,
+        "source_rows": validated.source_rows,
+    }
+
+
+def create(config: SyncConfig) -> SparkSession:
+    """Make a table of three rows."""
+    spark = get_spark(config)
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.{config.namespace}")
+    spark.sql(
+        f"CREATE TABLE {config.quoted_table} (id BIGINT, name STRING) USING iceberg "
+        "TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')"
+    )
+    spark.sql(f"INSERT INTO {config.quoted_table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    return spark
+
+
+def change(spark: SparkSession, config: SyncConfig) -> None:
+    """Update, delete and insert a row, each in a snapshot of its own."""
+    spark.sql(f"UPDATE {config.quoted_table} SET name = 'x' WHERE id = 1")
+    spark.sql(f"DELETE FROM {config.quoted_table} WHERE id = 2")
+    spark.sql(f"INSERT INTO {config.quoted_table} VALUES (4, 'd')")
+
+
+def export_only(config: SyncConfig) -> dict[str, Any]:
+    """Export a table that another catalog made."""
+    return {"exported": export_table(get_spark(config), config).upserts}
+
+
+def main() -> None:
+    """Run what the standard input asks for, one after the other in one Spark application."""
+    results = []
+    for asked in json.load(sys.stdin):
+        try:
+            results.append(globals()[asked["journey"]](SyncConfig(**asked["parameters"])))
+        except IcecdcError as error:
+            results.append({"error": type(error).__name__, "text": str(error)})
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The servers of the catalog tests, all real and on loopback; each is a context manager that gives its address."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from icecdc_core.java import JavaHome, find_java, find_spark_java
+from icecdc_core.local.jars import jars_in_cache, read_jars
+
+HERE = Path(__file__).parent
+BUCKET = "lake"
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class Aws:
+    """S3 and Glue: their address, and a user who may use them."""
+
+    url: str
+    access_key_id: str
+    secret_access_key: str
+
+
+@contextmanager
+def rest_catalog(folder: Path) -> Iterator[str]:
+    """Iceberg's own REST servlet over a catalog on SQLite."""
+    jars = [*_jars("rest", find_spark_java()), _spark_jars() / "*"]
+    arguments = [HERE / "RestCatalogServer.java", folder / "catalog.db", folder / "warehouse"]
+    with _java(find_spark_java(), ["-cp", os.pathsep.join(map(str, jars)), *arguments], folder) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def hive_metastore(folder: Path) -> Iterator[str]:
+    """The Hive metastore whose classes come with Spark, on Derby."""
+    arguments = [HERE / "HiveMetastoreServer.java", folder / "metastore", folder / "warehouse"]
+    options = [f"-Dderby.stream.error.file={folder / 'derby.log'}", "-cp", _spark_jars() / "*"]
+    with _java(find_spark_java(), [*options, *arguments], folder) as port:
+        yield f"thrift://127.0.0.1:{port}"
+
+
+@contextmanager
+def nessie(folder: Path, aws: Aws) -> Iterator[str]:
+    """Nessie itself, which keeps its tables in the bucket when it is used as a REST catalog."""
+    java = find_java(21, purpose="Nessie")
+    s3 = "nessie.catalog.service.s3.default-options"
+    settings = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": 0,
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": 0,
+        "quarkus.otel.sdk.disabled": "true",
+        "nessie.version.store.type": "IN_MEMORY",
+        "nessie.catalog.default-warehouse": "lake",
+        "nessie.catalog.warehouses.lake.location": f"s3://{BUCKET}/nessie",
+        f"{s3}.endpoint": aws.url,
+        f"{s3}.path-style-access": "true",
+        f"{s3}.region": REGION,
+        # Its way of signing for clients is older than what the client of this Iceberg asks for.
+        f"{s3}.request-signing-enabled": "false",
+        f"{s3}.access-key": "urn:nessie-secret:quarkus:lake",
+        "lake.name": aws.access_key_id,
+        "lake.secret": aws.secret_access_key,
+    }
+    options = [f"-D{key}={value}" for key, value in settings.items()]
+    with _java(java, [*options, "-jar", *_jars("nessie", java)], folder) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def aws_services() -> Iterator[Aws]:
+    """S3 and Glue by moto, which checks every request's signature here."""
+    import boto3
+    from botocore.config import Config
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        common = {"endpoint_url": url, "region_name": REGION, "config": Config(proxies={})}
+        anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything"}
+        boto3.client("s3", **common, **anybody).create_bucket(Bucket=BUCKET)
+        iam = boto3.client("iam", **common, **anybody)
+        iam.create_user(UserName="icecdc")
+        statement = {"Effect": "Allow", "Action": ["s3:*", "glue:*"], "Resource": "*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        iam.put_user_policy(UserName="icecdc", PolicyName="lake", PolicyDocument=policy)
+        key = iam.create_access_key(UserName="icecdc")["AccessKey"]
+        # From here on, 0 requests may go without the right credentials.
+        request = urllib.request.Request(f"{url}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"})
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).close()
+        yield Aws(url, key["AccessKeyId"], key["SecretAccessKey"])
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _java(java: JavaHome, arguments: Sequence[object], folder: Path) -> Iterator[str]:
+    """Run a server until the end of the block; yields the port that its output tells."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "server.log"
+    command = [str(java.executable), "-Xmx700m", *map(str, arguments)]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 90
+        told = None
+        while told is None and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+            told = re.search(r"[Ll]istening on:? (?:http://127\.0\.0\.1:)?(\d+)", log.read_text())
+        assert told, f"{command[-3:]} did not start:\n{log.read_text()[-3000:]}"
+        yield told[1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _jars(name: str, java: JavaHome) -> list[Path]:
+    listed = json.loads((HERE / "catalog_jars.json").read_text(encoding="utf-8"))[name]
+    return jars_in_cache(read_jars(listed), f"test-{name}", java)
+
+
+def _spark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "jars"
