@@ -12,6 +12,9 @@ PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
 COVERAGE_MINIMUM := 90
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
+# What `make histories` lives: how many random histories, and which.
+HISTORIES ?= 500
+SEED ?= 20261121
 
 ##@ Start here
 
@@ -37,6 +40,10 @@ test: setup ## Run the whole test suite with branch coverage; the package must b
 .PHONY: test-fast
 test-fast: setup ## Run the unit tests only
 	@$(VENV_PYTHON) -m pytest tests/unit $(ARGS)
+
+.PHONY: histories
+histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=
+	@ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style (notebooks too), types, and that notebooks carry no outputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,6 +11,7 @@ import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
 from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.runs import KEEP_ALIVE
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _SOURCE_COLUMNS = "id string, digest binary"
 _INDEX_COLUMNS = "id string, digest binary, version long"
 _PAGE = 2000
+_NESTED = (ArrayType, MapType, StructType)
 
 
 class _FastSerializer(JSONSerializer):
@@ -30,22 +32,33 @@ class _FastSerializer(JSONSerializer):
         return orjson.loads(s)
 
 
-def digest(document: dict[str, Any]) -> bytes:
-    """Return 16 bytes that are equal for equal documents.
+def digest(document: dict[str, Any], schema: StructType) -> bytes:
+    """Return 16 bytes that are equal for equal documents of a table.
 
     Key order and white space do not matter, and a field that is null equals an absent one: a column that was
-    added to the table later is null in its old rows and absent from their documents.
+    added to the table later is null in its old rows and absent from their documents. An entry of a map that is null
+    is an entry.
     """
-    present = _without_nulls(document)
-    return hashlib.blake2b(orjson.dumps(present, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    return _digester(schema)(document)
 
 
-def source_digests(documents: DataFrame) -> DataFrame:
+def _digester(schema: StructType) -> Callable[[dict[str, Any]], bytes]:
+    present = _Nested(schema).present
+
+    def digest_one(document: dict[str, Any]) -> bytes:
+        text = orjson.dumps(present(document), option=orjson.OPT_SORT_KEYS)
+        return hashlib.blake2b(text, digest_size=16).digest()
+
+    return digest_one
+
+
+def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
     """Turn (id, document JSON) into (id, digest)."""
 
     def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        digest_one = _digester(schema)
         for batch in batches:
-            digests = [digest(orjson.loads(text)) for text in batch.column("doc").to_pylist()]
+            digests = [digest_one(orjson.loads(text)) for text in batch.column("doc").to_pylist()]
             yield pa.RecordBatch.from_arrays(
                 [batch.column("id"), pa.array(digests, pa.binary())], names=["id", "digest"]
             )
@@ -53,7 +66,7 @@ def source_digests(documents: DataFrame) -> DataFrame:
     return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
 
 
-def index_digests(spark: SparkSession, config: SyncConfig, pit: str, shards: int) -> DataFrame:
+def index_digests(spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, shards: int) -> DataFrame:
     """Read an index at a point in time as (id, digest, version), in slices side by side, some for each shard."""
     slices = shards * max(1, -(-spark.sparkContext.defaultParallelism // shards))
     connection = Connection.of(config)
@@ -61,13 +74,16 @@ def index_digests(spark: SparkSession, config: SyncConfig, pit: str, shards: int
     def read_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read_slice(connection, pit, number, slices)
+                yield from _read_slice(connection, schema, pit, number, slices)
 
     numbers = spark.range(0, slices, 1, slices)
     return numbers.mapInArrow(read_slices, _INDEX_COLUMNS)
 
 
-def _read_slice(connection: Connection, pit: str, number: int, slices: int) -> Iterator[pa.RecordBatch]:
+def _read_slice(
+    connection: Connection, schema: StructType, pit: str, number: int, slices: int
+) -> Iterator[pa.RecordBatch]:
+    digest_one = _digester(schema)
     client = connection.client(1)
     client.transport.deserializer.serializers["application/json"] = _FastSerializer()
     query: dict[str, Any] = {
@@ -89,7 +105,7 @@ def _read_slice(connection: Connection, pit: str, number: int, slices: int) -> I
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([hit["_id"] for hit in hits], pa.string()),
-                    pa.array([digest(hit["_source"]) for hit in hits], pa.binary()),
+                    pa.array([digest_one(hit["_source"]) for hit in hits], pa.binary()),
                     pa.array([hit["_version"] for hit in hits], pa.int64()),
                 ],
                 names=["id", "digest", "version"],
@@ -101,9 +117,32 @@ def _read_slice(connection: Connection, pit: str, number: int, slices: int) -> I
         client.close()
 
 
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
-    return value
+class _Nested:
+    """Which parts of a document are structs, lists and maps; made once, as a row may hold thousands of values."""
+
+    def __init__(self, data_type: DataType) -> None:
+        self.is_map = isinstance(data_type, MapType)
+        self.element: _Nested | None = None
+        self.fields: dict[str, _Nested] = {}
+        if isinstance(data_type, StructType):
+            nested = {field.name: field.dataType for field in data_type.fields if isinstance(field.dataType, _NESTED)}
+            self.fields = {name: _Nested(inner) for name, inner in nested.items()}
+            return
+        inner = data_type.valueType if isinstance(data_type, MapType) else getattr(data_type, "elementType", None)
+        if isinstance(inner, _NESTED):
+            self.element = _Nested(inner)
+
+    def present(self, value: Any) -> Any:
+        """Return the value without those fields of structs that are null."""
+        if isinstance(value, list):
+            return [self.element.present(inner) for inner in value] if self.element else value
+        if not isinstance(value, dict):
+            return value
+        if self.is_map:
+            return {key: self.element.present(inner) for key, inner in value.items()} if self.element else value
+        fields = self.fields
+        return {
+            key: fields[key].present(inner) if key in fields else inner
+            for key, inner in value.items()
+            if inner is not None
+        }

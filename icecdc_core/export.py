@@ -89,6 +89,7 @@ def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
             physical,
             source.table_uuid,
             source.selection,
+            source.schema_json,
             group_bytes=config.export_group_bytes,
         )
         held.begin(batch)
@@ -140,7 +141,7 @@ def committed(position: Position, source: Source, batch: Batch) -> Position:
         snapshot_id=batch.to_snapshot_id,
         physical_index=batch.physical_index,
         selection=source.selection,
-        schema=source.iceberg_schema.model_dump_json(),
+        schema=source.schema_json,
     )
 
 
@@ -226,11 +227,12 @@ def _check_identifiers(source: Source, snapshot_id: int | None, config: SyncConf
 
 
 def _resumable(source: Source, position: Position) -> Batch | None:
-    """Return the begun export when it can go on: same table, same selection, its snapshot still there."""
+    """Return the begun export when it can go on: same table, selection and schema, its snapshot still there."""
     batch = position.batch
     if batch is None or batch.kind != "export" or batch.failure:
         return None
-    same = batch.table_uuid == source.table_uuid and batch.selection == source.selection
+    now = (source.table_uuid, source.selection, source.schema_json)
+    same = (batch.table_uuid, batch.selection, batch.schema) == now
     known = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
     return batch if same and batch.to_snapshot_id in known else None
 

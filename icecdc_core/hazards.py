@@ -63,7 +63,7 @@ def find_refusal(position: Position, source: Source) -> Refusal | None:
                 remedy=_REEXPORT.format(config_schema),
             ),
         )
-    current = source.iceberg_schema.model_dump_json()
+    current = source.schema_json
     if position.schema and position.schema != current:
         changes = schema_change(position.schema, current)
         if not is_additive(changes):

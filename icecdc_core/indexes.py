@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import NotFoundError
+from opensearchpy.exceptions import NotFoundError, RequestError
 
-from icecdc_core.errors import IndexConflictError, IndexNotFoundError
+from icecdc_core.errors import IndexConflictError, IndexNotFoundError, SchemaChangeError
 from icecdc_core.mapping import index_limits, index_mapping
 from icecdc_core.positions import physical_index, write_alias
 
@@ -119,10 +119,29 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> No
 
 
 def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:
-    """Add the mapping of columns that are new; known ones stay as they are."""
+    """Add the mapping of columns that are new; known ones stay as they are.
+
+    Raises:
+        SchemaChangeError: A new column has the name of one that the index knows with another type, from a batch that
+            was never committed.
+    """
     if limits := index_limits(schema):
         client.indices.put_settings(index=physical, body={"index": limits})
-    client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
+    try:
+        client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
+    except RequestError as error:
+        raise SchemaChangeError(
+            f"The mapping of index '{physical}' cannot take the table's new columns: {_reason(error)}",
+            subject="on_schema_change",
+            value="fail",
+            remedy="run the export (it builds a new index behind the alias, without downtime), "
+            "or set on_schema_change=reexport",
+        ) from error
+
+
+def _reason(error: RequestError) -> str:
+    info = error.info
+    return str(info["error"]["reason"]) if isinstance(info, dict) else str(error)
 
 
 def require_present(client: OpenSearch, position: Position) -> None:

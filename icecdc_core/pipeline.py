@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -20,6 +21,9 @@ from icecdc_core.survivors import Survivors, delete_rows, fetch_survivors, find_
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+
+
+_PARTITION_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
@@ -70,21 +74,26 @@ class Prepared:
             self.strategy = "insert-only"
             if ids:
                 require_unique(raw, ids, self.config.table, allow_duplicates=False)
-            self.actions = to_actions(raw, ids, self.epoch)
+            self.actions = self._packed(to_actions(raw, ids, self.epoch))
             if self.config.dry_run:
                 self.upserts = raw.count()
             return
         self.source.require_identifier_columns("rows were deleted or updated since the position")
         self.strategy = "diff"
         self.survivors = found = find_survivors(raw, ids)
-        require_no_null(found.identifiers, ids, self.config.table)
+        if found.nulls:
+            require_no_null(found.identifiers, ids, self.config.table)
         self.carryovers_removed, self.upserts, self.deletes = found.carryovers, found.upserts, found.deletes
         if self.config.on_duplicate_identifier == "last":
             self._keep(to_actions(self._last_rows(found.identifiers), ids, self.epoch))
         elif found.doubtful:
             self._keep(to_actions(fetch_survivors(raw, ids, found), ids, self.epoch))
         else:
-            self.actions = to_actions(fetch_survivors(raw, ids, found), ids, self.epoch)
+            self.actions = self._packed(to_actions(fetch_survivors(raw, ids, found), ids, self.epoch))
+
+    def _packed(self, actions: DataFrame) -> DataFrame:
+        """In no more partitions than the files are worth: each costs a task, a Python process's turn and a request."""
+        return actions.coalesce(max(1, ceil(sum(step["bytes"] for step in self.steps) / _PARTITION_BYTES)))
 
     def _keep(self, actions: DataFrame) -> None:
         """Compute the actions now, because computing them may show that identifiers are not unique."""

@@ -52,6 +52,7 @@ class Batch:
         physical_index: The index that is written.
         table_uuid: Identity of the table that is read.
         selection: What of the table is read, see ``Source.selection``.
+        schema: The Iceberg schema (JSON) of the documents it writes.
         groups_done: For an export, the file groups whose documents are in.
         group_bytes: For an export, the group size the groups were cut with, in bytes.
         failure: Why the last attempt ended, when it ended by itself.
@@ -64,6 +65,7 @@ class Batch:
     physical_index: str
     table_uuid: str = ""
     selection: dict[str, Any] = field(default_factory=dict)
+    schema: str = ""
     groups_done: int = 0
     group_bytes: int = 0
     failure: str = ""

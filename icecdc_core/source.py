@@ -79,6 +79,11 @@ class Source:
         return Schema(*[field for field in schema.fields if field.name in wanted], schema_id=schema.schema_id)
 
     @property
+    def schema_json(self) -> str:
+        """The same as JSON, as positions keep it."""
+        return self.iceberg_schema.model_dump_json()
+
+    @property
     def selection(self) -> dict[str, Any]:
         """What of the table is indexed; another selection needs another index."""
         return {

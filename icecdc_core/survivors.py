@@ -54,6 +54,7 @@ class Survivors:
         upserts: Identifiers to write.
         deletes: Identifiers to delete.
         doubtful: Identifiers that occur several times on one side of a step; not among the two above.
+        nulls: Identifiers of which a part is null.
         carryovers: Unchanged rows that were dropped.
     """
 
@@ -61,6 +62,7 @@ class Survivors:
     upserts: int
     deletes: int
     doubtful: int
+    nulls: int
     carryovers: int
 
     def close(self) -> None:
@@ -114,8 +116,10 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str]) -> Sur
         F.count_if(_is(_UPSERTED)).alias("upserts"),
         F.count_if(_is(_DELETED)).alias("deletes"),
         F.count_if("_icecdc_doubtful").alias("doubtful"),
+        F.count_if(reduce(Column.__or__, [name.isNull() for name in ids])).alias("nulls"),
     ).collect()[0]
-    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, dropped.get["rows"] or 0)
+    carryovers = dropped.get["rows"] or 0
+    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, carryovers)
 
 
 def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survivors: Survivors) -> DataFrame:

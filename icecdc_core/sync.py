@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from icecdc_core.errors import RejectedDocumentsError
+from icecdc_core.errors import RejectedDocumentsError, SchemaChangeError
 from icecdc_core.export import committed, export_held, log_entry, require_own_table
 from icecdc_core.hazards import Refusal, find_refusal
 from icecdc_core.indexes import (
@@ -98,7 +98,10 @@ def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
     start = held.position.snapshot_id
     report: RunReport | None = None
     while report is None or held.position.snapshot_id != source.head:
-        part = _one_batch(run, source, held)
+        try:
+            part = _one_batch(run, source, held)
+        except SchemaChangeError as error:
+            return _refuse(run, source, held, Refusal("on_schema_change", error))
         report = part if report is None else _joined(report, part)
     return replace(report, from_snapshot_id=start, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
@@ -106,12 +109,16 @@ def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
 def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     """Prepare, begin, write, commit one batch: the begun one if there is one, else all that is new."""
     config, position, begun = run.config, held.position, held.position.batch
-    if begun is not None and (not begun.failure or begun.to_snapshot_id == source.head):
+    if (
+        begun is not None
+        and begun.schema == source.schema_json
+        and (not begun.failure or begun.to_snapshot_id == source.head)
+    ):
         end, epoch, cuts = begun.to_snapshot_id, begun.epoch, []
     else:
-        # A batch that failed for what its rows hold is not repeated once the table has moved on: the new
-        # batch goes over the same snapshots in a step of their own, so whatever the failed one wrote is
-        # written again.
+        # A batch that failed for what its rows hold is not repeated once the table has moved on, nor is one that
+        # wrote documents of another schema: the new batch goes over the same snapshots in a step of their own, so
+        # whatever the earlier one wrote is written again.
         end, cuts = source.head, [begun.to_snapshot_id] if begun is not None else []
         epoch = held.next_epoch(sequence_number(source.metadata, end) if end is not None else 0)
     with run.stage("plan"):
@@ -129,10 +136,11 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
                     position.physical_index,
                     source.table_uuid,
                     source.selection,
+                    source.schema_json,
                 )
             )
         with run.stage("write"):
-            if position.schema != source.iceberg_schema.model_dump_json():
+            if position.schema != source.schema_json:
                 evolve_mapping(run.client, position.physical_index, source.schema)
             result = _write(run, held, prepared.actions)
             run.client.indices.refresh(index=position.physical_index)
@@ -189,7 +197,9 @@ def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
             raise refusal.error
         create_physical(run.client, config, physical, source.schema, loading=False)
         publish(run.client, config, physical)
-        batch = Batch("sync", epoch, None, snapshot_id, physical, source.table_uuid, source.selection)
+        batch = Batch(
+            "sync", epoch, None, snapshot_id, physical, source.table_uuid, source.selection, source.schema_json
+        )
         held.write(committed(start, source, batch))
 
 
@@ -200,7 +210,7 @@ def _up_to_date(position: Position, source: Source) -> bool:
         and position.batch is None
         and position.snapshot_id == source.head
         and find_refusal(position, source) is None
-        and position.schema == source.iceberg_schema.model_dump_json()
+        and position.schema == source.schema_json
     )
 
 

@@ -129,9 +129,9 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
             document_id(source.schema, source.identifier_columns).alias("id"),
             document_json(source.schema).alias("doc"),
         )
-        table_side = source_digests(documents)
+        table_side = source_digests(documents, source.schema)
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])
-        index_side = index_digests(spark, run.config, run.point_in_time(position.physical_index), shards)
+        index_side = index_digests(spark, run.config, source.schema, run.point_in_time(position.physical_index), shards)
         by_content = not source.identifier_columns
         sides = _by_content(table_side, index_side) if by_content else _by_id(table_side, index_side)
         compared = sides.persist(StorageLevel.MEMORY_AND_DISK)

@@ -8,7 +8,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.positions import PositionStore
+from icecdc_core.positions import HeldTable, PositionStore
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -283,3 +283,60 @@ class DescribeChangesOverChangesOfTheSchema:
             row(3, "n3", 3, None, "DELETE"),
         ]
         assert (read("snapshot"), read("net")) == (expected, expected)
+
+
+class DescribeABatchThatDiedBeforeItsCommit:
+    """What it wrote had the schema of its time, which the table has left when the next run comes."""
+
+    @pytest.fixture
+    def die(self, monkeypatch):
+        """Let the next sync die after its last document."""
+
+        def run(spark, config):
+            with monkeypatch.context() as patch:
+                patch.setattr(HeldTable, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+                with pytest.raises(KeyboardInterrupt):
+                    sync_changes(spark, config)
+
+        return run
+
+    def it_leaves_no_field_of_a_column_that_was_renamed_since(self, spark, sql, make_config, die, indexed):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
+        die(spark, make_config())
+        sql("ALTER TABLE {t} RENAME COLUMN note TO remark")
+        sync_changes(spark, make_config())
+        assert indexed() == {"1": {"id": 1, "name": "a", "remark": "x"}, "2": {"id": 2, "name": "b"}}
+
+    @pytest.mark.parametrize("policy", ["fail", "reexport"])
+    def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(
+        self, spark, sql, make_config, die, indexed, policy
+    ):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
+        die(spark, make_config())
+        sql("ALTER TABLE {t} DROP COLUMN note")
+        sql("ALTER TABLE {t} ADD COLUMN note INT")
+        if policy == "fail":
+            with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
+                sync_changes(spark, make_config())
+        sync_changes(spark, make_config(on_schema_change="reexport"))
+        assert indexed() == {str(n): {"id": n, "name": "ab"[n - 1], "note": None} for n in (1, 2)}
+
+    def it_is_not_resumed_as_an_export_of_another_schema(self, spark, sql, make_config, monkeypatch, indexed):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        with monkeypatch.context() as patch:
+            patch.setattr(HeldTable, "progress", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                export_table(spark, make_config(export_group_bytes=1))
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+        export_table(spark, make_config(export_group_bytes=1))
+        assert indexed() == {"1": {"id": 1, "title": "a"}, "2": {"id": 2, "title": "b"}}

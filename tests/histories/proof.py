@@ -1,0 +1,77 @@
+"""The proof that a history was followed: the index equals the table, each snapshot's changes its true difference."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.helpers import scan
+from pyspark.sql import SparkSession
+
+from icecdc_core import SyncConfig, sync_changes
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import read_changes
+from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.report import RunReport
+from tests.histories.lake import Lake
+
+REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)
+SYNCED = "synced"
+
+
+def follow(spark: SparkSession, config: SyncConfig) -> tuple[str, RunReport]:
+    """Sync; where that is refused, as it may be, export anew as the remedy says. Returns what happened."""
+    try:
+        return SYNCED, sync_changes(spark, config)
+    except REFUSALS as refusal:
+        anew = config.model_copy(update={"on_history_gap": "reexport", "on_schema_change": "reexport"})
+        return type(refusal).__name__, sync_changes(spark, anew)
+
+
+def indexed(client: OpenSearch, index: str, columns: list[str]) -> dict[str, dict[str, Any]]:
+    """The whole index; a column that a document lacks, as one written before the column was added, is null."""
+    client.indices.refresh(index=index)
+    hits = {hit["_id"]: hit["_source"] for hit in scan(client, index=index)}
+    return {key: {**dict.fromkeys(columns), **source} for key, source in hits.items()}
+
+
+def assert_equal(client: OpenSearch, index: str, lake: Lake) -> None:
+    expected = lake.rows()
+    actual = indexed(client, index, lake.spark.table(lake.table).columns)
+    differing = {key for key in {*expected, *actual} if expected.get(key) != actual.get(key)}
+    assert {key: (expected.get(key), actual.get(key)) for key in differing} == {}
+
+
+def assert_true_changes(spark: SparkSession, lake: Lake) -> None:
+    """``read_changes`` and ``remove_carryovers`` give each snapshot's difference, and that of the ends of the range."""
+    known = lake.snapshots()
+    if not known:
+        return
+    parents = dict(lake.sql("SELECT snapshot_id, parent_id FROM {t}.snapshots").collect())
+    start = None if parents[known[0]] is None else known[0]
+    chain = [start, *(snapshot for snapshot in known if snapshot != start)]
+    states = {snapshot: lake.state(snapshot) for snapshot in chain}
+    steps = itertools.pairwise(chain)
+    expected = {after: difference(states[before], states[after]) for before, after in steps}
+    actual: dict[int, Counter[tuple[Any, ...]]] = {snapshot: Counter() for snapshot in chain[1:]}
+    for row in remove_carryovers(read_changes(spark, lake.table, start, mode="snapshot")).collect():
+        actual[row["_commit_snapshot_id"]][tuple(row)[:-2]] += 1
+    assert actual == expected
+    net = remove_carryovers(read_changes(spark, lake.table, start)).collect()
+    whole = Counter(tuple(row)[:-2] for row in net)
+    assert balance(whole) == balance(difference(states[chain[0]], states[chain[-1]]))
+
+
+def balance(changes: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    """Rows with how often they come, negative where they go: a net range cut at compactions may show a row twice."""
+    sums: Counter[tuple[Any, ...]] = Counter()
+    for (*row, change_type), times in changes.items():
+        sums[tuple(row)] += times if change_type == "INSERT" else -times
+    return Counter({row: times for row, times in sums.items() if times})
+
+
+def difference(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    gone = Counter({(*row, "DELETE"): times for row, times in (before - after).items()})
+    return gone + Counter({(*row, "INSERT"): times for row, times in (after - before).items()})

@@ -1,0 +1,90 @@
+"""Random histories over every kind of table, synced after random stretches: the index equals the table every time.
+
+``ICECDC_HISTORIES`` says how many (a sample by default), ``ICECDC_SEED`` which; a failure prints its history.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from icecdc_core import SyncConfig, export_table
+from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
+from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
+
+MANY = int(os.environ.get("ICECDC_HISTORIES", "8"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+# What a refusal must be due to: something in the stretch, or what it did to the history of the index.
+EXCUSES = {
+    "HistoryGapError": {"snapshots expired"},
+    "TableReplacedError": {"DROP and re-create"},
+    "SchemaChangeError": {"CREATE OR REPLACE"},
+}
+SYNC = "sync"
+# Rows come and go more often than histories are rewritten.
+CHANGES = {**OPERATIONS, **HISTORIES}
+STEPS = st.one_of(
+    st.sampled_from(sorted(OPERATIONS)),
+    st.sampled_from(sorted(OPERATIONS)),
+    st.sampled_from(sorted(HISTORIES)),
+    st.just(SYNC),
+)
+HISTORY = st.lists(st.tuples(STEPS, st.integers(0, 20)), min_size=3, max_size=12)
+
+
+class DescribeARandomHistory:
+    @pytest.mark.timeout(6 * 3600)
+    def it_is_followed(self, spark, warehouse, opensearch, opensearch_url, name):
+        lived = []
+
+        @seed(SEED)
+        @settings(
+            max_examples=MANY,
+            deadline=None,
+            database=None,
+            # A history takes seconds to live, so a failing one is shown as it is.
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        )
+        @given(kind=st.sampled_from(KINDS), history=HISTORY)
+        def live(kind, history):
+            lived.append(kind.name)
+            table = f"{name}_{len(lived)}"
+            config = SyncConfig(
+                table=f"lake.ns.{table}",
+                index=table,
+                opensearch_url=opensearch_url,
+                warehouse=str(warehouse),
+                identifier_columns=["id"],
+                positions_index=f"positions-{table}",
+            )
+            lake = Lake(spark, warehouse, table, kind)
+            try:
+                _live(spark, opensearch, config, lake, history)
+            finally:
+                lake.drop()
+                opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)
+
+        live()
+        print(f"{len(lived)} histories, seed {SEED}")
+        assert len(lived) >= min(MANY, 1)
+
+
+def _live(spark, opensearch, config, lake, history):
+    lake.append(0)
+    export_table(spark, config)
+    stretch = set()
+    for step, n in [*history, (SYNC, 0)]:
+        if step != SYNC:
+            CHANGES[step](lake, n)
+            stretch.add(step)
+            continue
+        outcome, _ = follow(spark, config)
+        assert outcome == SYNCED or EXCUSES[outcome] & stretch, (outcome, stretch)
+        assert_equal(opensearch, config.index, lake)
+        stretch.clear()
+    assert_true_changes(spark, lake)

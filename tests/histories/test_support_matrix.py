@@ -1,0 +1,124 @@
+"""Every operation and history on every kind of table, and the documentation's page that says how they end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table
+from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, SAMPLE, Lake
+from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
+
+PAGE = Path(__file__).parents[2] / "docs" / "support.md"
+# What may be refused by default, and why; everywhere else the sync must follow.
+REFUSED = {
+    "position expired": {"HistoryGapError"},
+    "DROP and re-create": {"TableReplacedError"},
+}
+_outcomes: dict[str, dict[str, str]] = {}
+
+
+# `make histories` sets the number of random histories and with it goes through all kinds.
+RUN = [kind for kind in KINDS if kind.name in SAMPLE or "ICECDC_HISTORIES" in os.environ]
+
+
+@pytest.fixture(params=RUN, ids=lambda kind: kind.name)
+def lake(request, spark, warehouse, name):
+    lake = Lake(spark, warehouse, name, request.param)
+    yield lake
+    lake.drop()
+
+
+class DescribeEveryKindOfTable:
+    @pytest.mark.timeout(900)
+    def it_is_followed_through_everything_that_can_happen_to_it(self, lake, spark, make_config, opensearch):
+        config = make_config()
+        outcomes = _outcomes.setdefault(lake.kind.name, {})
+        export_table(spark, config)
+        for n, (operation, change) in enumerate(OPERATIONS.items(), 1):
+            lake.append(n)
+            change(lake, n)
+            outcomes[operation], _ = follow(spark, config)
+            assert_equal(opensearch, config.index, lake)
+        assert_true_changes(spark, lake)
+        for n, (history, change) in enumerate(_histories().items(), 1):
+            change(lake, n)
+            outcomes[history], _ = follow(spark, config)
+            assert_equal(opensearch, config.index, lake)
+        unexpected = {
+            what: how for what, how in outcomes.items() if how != SYNCED and how not in REFUSED.get(what, set())
+        }
+        assert unexpected == {}
+
+
+class DescribeTheSupportMatrix:
+    def it_says_what_was_found(self):
+        if len(_outcomes) == len(KINDS) and os.environ.get("ICECDC_UPDATE_DOCS"):
+            PAGE.write_text(_page(), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8").splitlines()
+        found = {line for rows in (OPERATIONS, _histories()) for line in _table(_outcomes, rows)}
+        assert (bool(_outcomes), found - set(page)) == (True, set())
+
+
+def _histories():
+    """Histories with changes of rows before and after them, all in the range of one sync."""
+
+    def within(change):
+        def run(lake, n):
+            lake.append(n)
+            lake.update(n)
+            change(lake, n)
+            lake.delete(n)
+            lake.append(n)
+
+        return run
+
+    def before_the_range(lake, n):
+        lake.expire(n)
+        lake.update(n)
+
+    found = {}
+    for history, change in HISTORIES.items():
+        if history == "snapshots expired":
+            found["snapshots before the position expired"] = before_the_range
+            found["position expired"] = within(change)
+        else:
+            found[history] = within(change)
+    return found
+
+
+def _page() -> str:
+    """The page, from what was found."""
+    lines = [
+        "# What is supported",
+        "",
+        "Made by the tests in `tests/histories` from what they found, and compared with it whenever they run.",
+        "For every cell the documents of the index were compared with the rows of the table, one by one; for the",
+        "operations also the changes of every snapshot with the difference of its two states, which PyIceberg read in",
+        "full (Spark's time travel for Avro and equality deletes, which PyIceberg does not read).",
+        "",
+        "*synced*: `sync_changes` followed, with the default parameters. An error's name: it was refused before",
+        "anything was written, and a re-export behind the alias (`on_history_gap=reexport`) made the index equal.",
+        "",
+        "Operations, each in the range of one sync together with an append:",
+        "",
+        *_table(_outcomes, OPERATIONS),
+        "",
+        "Histories, each between an append and an UPDATE before it and a DELETE and an append after it, in one range:",
+        "",
+        *_table(_outcomes, _histories()),
+        "",
+        "Random sequences of all of these are what `make histories` runs.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(outcomes, rows):
+    shown = list(rows)
+    yield f"| kind of table | {' | '.join(shown)} |"
+    yield "|---" * (len(shown) + 1) + "|"
+    for name, found in outcomes.items():
+        yield f"| {name} | {' | '.join(found[what] for what in shown)} |"
