@@ -22,7 +22,7 @@ from icecdc_core.columns import (
     ROW_POSITION,
     quoted,
 )
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, IdentifierColumnsError
 from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, deleted_rows
 from icecdc_core.snapshots import (
     SnapshotFiles,
@@ -189,6 +189,8 @@ def changes_frame(
 
     frames = []
     for scan in scans:
+        if with_row_position:
+            require_positions(table, table.joined(*scan.newer))
         for change_type, rows, small in _sides(table, scan):
             frame = _with_change(selected(rows), change_type, scan.step)
             if small and kept is not None:
@@ -256,6 +258,23 @@ def _row_position(schema: StructType) -> Column:
     if "_row_id" in schema.names:
         return F.col("_row_id").cast("string").alias(ROW_POSITION)
     return F.concat_ws(":", F.col("_file"), F.col("_pos")).alias(ROW_POSITION)
+
+
+def require_positions(table: IcebergTable, tasks: FileTasks) -> None:
+    """Check that every row of these files can be told by where it lies.
+
+    Raises:
+        IdentifierColumnsError: Files older than the upgrade to format version 3, which nothing was committed since.
+    """
+    if len(tasks) and not table.shows_positions and not table.have_row_ids(tasks):
+        raise IdentifierColumnsError(
+            f"Rows of '{table.name}' were written before it became format version 3 and have no row id yet, "
+            "and there are no identifier columns",
+            subject="identifier_columns",
+            value=[],
+            remedy="name the columns that identify a row, or commit once to the table (an append or a compaction will "
+            "do): that gives every row its id",
+        )
 
 
 def _with_change(rows: DataFrame, change_type: str, step: Step) -> DataFrame:

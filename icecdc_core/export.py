@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from icecdc_core.changes import require_positions
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
 from icecdc_core.errors import RejectedDocumentsError
@@ -207,6 +208,8 @@ def _groups(source: Source, snapshot_id: int | None, group_bytes: int) -> list[F
     if snapshot_id is None:
         return []
     tasks = source.table.plan(snapshot_id)
+    if not source.identifier_columns:
+        require_positions(source.table, tasks)
     locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
     groups: list[list[int]] = []
     filled = group_bytes

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from icecdc_core import changes as changes_module
+from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_frame, plan_scans, read_changes
+from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.staged_scan import IcebergTable
 from tests.equality_deletes import EqualityWriter
 
@@ -253,6 +255,24 @@ class DescribeEqualityDeletes:
         for text in ("b", "c", "d"):
             equality().upsert(["id"], {"id": 1, "name": text, "region": "x"}, {"id": 9, "name": text, "region": "x"})
         assert raw(snapshots()[0]) == [(1, "a", "DELETE"), (1, "d", "INSERT"), (9, "d", "INSERT")]
+
+
+class DescribeRowsWithoutIdentifierColumns:
+    def it_gets_an_identity_with_the_first_commit_after_an_upgrade(
+        self, table, insert, sql, spark, make_config, indexed
+    ):
+        table(2)
+        insert((1, "a", "x"), (1, "a", "x"))
+        sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+        config = make_config(identifier_columns=[])
+        with pytest.raises(IdentifierColumnsError, match=r"no row id yet.*commit once to the table"):
+            export_table(spark, config)
+        insert((2, "b", "x"))
+        export_table(spark, config)
+        insert((3, "c", "x"))
+        sync_changes(spark, config)
+        actual = sorted(document["id"] for document in indexed().values())
+        assert (actual, validate_table(spark, config).ok) == ([1, 1, 2, 3], True)
 
 
 LINEAGE_HISTORY = {
