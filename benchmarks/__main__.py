@@ -22,6 +22,8 @@ from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
 from icecdc_core.local import running_opensearch
 
+KINDS = ((2, "copy-on-write"), (3, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read"))
+
 
 def main() -> None:
     """Run the benchmarks and print the table."""
@@ -44,12 +46,15 @@ def main() -> None:
             )
             spark = get_spark(config)
             spark.sparkContext.setLogLevel("ERROR")
-            changes = ChangesBenchmark(spark, config.table, given.rows)
+            figures = {}
+            for version, mode in KINDS:
+                title = f"changes, v{version} {mode}"
+                print(title, flush=True)
+                changes = ChangesBenchmark(spark, config.table, given.rows, version, mode)
+                figures[title] = _race(changes.contestants(), given.rounds)
+            print("documents", flush=True)
             sink = SinkBenchmark(spark, config, given.documents)
-            figures = {
-                "changes, copy-on-write": _race(changes.contestants(), given.rounds),
-                "documents into OpenSearch": _race(sink.contestants(), given.rounds),
-            }
+            figures["documents into OpenSearch"] = _race(sink.contestants(), given.rounds)
             spark.stop()
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)

@@ -268,8 +268,8 @@ def require_positions(table: IcebergTable, tasks: FileTasks) -> None:
     """
     if len(tasks) and not table.shows_positions and not table.have_row_ids(tasks):
         raise IdentifierColumnsError(
-            f"Rows of '{table.name}' were written before it became format version 3 and have no row id yet, "
-            "and there are no identifier columns",
+            f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "
+            "(or lie in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
             subject="identifier_columns",
             value=[],
             remedy="name the columns that identify a row, or commit once to the table (an append or a compaction will "

@@ -28,6 +28,7 @@ _SIZE = (("org.apache.iceberg.ContentFile", "fileSizeInBytes"),)
 _TASK_LOCATION = (_FILE, *_LOCATION)
 _TASK_SIZE = (_FILE, *_SIZE)
 _TASK_ROWS = (_FILE, ("org.apache.iceberg.ContentFile", "recordCount"))
+_TASK_FORMAT = (_FILE, ("org.apache.iceberg.ContentFile", "format"))
 _TASK_FIRST_ROW_ID = (_FILE, ("org.apache.iceberg.ContentFile", "firstRowId"))
 _DELETES = (("org.apache.iceberg.FileScanTask", "deletes"),)
 _TASK_DELETES = (*_DELETES, ("java.util.List", "size"))
@@ -214,12 +215,15 @@ class IcebergTable:
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
-        return self._version >= 3 and "null" not in self._functions.strings(_TASK_FIRST_ROW_ID, tasks.java_list)
+        if self._version < 3 or "null" in self._functions.strings(_TASK_FIRST_ROW_ID, tasks.java_list):
+            return False
+        # Iceberg 1.11 gives every row of an ORC file the id of its first one.
+        return self._has_table_cache or "ORC" not in self._functions.strings(_TASK_FORMAT, tasks.java_list)
 
     @property
     def shows_positions(self) -> bool:
-        """Whether frames have ``_file``, ``_pos`` and ``_deleted``; Spark 4.1 hides them on format version 3."""
-        return self._version < 3 or not self._has_table_cache
+        """Whether frames have ``_file``, ``_pos`` and ``_deleted``; format version 3 has row lineage instead."""
+        return self._version < 3
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""

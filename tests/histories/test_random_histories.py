@@ -53,6 +53,7 @@ class DescribeARandomHistory:
         @given(kind=st.sampled_from(KINDS), history=HISTORY)
         def live(kind, history):
             lived.append(kind.name)
+            print(f"{len(lived)}: {kind.name}: {', '.join(step for step, _ in history)}", flush=True)
             table = f"{name}_{len(lived)}"
             config = SyncConfig(
                 table=f"lake.ns.{table}",
