@@ -54,7 +54,7 @@ KINDS = (
 )
 
 
-SAMPLE = ("v2 copy-on-write", "v2 merge-on-read", "v2 equality deletes", "v3 deletion vectors")
+SAMPLE = ("v2 copy-on-write", "v2 equality deletes", "v3 deletion vectors")
 """The kinds that every run of the tests goes through; `make histories` goes through all."""
 
 
