@@ -158,7 +158,7 @@ def _forget_commit(opensearch, config, report):
     position = opensearch.get(index=config.positions_index, id=identity)["_source"]
     log = PositionStore(opensearch, config).log()[0]
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
-    position["batch"] = {name: log[name] for name in names}
+    position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
     position["snapshot_id"] = report.from_snapshot_id
     opensearch.index(index=config.positions_index, id=identity, body=position)
 
