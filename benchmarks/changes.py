@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.changes import StepScan, changes_frame, plan_scans
+from icecdc_core.changes import changes_frame
+from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 from icecdc_core.survivors import fetch_survivors, find_survivors
 

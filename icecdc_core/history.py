@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import changes_frame, plan_scans
+from icecdc_core.changes import changes_frame
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
 from icecdc_core.runs import spark_errors
+from icecdc_core.scans import plan_scans
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, open_source

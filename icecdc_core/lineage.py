@@ -44,7 +44,6 @@ def changed_by_lineage(
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    older, newer = (_shown(rows, "_row_id", "_last_updated_sequence_number") for rows in (older, newer))
     # Constants all, so SQL text is safe; the functions of pyspark take no column as the number of bits.
     word = F.expr("shiftright(_row_id, 6)").alias(_WORD)
     bit = F.expr("shiftleft(1L, cast(_row_id & 63 AS int))")
@@ -86,7 +85,8 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    gone_older, gone_newer = (deleted_rows(_shown(rows, *_POSITION, "_deleted")) for rows in (older, newer))
+    # Shown as plain columns, because hidden ones get lost in a join.
+    gone_older, gone_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
     marks = (
         gone_older.select(*_POSITION, F.lit(1).alias(_SIDE))
         .unionAll(gone_newer.select(*_POSITION, F.lit(2).alias(_SIDE)))
@@ -101,8 +101,3 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
         return rows.join(marked, _POSITION, "left_semi")
 
     return only(2, gone_newer), only(1, gone_older)
-
-
-def _shown(rows: DataFrame, *names: str) -> DataFrame:
-    """The rows with these metadata columns as plain ones: hidden ones get lost in a join."""
-    return rows.select("*", *(name for name in names if name not in rows.columns))

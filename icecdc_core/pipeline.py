@@ -11,10 +11,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.changes import StepScan, changes_frame, is_insert_only, plan_scans
+from icecdc_core.changes import changes_frame
 from icecdc_core.columns import quoted
 from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
+from icecdc_core.scans import StepScan, is_insert_only, plan_scans
 from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, require_no_null, require_unique
 from icecdc_core.survivors import Survivors, delete_rows, fetch_survivors, find_survivors

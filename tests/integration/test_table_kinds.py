@@ -10,8 +10,9 @@ import pytest
 from icecdc_core import changes as changes_module
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import changes_frame, plan_scans, read_changes
+from icecdc_core.changes import changes_frame, read_changes
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.scans import plan_scans
 from icecdc_core.staged_scan import IcebergTable
 from tests.equality_deletes import EqualityWriter
 
