@@ -197,11 +197,9 @@ class Lake:
         """As a stream does it; on a table that is not written so, a MERGE."""
         if not self.kind.equality:
             return self.merge(n)
-        rows = [
-            {"id": i, "name": f"upserted {n}", "amount": n / 4, "region": REGIONS[n % 3]}
-            for i in {n % 11, n % 4, self._next_id}
-        ]
-        self._next_id += 1
+        ids = {n % 11, n % 4, self._next_id}
+        rows = [{"id": i, "name": f"upserted {n}", "amount": n / 4, "region": REGIONS[n % 3]} for i in ids]
+        self._next_id = max(ids) + 1
         return EqualityWriter(self.spark, self.table).upsert(["id"], *rows)
 
     # What happens to histories
