@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.changes import changes_frame
+from icecdc_core.merging import merged_changes
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.staged_scan import FileTasks, IcebergTable
-from icecdc_core.survivors import fetch_survivors, find_survivors
 
 IDS = ["id"]
 
@@ -58,15 +58,12 @@ class ChangesBenchmark:
     def _icecdc(self) -> float:
         begin = time.perf_counter()
         table = IcebergTable(self._spark, self._table)
-        kept: list[DataFrame] = []
-        changes = changes_frame(table, self._scans(table), kept=kept)
-        survivors = find_survivors(changes, IDS)
-        _consume(fetch_survivors(changes, IDS, survivors))
+        scans = self._scans(table)
+        merged = merged_changes(changes_frame(table, scans), IDS, scans)
+        _consume(merged.rows)
         taken = time.perf_counter() - begin
-        self._check("icecdc", survivors.upserts + survivors.deletes)
-        survivors.close()
-        for frame in kept:
-            frame.unpersist()
+        self._check("icecdc", merged.upserts + merged.deletes)
+        merged.close()
         table.release()
         return taken
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -78,7 +77,6 @@ def changes_frame(
     columns: Sequence[str] = (),
     row_filter: str = "",
     with_row_position: bool = False,
-    kept: list[DataFrame] | None = None,
 ) -> DataFrame:
     """Read the planned files.
 
@@ -88,8 +86,6 @@ def changes_frame(
         columns: The columns to read; empty: all.
         row_filter: A Spark SQL condition; rows that do not meet it are as good as absent, on both sides.
         with_row_position: Add ``_row_position`` before the change columns.
-        kept: When given, parts that are small but dear to work out are kept (memory, then disk) for a frame that is
-            read more than once, and are added to this list; the caller lets go of them.
 
     Returns:
         The frame that ``read_changes`` describes.
@@ -102,24 +98,24 @@ def changes_frame(
     for scan in scans:
         if with_row_position:
             require_positions(table, table.joined(*scan.newer))
-        for change_type, rows, small in _sides(table, scan):
-            frame = _with_change(selected(rows), change_type, scan.step)
-            if small and kept is not None:
-                kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-            frames.append(frame)
+        frames += [_with_change(selected(rows), change_type, scan.step) for change_type, rows in _sides(table, scan)]
     if not frames:
         frames = [_with_change(selected(table.read(table.nothing())), INSERT, Step(0, None, 0, None))]
     return reduce(DataFrame.unionAll, frames)
 
 
-def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame, bool]]:
-    """Frames of whole table rows with their change type, and whether a frame is far smaller than what it reads."""
+def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
+    """Frames of whole table rows with their change type."""
     if scan.unchanged_until is not None:
-        older, newer = table.joined(*scan.older), table.joined(*scan.newer)
-        row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
-        gone, come = changed_by_lineage(table.read(older), table.read(newer), scan.unchanged_until, row_count)
-        yield DELETE, gone, False
-        yield INSERT, come, True
+        older, masked = table.joined(*scan.older), table.joined(*(files.after for files in scan.masked))
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(masked))
+        in_masked = table.read(masked) if len(masked) else None
+        gone, come = changed_by_lineage(
+            table.read(older), table.read(scan.after), in_masked, scan.unchanged_until, row_count
+        )
+        yield DELETE, gone
+        for rows in come:
+            yield INSERT, rows
         return
     if not table.shows_positions:
         # Neither lineage nor positions: what both sides have alike is cancelled by value.
@@ -129,20 +125,20 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
     yield from _whole(table, DELETE, scan.before)
     yield from _whole(table, INSERT, scan.after)
     if len(scan.newly_masked.after):
-        yield DELETE, deleted_rows(table.read(scan.newly_masked.after)), False
+        yield DELETE, deleted_rows(table.read(scan.newly_masked.after))
     if len(scan.unmasked.before):
-        yield INSERT, deleted_rows(table.read(scan.unmasked.before)), True
+        yield INSERT, deleted_rows(table.read(scan.unmasked.before))
     if len(scan.remasked.before):
         older_rows, newer_rows = table.read(scan.remasked.before), table.read(scan.remasked.after)
         delete_count = table.deleted_count(scan.remasked.before) + table.deleted_count(scan.remasked.after)
-        gone, come = changed_by_deletes(older_rows, newer_rows, delete_count)
-        yield DELETE, gone, False
-        yield INSERT, come, True
+        gone, back = changed_by_deletes(older_rows, newer_rows, delete_count)
+        yield DELETE, gone
+        yield INSERT, back
 
 
-def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame, bool]]:
+def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame]]:
     if len(tasks):
-        yield change_type, table.read(tasks), False
+        yield change_type, table.read(tasks)
 
 
 def table_rows(

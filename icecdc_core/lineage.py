@@ -7,13 +7,15 @@ Row lineage (format version 3). A row keeps its ``_row_id`` for life and notes i
 the commit that last changed it. So a row which both states have, and which neither has changed since the snapshot both
 descend from, is unchanged. Whether a state has a row is one bit; 64 of them make a word that a hash aggregate combines:
 
-    _row_id  ->  word = _row_id / 64, bit = _row_id % 64      word 7:  older 1111…, newer 1011…  ->  row 449 differs
+    _row_id  ->  word = _row_id / 64, bit = _row_id % 64      word 7:  older 1111…, newer 1011…  ->  row 449 is gone
 
 Delete marks. A data file that both states have, with other delete files, differs by just the rows that are deleted in
 one of them; the reader tells by ``_deleted`` which ones, and ``(_file, _pos)`` says whether they are the same.
 """
 
 from __future__ import annotations
+
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,14 +24,14 @@ _BROADCAST_WORDS = 2_000_000
 _BROADCAST_MARKS = 300_000
 ROWS_A_WORD = 64
 
-_OLDER, _NEWER, _XOR = "_icecdc_older", "_icecdc_newer", "_icecdc_differing"
+_OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
 _WORD, _SIDE = "_icecdc_word", "_icecdc_side"
 _POSITION = ["_file", "_pos"]
 
 
 def changed_by_lineage(
-    older: DataFrame, newer: DataFrame, unchanged_until: int, row_count: int
-) -> tuple[DataFrame, DataFrame]:
+    older: DataFrame, newer: DataFrame, masked: DataFrame | None, unchanged_until: int, row_count: int
+) -> tuple[DataFrame, list[DataFrame]]:
     """Return the rows of each state that the other has not, by row lineage.
 
     A row that was updated to the values it had counts as changed. The rule is that of the Iceberg specification, "Row
@@ -37,7 +39,8 @@ def changed_by_lineage(
 
     Args:
         older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
-        newer: Rows of the newer state, likewise.
+        newer: Rows of the newer state in files that only it has, likewise.
+        masked: Rows of the newer state in files that both have, none of them changed since; None: there are none.
         unchanged_until: Sequence number of the newest snapshot that both states descend from.
         row_count: Rows of both sides, about; many words are not sent to every task.
 
@@ -49,24 +52,27 @@ def changed_by_lineage(
     bit = F.expr("shiftleft(1L, cast(_row_id & 63 AS int))")
     old = F.col("_last_updated_sequence_number") <= F.lit(unchanged_until)
     nothing = F.lit(0).cast("long")
-    bits = (
-        older.where(old)
-        .select(word, bit.alias(_OLDER), nothing.alias(_NEWER))
-        .unionAll(newer.where(old).select(word, nothing.alias(_OLDER), bit.alias(_NEWER)))
+    sides = [(older, bit, nothing), (newer, nothing, bit), *([(masked, nothing, bit)] if masked is not None else [])]
+    bits = reduce(
+        DataFrame.unionAll,
+        (rows.where(old).select(word, was.alias(_OLDER), now.alias(_NEWER)) for rows, was, now in sides),
     )
     words = bits.groupBy(_WORD).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
-    differing = words.where(F.col(_OLDER) != F.col(_NEWER)).select(
-        _WORD, F.col(_OLDER).bitwiseXOR(F.col(_NEWER)).alias(_XOR)
-    )
-    if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
-        differing = F.broadcast(differing)
 
-    def changed(rows: DataFrame) -> DataFrame:
-        marked = rows.withColumn(_SIDE, word).join(differing.withColumnRenamed(_WORD, _SIDE), _SIDE, "left_outer")
-        differs = F.coalesce(F.col(_XOR), nothing).bitwiseAND(bit) != nothing
-        return marked.where(~old | differs).drop(_SIDE, _XOR)
+    def only(rows: DataFrame, side: str, other: str, how: str) -> DataFrame:
+        missing = F.col(side).bitwiseAND(F.bitwise_not(F.col(other)))
+        differing = words.select(F.col(_WORD).alias(_SIDE), missing.alias(_MISSING)).where(F.col(_MISSING) != nothing)
+        if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
+            differing = F.broadcast(differing)
+        marked = rows.withColumn(_SIDE, word).join(differing, _SIDE, how)
+        differs = F.coalesce(F.col(_MISSING), nothing).bitwiseAND(bit) != nothing
+        return marked.where(differs if how == "inner" else ~old | differs).drop(_SIDE, _MISSING)
 
-    return changed(older), changed(newer)
+    come = [only(newer, _NEWER, _OLDER, "left_outer")]
+    if masked is not None:
+        # Rows come back only where a delete is undone; once Spark sees that none did, it does not read the files.
+        come.append(only(masked, _NEWER, _OLDER, "inner"))
+    return only(older, _OLDER, _NEWER, "left_outer"), come
 
 
 def deleted_rows(rows: DataFrame) -> DataFrame:

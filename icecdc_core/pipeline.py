@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,10 +14,11 @@ from icecdc_core.changes import changes_frame
 from icecdc_core.columns import quoted
 from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
+from icecdc_core.merging import Merged, merged_changes
 from icecdc_core.scans import StepScan, is_insert_only, plan_scans
 from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, require_no_null, require_unique
-from icecdc_core.survivors import Survivors, delete_rows, fetch_survivors, find_survivors
+from icecdc_core.survivors import delete_rows, find_survivors
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -53,15 +53,13 @@ class Prepared:
     deletes: int = 0
     carryovers_removed: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
-    survivors: Survivors | None = None
-    kept: list[DataFrame] = field(default_factory=list)
+    merged: Merged | None = None
 
     def compute(self) -> None:
         """Compute the actions and check the identifiers, so that bad data stops the batch before its first write.
 
-        The actions of a range with deletes are kept (memory, then disk) between counting and writing: only
-        rows that really changed are left of it then. Those of an insert-only range are as many as its rows
-        and are not kept.
+        What a range with deletes leaves is kept (memory, then disk) between counting and writing: only what really
+        changed, see ``merged_changes``. An insert-only range leaves as many rows as it has; they are not kept.
 
         Raises:
             IdentifierColumnsError: There are deletes and no identifier columns; or an identifier is null.
@@ -81,35 +79,24 @@ class Prepared:
             return
         self.source.require_identifier_columns("rows were deleted or updated since the position")
         self.strategy = "diff"
-        self.survivors = found = find_survivors(raw, ids)
-        if found.nulls:
-            require_no_null(found.identifiers, ids, self.config.table)
-        self.carryovers_removed, self.upserts, self.deletes = found.carryovers, found.upserts, found.deletes
         if self.config.on_duplicate_identifier == "last":
-            self._keep(to_actions(self._last_rows(found.identifiers), ids, self.epoch))
-        elif found.doubtful:
-            self._keep(to_actions(fetch_survivors(raw, ids, found), ids, self.epoch))
+            merged = self._last(raw, ids)
         else:
-            self.actions = self._packed(to_actions(fetch_survivors(raw, ids, found), ids, self.epoch))
+            merged = merged_changes(raw, ids, self.scans)
+        self.merged = merged
+        if merged.nulls:
+            require_no_null(merged.rows, ids, self.config.table)
+        self.carryovers_removed, self.upserts, self.deletes = merged.carryovers, merged.upserts, merged.deletes
+        self.actions = self._packed(to_actions(merged.rows, ids, self.epoch))
 
     def _packed(self, actions: DataFrame) -> DataFrame:
         """In no more partitions than the files are worth: each costs a task, a Python process's turn and a request."""
         return actions.coalesce(max(1, ceil(sum(step["bytes"] for step in self.steps) / _PARTITION_BYTES)))
 
-    def _keep(self, actions: DataFrame) -> None:
-        """Compute the actions now, because computing them may show that identifiers are not unique."""
-        self.actions = actions.persist(StorageLevel.MEMORY_AND_DISK)
-        counts = {row["op"]: row["count"] for row in self.actions.groupBy("op").count().collect()}
-        self.upserts, self.deletes = counts.get("index", 0), counts.get("delete", 0)
-
     def close(self) -> None:
         """Let go of what was kept."""
-        if self.actions is not None:
-            self.actions.unpersist()
-        if self.survivors is not None:
-            self.survivors.close()
-        for frame in self.kept:
-            frame.unpersist()
+        if self.merged is not None:
+            self.merged.close()
         self.source.table.release()
 
     def _frame(self) -> DataFrame:
@@ -120,19 +107,26 @@ class Prepared:
             source.columns,
             source.row_filter,
             with_row_position=not source.identifier_columns,
-            kept=self.kept,
         )
 
-    def _last_rows(self, touched: DataFrame) -> DataFrame:
+    def _last(self, raw: DataFrame, ids: Sequence[str]) -> Merged:
         """Where rows may share an identifier, changes alone do not tell which row is left: look it up."""
-        ids = self.source.identifier_columns
+        found = find_survivors(raw, ids)
+        if found.nulls:
+            require_no_null(found.identifiers, ids, self.config.table)
+        touched = found.identifiers
         pairs = [(quoted(name), f"_icecdc_touched_{position}") for position, name in enumerate(ids)]
         wanted = touched.select(*(F.col(name).alias(alias) for name, alias in pairs))
         same = [F.col(name) == F.col(alias) for name, alias in pairs]
         rows = current_rows(self.source, self.end, "last").join(wanted, same, "left_semi")
         left = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
         gone = touched.join(left, same, "left_anti")
-        return rows.unionAll(delete_rows(gone, rows.schema, ids))
+        try:
+            merged = Merged.kept(rows.unionAll(delete_rows(gone, rows.schema, ids)), ids)
+        finally:
+            found.close()
+        merged.carryovers = found.carryovers
+        return merged
 
 
 def prepare(

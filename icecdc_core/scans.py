@@ -45,6 +45,8 @@ class StepScan:
         remasked: Data files with other delete files in either state.
         unchanged_until: Sequence number of the newest snapshot that both states descend from, where the files have
             row lineage, so that unchanged rows can be told without their values.
+        by_value: Whether both sides are read in full, so that only their values tell which rows are unchanged.
+            Otherwise nearly all rows that are read are changes.
     """
 
     step: Step
@@ -54,6 +56,7 @@ class StepScan:
     unmasked: MaskedFiles
     remasked: MaskedFiles
     unchanged_until: int | None = None
+    by_value: bool = False
 
     @property
     def masked(self) -> tuple[MaskedFiles, MaskedFiles, MaskedFiles]:
@@ -170,7 +173,11 @@ def _compared(
         unmasked=_masked(table, before, after, unmasked),
         remasked=_masked(table, before, after, remasked),
     )
-    return scan if repeated else replace(scan, unchanged_until=_unchanged_until(table, metadata, scan))
+    until = None if repeated else _unchanged_until(table, metadata, scan)
+    rewritten = len(scan.before) > 0 and len(scan.after) > 0
+    # Without positions the rows that deletes hit cannot be told, so the files are read as both states see them.
+    unmarked = not table.shows_positions and any(len(files.after) for files in scan.masked)
+    return replace(scan, unchanged_until=until, by_value=until is None and (rewritten or unmarked))
 
 
 def _masked(table: IcebergTable, before: FileTasks, after: FileTasks, pairs: Sequence[tuple[int, int]]) -> MaskedFiles:
@@ -184,4 +191,9 @@ def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepSca
     if not all(table.have_row_ids(tasks) for tasks in (*scan.older, *scan.newer)):
         return None
     ancestor = common_ancestor(metadata, scan.step.from_snapshot_id, scan.step.to_snapshot_id)
-    return None if ancestor is None else sequence_number(metadata, ancestor)
+    if ancestor is None:
+        return None
+    until = sequence_number(metadata, ancestor)
+    # Files that both states have are older than both, unless one of them added such a file again.
+    added = [number for files in scan.masked for number in table.sequence_numbers(files.after)]
+    return until if all(number <= until for number in added) else None

@@ -29,6 +29,7 @@ _TASK_LOCATION = (_FILE, *_LOCATION)
 _TASK_SIZE = (_FILE, *_SIZE)
 _TASK_ROWS = (_FILE, ("org.apache.iceberg.ContentFile", "recordCount"))
 _TASK_FORMAT = (_FILE, ("org.apache.iceberg.ContentFile", "format"))
+_TASK_SEQUENCE_NUMBER = (_FILE, ("org.apache.iceberg.ContentFile", "dataSequenceNumber"))
 _TASK_FIRST_ROW_ID = (_FILE, ("org.apache.iceberg.ContentFile", "firstRowId"))
 _DELETES = (("org.apache.iceberg.FileScanTask", "deletes"),)
 _TASK_DELETES = (*_DELETES, ("java.util.List", "size"))
@@ -212,6 +213,10 @@ class IcebergTable:
     def row_counts(self, tasks: FileTasks) -> list[int]:
         """Return the number of rows in each task's data file, deleted ones included."""
         return self._functions.numbers(_TASK_ROWS, tasks.java_list)
+
+    def sequence_numbers(self, tasks: FileTasks) -> list[int]:
+        """Return the sequence number of the commit that each task's data file came with."""
+        return self._functions.numbers(_TASK_SEQUENCE_NUMBER, tasks.java_list)
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""

@@ -123,9 +123,9 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
         epoch = held.next_epoch(sequence_number(source.metadata, end) if end is not None else 0)
     with run.stage("plan"):
         prepared = prepare(source, config, position.snapshot_id, end, epoch, cuts)
-    with run.stage("changes"):
-        prepared.compute()
     try:
+        with run.stage("changes"):
+            prepared.compute()
         if begun is None or begun.epoch != epoch:
             held.begin(
                 Batch(
@@ -226,8 +226,10 @@ def _dry_run(run: Run, source: Source, position: Position | None) -> RunReport:
         return dry_run_export(run, source)
     with run.stage("changes"):
         prepared = prepare(source, run.config, position.snapshot_id, source.head, position.epoch + 1, [])
-        prepared.compute()
-        prepared.close()
+        try:
+            prepared.compute()
+        finally:
+            prepared.close()
     return replace(
         _report(run, source, position.snapshot_id, source.head, prepared.strategy),
         upserts=prepared.upserts,

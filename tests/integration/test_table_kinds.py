@@ -365,7 +365,7 @@ class DescribeRowLineage:
         assert (lineage, rows) == (value, [4, 200])
 
     @staticmethod
-    def _without_broadcast(older, newer, unchanged_until, row_count):
+    def _without_broadcast(older, newer, masked, unchanged_until, row_count):
         from icecdc_core.lineage import changed_by_lineage
 
-        return changed_by_lineage(older, newer, unchanged_until, 10**12)
+        return changed_by_lineage(older, newer, masked, unchanged_until, 10**12)
