@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
@@ -17,7 +18,9 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 
-from icecdc_core.errors import OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
+from icecdc_core.aws import signer
+from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
+from icecdc_core.patience import PatientTransport
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -33,6 +36,10 @@ class Connection:
     ca_certs: str = ""
     verify_certs: bool = True
     timeout_seconds: float = 60.0
+    client_cert: str = ""
+    client_key: str = ""
+    aws_region: str = ""
+    aws_service: str = "es"
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
@@ -48,19 +55,54 @@ class Connection:
             config.opensearch_ca_certs,
             config.opensearch_verify_certs,
             config.request_timeout_seconds,
+            config.opensearch_client_cert,
+            config.opensearch_client_key,
+            config.opensearch_aws_region,
+            config.opensearch_aws_service,
         )
 
-    def client(self, connections: int = 4) -> OpenSearch:
-        """Open a client that keeps this many connections; it retries nothing by itself."""
-        options: dict[str, Any] = {"timeout": self.timeout_seconds, "maxsize": connections, "max_retries": 0}
+    def client(self, connections: int = 4, patience_seconds: float = 0.0) -> OpenSearch:
+        """Open a client.
+
+        Args:
+            connections: How many connections it keeps.
+            patience_seconds: How long it tries a request again after a passing failure; 0: never.
+
+        Raises:
+            ConfigError: A file with certificates or a key cannot be read.
+            SecretError: Requests are to be signed and there are no AWS credentials.
+        """
+        options: dict[str, Any] = {
+            "timeout": self.timeout_seconds,
+            "maxsize": connections,
+            "max_retries": 0,
+            "transport_class": PatientTransport,
+            "patience_seconds": patience_seconds,
+        }
         if self.username:
             options["http_auth"] = (self.username, self.password)
+        elif self.aws_region:
+            options["http_auth"] = signer(self.aws_region, self.aws_service)
         if self.url.startswith("https"):
             options["verify_certs"] = self.verify_certs
+            # Not to verify is a parameter of its own; urllib3's word about it in every process helps nobody.
             options["ssl_show_warn"] = False
-            if self.ca_certs:
-                options["ca_certs"] = self.ca_certs
+            files = {"ca_certs": self.ca_certs, "client_cert": self.client_cert, "client_key": self.client_key}
+            options |= {name: _readable(name, path) for name, path in files.items() if path}
         return OpenSearch(self.url, **options)
+
+
+def _readable(name: str, path: str) -> str:
+    try:
+        Path(path).open("rb").close()
+    except OSError as error:
+        raise ConfigError(
+            f"The file cannot be read: {error.strerror}",
+            subject=f"opensearch_{name}",
+            value=path,
+            remedy="give a PEM file that driver and executors can read",
+        ) from error
+    return path
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from icecdc_core.secrets import Properties, redacted, resolve
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
 Url = Annotated[str, AfterValidator(values.opensearch_url)]
+OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 ColumnNames = Annotated[list[str], BeforeValidator(values.column_names)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
@@ -36,6 +38,7 @@ ChangeMode = Annotated[Literal["net", "snapshot"], BeforeValidator(values.lower_
 Policy = Annotated[Literal["fail", "reexport"], BeforeValidator(values.lower_case)]
 DuplicatePolicy = Annotated[Literal["fail", "last"], BeforeValidator(values.lower_case)]
 ValidateAt = Annotated[Literal["current", "position"], BeforeValidator(values.lower_case)]
+AwsService = Annotated[Literal["es", "aoss"], BeforeValidator(values.lower_case)]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -76,6 +79,16 @@ class SyncConfig(BaseModel):
     )
     opensearch_ca_certs: str = Field("", description="File with the CA certificates. Default: the system's.")
     opensearch_verify_certs: bool = Field(True, description="Check the server's certificate.")
+    opensearch_client_cert: str = Field("", description="PEM file with this client's certificate. Default: none.")
+    opensearch_client_key: str = Field(
+        "", description="PEM file with the private key of the client certificate. Default: in the certificate's file."
+    )
+    opensearch_aws_region: str = Field(
+        "", description="AWS region: requests are signed with the credentials of the environment. Default: unsigned."
+    )
+    opensearch_aws_service: AwsService = Field(
+        "es", description="What the signature is for: es (OpenSearch Service) or aoss (Serverless)."
+    )
     catalog_properties: TextMapping = Field(
         default_factory=Properties,
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
@@ -116,6 +129,11 @@ class SyncConfig(BaseModel):
     max_rejected_documents: Count = Field(
         0, description="Documents OpenSearch may reject before the batch fails and the position stays."
     )
+    dead_letter_table: OptionalTableName = Field(
+        "",
+        description="Iceberg table, catalog.namespace.table, for rejected documents. "
+        "Default: icecdc_dead_letters beside the source table.",
+    )
     dry_run: bool = Field(False, description="Read and count the changes, write nothing.")
     validate_at: ValidateAt = Field(
         "current", description="Compare the index with the current snapshot or with that of the position."
@@ -127,6 +145,15 @@ class SyncConfig(BaseModel):
     poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
     max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
     report_path: str = Field("", description="File for the report as JSON. Default: none is written.")
+    log_path: str = Field(
+        "", description="File for the structured log, JSON lines; - for the standard error. Default: none is written."
+    )
+    metrics_folder: str = Field(
+        "", description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none."
+    )
+    metrics_url: OptionalUrl = Field(
+        "", description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."
+    )
     bulk_bytes: int = Field(
         4 * 1024 * 1024,
         ge=1024,

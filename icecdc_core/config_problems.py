@@ -34,6 +34,14 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
         )
     if given.get("opensearch_password") and not given.get("opensearch_username"):
         problems.append("opensearch_username: missing, though opensearch_password is set. Remedy: set it.")
+    if given.get("opensearch_client_key") and not given.get("opensearch_client_cert"):
+        problems.append("opensearch_client_cert: missing, though opensearch_client_key is set. Remedy: set it.")
+    if given.get("opensearch_aws_region") and given.get("opensearch_username"):
+        problems.append(
+            "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
+        )
+    if str(given.get("opensearch_url", "")).startswith("http:") and given.get("opensearch_client_cert"):
+        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
     if given.get("index") == given.get("positions_index", "icecdc-positions"):
         problems.append(
             f"index: {given.get('index')!r} is also the positions_index. Remedy: give the index another name."

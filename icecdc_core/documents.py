@@ -78,6 +78,18 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     )
 
 
+def stored_actions(letters: DataFrame) -> DataFrame:
+    """Turn documents as they were once sent (`document_id`, `version`, `document`) into index operations again."""
+    head = F.concat(
+        F.lit('{"index":{"_id":'),
+        _json_string(F.col("document_id")),
+        F.lit(',"version":'),
+        F.col("version").cast("string"),
+        F.lit(',"version_type":"external"}}\n'),
+    )
+    return letters.select(F.concat(head, F.col("document"), F.lit("\n")).alias("action"))
+
+
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
     """Turn document ids (column `id`) into delete operations, in the form of `to_actions`."""
     action = _delete(_json_string(F.col("id")), epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class IcecdcError(Exception):
@@ -121,7 +122,9 @@ class OpenSearchRequestError(IcecdcError):
 
 
 class RejectedDocumentsError(IcecdcError):
-    """More documents were rejected than `max_rejected_documents` allows."""
+    """More documents were rejected than `max_rejected_documents` allows; `dead_letters` has some of them."""
+
+    dead_letters: Sequence[dict[str, Any]] = ()
 
 
 class IndexDiffersError(IcecdcError):

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from icecdc_core.batch_writing import write_batch
 from icecdc_core.changes import require_positions
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
-from icecdc_core.errors import RejectedDocumentsError
 from icecdc_core.indexes import create_physical, drop_leftovers, publish, require_ours, require_table, unused_epoch
-from icecdc_core.positions import Batch, HeldTable, Position, physical_index, write_alias
+from icecdc_core.observation import observed
+from icecdc_core.positions import Batch, HeldTable, Position, physical_index
 from icecdc_core.report import RunReport, progress
 from icecdc_core.runs import Run
-from icecdc_core.sink import SinkResult, SinkSettings, require_accepted, write_actions
+from icecdc_core.sink import SinkResult
 from icecdc_core.snapshots import sequence_number
 from icecdc_core.source import Source, open_source, require_unique
 from icecdc_core.updates import merge_updates
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from icecdc_core.staged_scan import FileTasks
 
 
+@observed("export")
 def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Build the index from the table's current snapshot and record the position.
 
@@ -109,8 +111,11 @@ def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
         upserts=result.upserts,
         deletes=result.deletes,
         already_applied=result.already_applied,
-        rejected=result.rejected,
+        rejected=batch.rejected + result.rejected,
         rejected_samples=result.rejected_samples,
+        requests=result.requests,
+        retries=result.retries,
+        bytes=result.bytes,
         snapshots=1 if snapshot_id is not None else 0,
         stage_seconds=run.stage_seconds,
         seconds=run.seconds,
@@ -182,23 +187,16 @@ def current_rows(source: Source, snapshot_id: int | None, on_duplicate: str) -> 
 
 def _write_groups(run: Run, source: Source, held: HeldTable, batch: Batch, groups: list[FileTasks]) -> SinkResult:
     config, total = run.config, SinkResult()
-    settings = SinkSettings.of(config, write_alias(batch.physical_index))
     with run.stage("write"), progress(len(groups), f"exporting {config.table}") as bar:
         bar.update(min(batch.groups_done, len(groups)))
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
             rows = as_inserts(source.rows(tasks))
             if source.identifier_columns and config.on_duplicate_identifier == "last":
                 rows = merge_updates(rows, source.identifier_columns, on_duplicate="last")
-            try:
-                total.add(write_actions(to_actions(rows, source.identifier_columns, batch.epoch), settings))
-                require_accepted(total, config.max_rejected_documents)
-            except RejectedDocumentsError as error:
-                # The table has to change before this can succeed, so the next export starts from its new
-                # snapshot.
-                held.fail(str(error))
-                raise
+            actions = to_actions(rows, source.identifier_columns, batch.epoch)
+            total.add(write_batch(run, held, actions, batch.rejected + total.rejected))
             source.table.release()
-            held.progress(number)
+            held.progress(number, batch.rejected + total.rejected)
             bar.update(1)
     return total
 

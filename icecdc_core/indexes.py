@@ -87,10 +87,13 @@ def create_physical(
         settings["refresh_interval"] = "-1"
     mapping = index_mapping(schema)
     mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index}}
-    client.indices.create(
-        index=physical,
-        body={"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}},
-    )
+    body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
+    try:
+        client.indices.create(index=physical, body=body)
+    except RequestError as error:
+        # Made by an attempt whose answer was lost.
+        if error.error != "resource_already_exists_exception":
+            raise
 
 
 def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
@@ -105,7 +108,7 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     except NotFoundError:
         holders = []
     actions: list[dict[str, Any]] = [
-        {"remove": {"index": name, "alias": config.index}} for name in holders if name != physical
+        {"remove": {"index": name, "alias": config.index, "must_exist": False}} for name in holders if name != physical
     ]
     actions.append({"add": {"index": physical, "alias": config.index}})
     client.indices.update_aliases(body={"actions": actions})
@@ -115,7 +118,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> No
     """Delete physical indexes of ours that no position refers to any more."""
     for name, entry in client.indices.get(index=f"{config.index}--*").items():
         if name not in keep and _meta(entry).get("index") == config.index:
-            client.indices.delete(index=name)
+            client.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 
 def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:

@@ -36,10 +36,19 @@ class Owner:
         return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now)
 
 
+_at_work: set[str] = set()
+"""Runs of this process that hold an index."""
+
+
 def is_gone(holder: Mapping[str, Any], here: Owner) -> bool | None:
-    """Return whether the holder's process has ended; None when that cannot be known from this machine."""
+    """Return whether the holder has ended; None when that cannot be known from this machine.
+
+    A process outlives its runs where it polls: of its own runs it knows itself which still hold an index.
+    """
     if holder.get("host") != here.host:
         return None
+    if (holder.get("pid"), holder.get("started")) == (here.pid, here.started):
+        return holder.get("run_id") not in _at_work
     pid = int(holder["pid"])
     try:
         os.kill(pid, 0)
@@ -48,6 +57,16 @@ def is_gone(holder: Mapping[str, Any], here: Owner) -> bool | None:
     except PermissionError:
         pass
     return _started(pid) != holder.get("started")
+
+
+def begin_work(run_id: str) -> None:
+    """Note that a run of this process holds an index."""
+    _at_work.add(run_id)
+
+
+def end_work(run_id: str) -> None:
+    """Note that it does so no more."""
+    _at_work.discard(run_id)
 
 
 def _host() -> str:

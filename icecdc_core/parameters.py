@@ -55,6 +55,11 @@ def table_name(text: str) -> str:
     return text
 
 
+def optional_table_name(text: str) -> str:
+    """A table name that has all its parts, or nothing."""
+    return table_name(text) if text else text
+
+
 def index_name(text: str) -> str:
     """A name OpenSearch takes for an index."""
     wrong = ""
@@ -95,6 +100,11 @@ def opensearch_url(text: str) -> str:
     if parts.query or parts.fragment:
         raise refused("has a query or fragment", remedy, show=False)
     return text.rstrip("/")
+
+
+def optional_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, or nothing."""
+    return opensearch_url(text) if text else text
 
 
 def secret_reference(text: str) -> str:

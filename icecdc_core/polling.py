@@ -12,7 +12,8 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.report import RunReport, write_report
 from icecdc_core.sync import sync_changes
 
-_COUNTS = ("upserts", "deletes", "carryovers_removed", "already_applied", "rejected", "snapshots")
+_WRITTEN = ("upserts", "deletes", "carryovers_removed", "already_applied", "rejected")
+_COUNTS = (*_WRITTEN, "snapshots", "requests", "retries", "bytes")
 
 
 def poll_changes(
@@ -83,5 +84,7 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
         dry_run=last.dry_run,
         run_id=last.run_id,
         epoch=last.epoch,
+        lag_snapshots=first.lag_snapshots,
+        lag_seconds=first.lag_seconds,
         **total,
     )

@@ -19,7 +19,9 @@ from opensearchpy.exceptions import ConflictError, NotFoundError, OpenSearchExce
 
 from icecdc_core.cluster import typed_errors
 from icecdc_core.errors import FencedError, TableLockedError
-from icecdc_core.owners import Owner, is_gone
+from icecdc_core.logs import event, set_fields
+from icecdc_core.owners import Owner, begin_work, end_work, is_gone
+from icecdc_core.patience import at_once
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -54,6 +56,7 @@ class Batch:
         selection: What of the table is read, see ``Source.selection``.
         schema: The Iceberg schema (JSON) of the documents it writes.
         groups_done: For an export, the file groups whose documents are in.
+        rejected: For an export, the documents of those groups that were rejected.
         group_bytes: For an export, the group size the groups were cut with, in bytes.
         failure: Why the last attempt ended, when it ended by itself.
     """
@@ -67,6 +70,7 @@ class Batch:
     selection: dict[str, Any] = field(default_factory=dict)
     schema: str = ""
     groups_done: int = 0
+    rejected: int = 0
     group_bytes: int = 0
     failure: str = ""
 
@@ -165,8 +169,9 @@ class PositionStore:
                         if time.monotonic() - watched_since < self._lease_seconds:
                             time.sleep(min(1.0, self._lease_seconds / 4))
                             continue
-                written = self._write(position, owner, version)
+                written = self._write(position, owner, version, run_id)
                 if written is not None:
+                    begin_work(run_id)
                     return HeldTable(self, position, owner, written, self._lease_seconds)
 
     def _locked(self, holder: dict[str, Any]) -> TableLockedError:
@@ -186,7 +191,7 @@ class PositionStore:
                 return None
 
     def _write(
-        self, position: Position, owner: Owner | None, version: tuple[int, int] | None
+        self, position: Position, owner: Owner | None, version: tuple[int, int] | None, run_id: str
     ) -> tuple[int, int] | None:
         """Write the position if nobody else did since ``version``; return its new version, None when somebody did."""
         condition: dict[str, Any] = {"op_type": "create"}
@@ -201,7 +206,12 @@ class PositionStore:
         try:
             answer = self.client.index(index=self._where, id=f"position:{self._index}", body=body, params=condition)
         except ConflictError:
-            return None
+            # The answer to an earlier write of this run may have been lost: then what is there is its own.
+            document = self._get()
+            holder = (document["_source"].get("owner") or {}) if document else {}
+            if document is None or not run_id or holder.get("run_id") != run_id or version == _version(document):
+                return None
+            return self._write(position, owner, _version(document), run_id)
         return _version(answer)
 
     def _append_log(self, epoch: int, entry: dict[str, Any]) -> None:
@@ -257,11 +267,15 @@ class HeldTable:
     def begin(self, batch: Batch) -> None:
         """Record the batch before its first write."""
         self.write(replace(self.position, batch=batch, epoch=max(self.position.epoch, batch.epoch)))
+        set_fields(batch=batch.epoch)
+        ends: dict[str, Any] = {"from_snapshot_id": batch.from_snapshot_id, "to_snapshot_id": batch.to_snapshot_id}
+        event("batch begun", kind=batch.kind, **ends)
 
-    def progress(self, groups_done: int) -> None:
-        """Record how many file groups of an export are in."""
+    def progress(self, groups_done: int, rejected: int = 0) -> None:
+        """Record how many file groups of an export are in, and how many of their documents were rejected."""
         if self.position.batch:
-            self.write(replace(self.position, batch=replace(self.position.batch, groups_done=groups_done)))
+            batch = replace(self.position.batch, groups_done=groups_done, rejected=rejected)
+            self.write(replace(self.position, batch=batch))
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
         """Move the position and keep a log entry; the log entry comes first, so that none is ever missing."""
@@ -272,6 +286,7 @@ class HeldTable:
             with typed_errors(self._store._url, "writing the commit log"):
                 self._store._append_log(batch.epoch, log)
         self.write(replace(position, batch=None))
+        event("batch committed", snapshot_id=position.snapshot_id)
 
     def fail(self, reason: str) -> None:
         """Record why the begun batch ended without a commit."""
@@ -285,7 +300,8 @@ class HeldTable:
             FencedError: Another run took the table over in the meantime.
         """
         with self._lock, typed_errors(self._store._url, "writing the position"):
-            version = None if self._lost else self._store._write(position, self._owner, self._version)
+            run_id = self._owner.run_id
+            version = None if self._lost else self._store._write(position, self._owner, self._version, run_id)
             if version is None:
                 self._lost = True
                 raise FencedError(
@@ -301,10 +317,12 @@ class HeldTable:
         """Give the table back; a begun batch stays for the next run."""
         self._ended.set()
         self._thread.join()
+        end_work(self._owner.run_id)
         with self._lock:
             if not self._lost:
                 try:
-                    self._store._write(self.position, None, self._version)
+                    with at_once(self._store.client):
+                        self._store._write(self.position, None, self._version, self._owner.run_id)
                 except OpenSearchException:
                     return  # the next run finds this process gone, or its lease not renewed
             self._lost = True
@@ -315,7 +333,7 @@ class HeldTable:
                 if self._lost:
                     return
                 try:
-                    version = self._store._write(self.position, self._owner, self._version)
+                    version = self._store._write(self.position, self._owner, self._version, self._owner.run_id)
                 except OpenSearchException:
                     continue  # the write that matters will say so
                 self._lost = version is None

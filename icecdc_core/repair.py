@@ -7,12 +7,12 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from icecdc_core.batch_writing import write_batch
 from icecdc_core.documents import delete_actions, document_id, to_actions
 from icecdc_core.export import current_rows, log_entry
-from icecdc_core.positions import Batch, write_alias
+from icecdc_core.positions import Batch
 from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
-from icecdc_core.sink import SinkSettings, write_actions
 from icecdc_core.source import Source
 
 
@@ -56,8 +56,7 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
         rows = rows.join(wanted, "_document_id", "left_semi").drop("_document_id")
         upserts = to_actions(rows, source.identifier_columns, epoch).select("action")
         deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
-        settings = SinkSettings.of(run.config, write_alias(position.physical_index))
-        result = write_actions(upserts.unionAll(deletes), settings)
+        result = write_batch(run, held, upserts.unionAll(deletes))
         run.client.indices.refresh(index=position.physical_index)
         report = RunReport(
             "repair",

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 class Report:
     """What both kinds of report can do."""
 
+    @property
+    def state(self) -> str:
+        """How the run ended, one of `exit_states.EXIT_STATES`."""
+        return "ok"
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        return {**asdict(self), "state": self.state}  # type: ignore[call-overload]
 
     def to_json(self) -> str:
         """The report as one JSON object on one line."""
@@ -66,6 +71,11 @@ class RunReport(Report):
     dry_run: bool = False
     run_id: str = ""
     epoch: int | None = None
+    requests: int = 0
+    retries: int = 0
+    bytes: int = 0
+    lag_snapshots: int | None = None
+    lag_seconds: float | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
@@ -82,6 +92,8 @@ class RunReport(Report):
             ("carryovers removed", f"{self.carryovers_removed:,}"),
             ("already applied", f"{self.already_applied:,}"),
             ("rejected", f"{self.rejected:,}"),
+            ("bulk requests", f"{self.requests:,} ({self.retries:,} of them again)" if self.requests else ""),
+            ("behind when it began", _lag_text(self.lag_snapshots, self.lag_seconds)),
             ("seconds", f"{self.seconds:,.1f}"),
         ]
 
@@ -113,6 +125,11 @@ class ValidationReport(Report):
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     run_id: str = ""
+
+    @property
+    def state(self) -> str:
+        """How the run ended, one of `exit_states.EXIT_STATES`."""
+        return "ok" if self.ok else "differs"
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
@@ -192,6 +209,12 @@ def progress(total: int | None, description: str) -> Iterator[tqdm[Any]]:
         disable=False if in_notebook else None,
     ) as bar:
         yield bar
+
+
+def _lag_text(snapshots: int | None, seconds: float | None) -> str:
+    if not snapshots or seconds is None:
+        return ""
+    return f"{snapshots:,} snapshots, {seconds:,.0f} s"
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,6 +22,9 @@ from icecdc_core.errors import (
     IcecdcError,
     IdentifierColumnsError,
 )
+from icecdc_core.logs import event, log_fields
+from icecdc_core.observation import note, run_id
+from icecdc_core.patience import at_once
 from icecdc_core.positions import PositionStore
 from icecdc_core.secrets import masked
 
@@ -47,13 +49,14 @@ class Run:
 
     def __init__(self, config: SyncConfig) -> None:
         self.config = config
-        self.run_id = uuid.uuid4().hex
+        self.run_id = run_id()
         self.started = time.monotonic()
         self.stage_seconds: dict[str, float] = {}
         self._points: list[str] = []
-        self.client: OpenSearch = Connection.of(config).client()
+        # A server that is not there at the start is told at once; one that goes away later is waited for.
+        self.client: OpenSearch = Connection.of(config).client(patience_seconds=config.retry_timeout_seconds)
         self.positions = PositionStore(self.client, config)
-        with self.talking("the first request"):
+        with self.talking("the first request"), at_once(self.client):
             self.client.info()
 
     @property
@@ -65,11 +68,14 @@ class Run:
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
         begin = time.monotonic()
+        note(stage=name, stage_seconds=self.stage_seconds)
         try:
-            with self.talking(name), spark_errors(self.config):
+            with log_fields(stage=name), self.talking(name), spark_errors(self.config):
                 yield
         finally:
-            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + time.monotonic() - begin, 3)
+            seconds = round(time.monotonic() - begin, 3)
+            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
+            event("stage ended", stage=name, seconds=seconds)
 
     @contextmanager
     def talking(self, doing: str) -> Iterator[None]:
@@ -86,7 +92,8 @@ class Run:
         """Close the points in time and the client."""
         try:
             if self._points:
-                self.client.delete_pit(body={"pit_id": self._points})
+                with at_once(self.client):
+                    self.client.delete_pit(body={"pit_id": self._points})
         except OpenSearchException:
             pass  # they expire by themselves
         finally:

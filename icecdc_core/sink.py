@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import ConnectionError, OpenSearchException, TransportError
+from opensearchpy.exceptions import OpenSearchException, TransportError
 
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.errors import (
@@ -25,16 +25,18 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
+from icecdc_core.patience import RETRIED_STATUSES, is_passing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from icecdc_core.config import SyncConfig
 
-# Back-pressure and passing trouble: worth another try. Everything else says that this document or request is
-# wrong.
-RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 SAMPLES = 20
+# How many rejected documents of a failing batch are kept: enough to see what is wrong.
+_FAILED_LETTERS = 1000
+# Refusals with the status of a wrong document that are about the index.
+_INDEX_ERRORS = frozenset({"index_closed_exception"})
 _RESULT = "counts string"
 _FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 _ERRORS: dict[str, type[IcecdcError]] = {
@@ -89,6 +91,7 @@ class SinkResult:
         requests: Bulk requests sent.
         retries: Bulk requests sent again.
         bytes: Bytes of the bulk requests, without repetitions.
+        dead_letters: The rejected operations: action, status and reason; not all of a batch that fails for them.
     """
 
     upserts: int = 0
@@ -99,6 +102,7 @@ class SinkResult:
     retries: int = 0
     bytes: int = 0
     rejected_samples: list[dict[str, Any]] = field(default_factory=list)
+    dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
 
     def add(self, other: SinkResult) -> None:
@@ -106,6 +110,7 @@ class SinkResult:
         for name in ("upserts", "deletes", "already_applied", "rejected", "requests", "retries", "bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rejected_samples = [*self.rejected_samples, *other.rejected_samples][:SAMPLES]
+        self.dead_letters = [*self.dead_letters, *other.dead_letters]
         self.failure = self.failure or other.failure
 
 
@@ -142,17 +147,19 @@ def write_actions(actions: DataFrame, settings: SinkSettings) -> SinkResult:
     return total
 
 
-def require_accepted(result: SinkResult, max_rejected_documents: int) -> None:
-    """Raise RejectedDocumentsError when more documents were rejected than allowed."""
-    if result.rejected > max_rejected_documents:
+def require_accepted(result: SinkResult, max_rejected_documents: int, before: int = 0) -> None:
+    """Raise RejectedDocumentsError when more documents were rejected, with those before, than allowed."""
+    if result.rejected and result.rejected + before > max_rejected_documents:
         first = result.rejected_samples[0]
-        raise RejectedDocumentsError(
-            f"At least {result.rejected} documents were rejected, {max_rejected_documents} are allowed; the first is "
-            f"'{first['id']}': {first['reason']}",
+        error = RejectedDocumentsError(
+            f"At least {result.rejected + before} documents were rejected, {max_rejected_documents} are allowed; "
+            f"the first is '{first['id']}': {first['reason']}",
             subject="max_rejected_documents",
             value=max_rejected_documents,
             remedy="correct the rows or leave the column out with `columns`, or allow that many rejected documents",
         )
+        error.dead_letters = result.dead_letters[:_FAILED_LETTERS]
+        raise error
 
 
 class BulkWriter:
@@ -203,7 +210,7 @@ class BulkWriter:
                         return result
                     actions = actions[half:]
                     continue
-                if not _passing(error):
+                if not is_passing(error):
                     self._refused(result, error, actions)
                     return result
                 trouble: Any = error
@@ -243,25 +250,23 @@ class BulkWriter:
             elif status in RETRIED_STATUSES:
                 again.append(number)
                 trouble = outcome.get("error")
-            elif status == 400:
+            elif status == 400 and (outcome.get("error") or {}).get("type") not in _INDEX_ERRORS:
                 self._reject(result, actions[number].as_py(), operation, status, outcome.get("error", {}))
             else:
-                # A blocked index (403) or a broken shard (500) says nothing about the document.
+                # A closed (400) or blocked index (403) or a broken shard (500) says nothing about the document.
                 result.failure = self._not_taken(status, outcome.get("error", {}))
         return trouble, actions.take(pa.array(again, pa.int64())) if again else actions[:0]
 
     def _reject(self, result: SinkResult, action: str, operation: str, status: int, error: dict[str, Any]) -> None:
         result.rejected += 1
+        reason = f"{error.get('type')}: {error.get('reason')}"
+        cause = (error.get("caused_by") or {}).get("reason")
+        reason = f"{reason} ({cause})" if cause else reason
+        if len(result.dead_letters) < self._settings.max_rejected_documents + _FAILED_LETTERS:
+            result.dead_letters.append({"action": action, "status": status, "reason": reason})
         if len(result.rejected_samples) < SAMPLES:
-            reason = f"{error.get('type')}: {error.get('reason')}"
-            cause = (error.get("caused_by") or {}).get("reason")
-            result.rejected_samples.append(
-                {
-                    "id": json.loads(action.split("\n", 1)[0])[operation]["_id"],
-                    "status": status,
-                    "reason": f"{reason} ({cause})" if cause else reason,
-                }
-            )
+            identity = json.loads(action.split("\n", 1)[0])[operation]["_id"]
+            result.rejected_samples.append({"id": identity, "status": status, "reason": reason})
 
     def _refused(self, result: SinkResult, error: OpenSearchException, actions: pa.Array) -> None:
         status = error.status_code if isinstance(error, TransportError) else None
@@ -327,12 +332,6 @@ def _data(actions: pa.Array) -> memoryview:
     """The text of all actions, one behind the other: just what a bulk request's body is, without copying."""
     offsets = _offsets(actions)
     return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
-
-
-def _passing(error: OpenSearchException) -> bool:
-    if isinstance(error, ConnectionError):
-        return True
-    return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
 
 
 def _as_failure(error: Exception) -> dict[str, Any]:

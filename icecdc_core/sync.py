@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from icecdc_core.errors import RejectedDocumentsError, SchemaChangeError
+from icecdc_core.batch_writing import write_batch
+from icecdc_core.errors import SchemaChangeError
 from icecdc_core.export import committed, export_held, log_entry, require_own_table
 from icecdc_core.hazards import Refusal, find_refusal
 from icecdc_core.indexes import (
@@ -17,20 +18,23 @@ from icecdc_core.indexes import (
     require_present,
     unused_epoch,
 )
+from icecdc_core.lag import lag
+from icecdc_core.observation import note, observed
 from icecdc_core.pipeline import prepare
-from icecdc_core.positions import Batch, HeldTable, Position, physical_index, write_alias
+from icecdc_core.positions import Batch, HeldTable, Position, physical_index
 from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
-from icecdc_core.sink import SinkResult, SinkSettings, write_actions
+from icecdc_core.sink import SinkResult
 from icecdc_core.snapshots import sequence_number, snapshot_as_of
 from icecdc_core.source import Source, open_source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
 
 
+@observed("sync")
 def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Bring the index to the table's current snapshot.
 
@@ -62,6 +66,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             source = open_source(spark, config)
             position = run.positions.read()
             require_own_table(position, config)
+            _note_lag(source, position)
             if position is None or not position.exists:
                 require_ours(run.client, config)
             else:
@@ -142,7 +147,7 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
         with run.stage("write"):
             if position.schema != source.schema_json:
                 evolve_mapping(run.client, position.physical_index, source.schema)
-            result = _write(run, held, prepared.actions)
+            result = write_batch(run, held, prepared.actions) if prepared.actions is not None else SinkResult()
             run.client.indices.refresh(index=position.physical_index)
     finally:
         prepared.close()
@@ -158,15 +163,6 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
         if batch is not None:
             held.commit(committed(held.position, source, batch), log_entry(report))
     return report
-
-
-def _write(run: Run, held: HeldTable, actions: DataFrame | None) -> SinkResult:
-    settings = SinkSettings.of(run.config, write_alias(held.position.physical_index))
-    try:
-        return write_actions(actions, settings) if actions is not None else SinkResult()
-    except RejectedDocumentsError as error:
-        held.fail(str(error))
-        raise
 
 
 def _refuse(run: Run, source: Source, held: HeldTable, refusal: Refusal) -> RunReport:
@@ -201,6 +197,11 @@ def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
             "sync", epoch, None, snapshot_id, physical, source.table_uuid, source.selection, source.schema_json
         )
         held.write(committed(start, source, batch))
+
+
+def _note_lag(source: Source, position: Position | None) -> None:
+    snapshots, seconds = lag(source.metadata, position.snapshot_id if position else None, source.head)
+    note(lag_snapshots=snapshots, lag_seconds=seconds)
 
 
 def _up_to_date(position: Position, source: Source) -> bool:
@@ -262,6 +263,9 @@ def _report(
         already_applied=counts.already_applied,
         rejected=counts.rejected,
         rejected_samples=counts.rejected_samples,
+        requests=counts.requests,
+        retries=counts.retries,
+        bytes=counts.bytes,
         run_id=run.run_id,
         seconds=run.seconds,
         stage_seconds=run.stage_seconds,
@@ -270,7 +274,17 @@ def _report(
 
 def _joined(first: RunReport, second: RunReport) -> RunReport:
     """Add a replayed batch and the batch after it up into one report."""
-    sums = ("upserts", "deletes", "carryovers_removed", "already_applied", "rejected", "snapshots")
+    sums = (
+        "upserts",
+        "deletes",
+        "carryovers_removed",
+        "already_applied",
+        "rejected",
+        "snapshots",
+        "requests",
+        "retries",
+        "bytes",
+    )
     return replace(
         second,
         **{name: getattr(first, name) + getattr(second, name) for name in sums},

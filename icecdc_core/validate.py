@@ -15,6 +15,7 @@ from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.export import current_rows, require_own_table
 from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import require_present
+from icecdc_core.observation import observed
 from icecdc_core.positions import Position
 from icecdc_core.repair import repair_differences
 from icecdc_core.report import ValidationReport
@@ -39,6 +40,7 @@ class _Comparison:
     samples: dict[str, list[str]]
 
 
+@observed("validate")
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     """Compare every row of the table with every document of the index, by content.
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import pytest
 
-from icecdc_core.owners import Owner, is_gone
+from icecdc_core.owners import Owner, begin_work, end_work, is_gone
 
 
 @pytest.fixture
@@ -51,8 +51,15 @@ class DescribeOwner:
 
 
 class DescribeIsGone:
-    def it_finds_itself_alive(self, here):
-        assert is_gone(asdict(here), here) is False
+    def it_finds_a_run_of_its_own_process_alive_while_it_holds_an_index(self, here):
+        begin_work(here.run_id)
+        try:
+            assert is_gone(asdict(here), here) is False
+        finally:
+            end_work(here.run_id)
+
+    def it_finds_an_ended_run_of_its_own_process_gone_though_the_process_lives(self, here):
+        assert is_gone(asdict(here), here) is True
 
     def it_cannot_know_of_another_machine(self, here):
         assert is_gone({**asdict(here), "host": "elsewhere"}, here) is None

@@ -1,0 +1,37 @@
+"""Requests signed with AWS Signature Version 4, for Amazon OpenSearch Service and Serverless."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from icecdc_core.errors import DependencyError, SecretError
+
+
+def signer(region: str, service: str) -> Any:
+    """A signer with the credentials that are found where it runs: environment, profile, role of the machine.
+
+    Driver and executors look for themselves, so that no credentials travel.
+
+    Raises:
+        DependencyError: botocore is not installed.
+        SecretError: There are no credentials.
+    """
+    try:
+        import botocore.session
+        from opensearchpy import Urllib3AWSV4SignerAuth
+    except ImportError as error:
+        raise DependencyError(
+            "Signing requests for AWS needs the package botocore",
+            subject="opensearch_aws_region",
+            value=region,
+            remedy="pip install botocore on the driver and the executors",
+        ) from error
+    credentials = botocore.session.get_session().get_credentials()
+    if credentials is None:
+        raise SecretError(
+            "No AWS credentials were found",
+            subject="opensearch_aws_region",
+            value=region,
+            remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY there",
+        )
+    return Urllib3AWSV4SignerAuth(credentials, region, service)

@@ -1,0 +1,52 @@
+"""Write the actions of a begun batch; what is rejected goes to the dead letters before the position can pass it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from icecdc_core import dead_letters
+from icecdc_core.errors import ConfigError, RejectedDocumentsError
+from icecdc_core.logs import event
+from icecdc_core.positions import write_alias
+from icecdc_core.sink import SinkResult, SinkSettings, require_accepted, write_actions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from icecdc_core.positions import HeldTable
+    from icecdc_core.runs import Run
+
+
+def write_batch(run: Run, held: HeldTable, actions: DataFrame, before: int = 0) -> SinkResult:
+    """Write actions of the batch that was begun.
+
+    Args:
+        run: The run.
+        held: The table, with the begun batch.
+        actions: What to write.
+        before: Documents of the same batch that were rejected before these.
+
+    Raises:
+        RejectedDocumentsError: More were rejected than allowed; the reason is kept with the batch, and the rejected
+            documents are in the dead letters.
+        ConfigError: The dead letters cannot be written.
+        FencedError: Another run took the table over.
+        IcecdcError: Others that `write_actions` raises.
+    """
+    batch = held.position.batch
+    assert batch is not None
+    spark, config = actions.sparkSession, run.config
+    settings = SinkSettings.of(config, write_alias(batch.physical_index))
+    try:
+        result = write_actions(actions, settings)
+        dead_letters.keep(spark, config, batch, run.run_id, result.dead_letters)
+        require_accepted(result, config.max_rejected_documents, before)
+    except RejectedDocumentsError as error:
+        try:
+            dead_letters.keep(spark, config, batch, run.run_id, error.dead_letters)
+        except ConfigError as unwritable:
+            event(str(unwritable), logging.WARNING)
+        held.fail(str(error))
+        raise
+    return result

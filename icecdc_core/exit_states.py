@@ -1,0 +1,75 @@
+"""How a run ended, in one word and one exit code for each: what a scheduler needs to decide what to do next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from icecdc_core import errors
+from icecdc_core.errors import IcecdcError
+
+
+class ExitState(NamedTuple):
+    """A way for a run to end."""
+
+    code: int
+    meaning: str
+    action: str
+
+
+EXIT_STATES: dict[str, ExitState] = {
+    "ok": ExitState(0, "done, also when there was nothing to do", "none"),
+    "failed": ExitState(1, "an error nobody foresaw", "look at the log; tell us"),
+    "config": ExitState(2, "a parameter or the environment is wrong", "correct it; a retry does not help"),
+    "data": ExitState(3, "rows or documents cannot be taken", "correct the rows, or allow them; a retry does not help"),
+    "reexport": ExitState(
+        4, "the changes cannot be taken any more", "run the export, or set on_history_gap or on_schema_change"
+    ),
+    "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert when it goes on"),
+    "locked": ExitState(6, "another run holds the index", "none; the other run does the work"),
+    "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
+    "differs": ExitState(8, "a validation found a difference", "run the validation with repair; find out who writes"),
+}
+"""Every state with its exit code, what it means and what a scheduler or its owner does about it."""
+
+_STATES: dict[type[IcecdcError], str] = {
+    errors.ConfigError: "config",
+    errors.ColumnNotFoundError: "config",
+    errors.IdentifierColumnsError: "config",
+    errors.TableNotFoundError: "config",
+    errors.IndexConflictError: "config",
+    errors.JavaNotFoundError: "config",
+    errors.DependencyError: "config",
+    errors.UnsupportedTypeError: "config",
+    errors.PortInUseError: "config",
+    errors.DuplicateIdentifierError: "data",
+    errors.RejectedDocumentsError: "data",
+    errors.DataReadError: "data",
+    errors.TableReplacedError: "reexport",
+    errors.HistoryGapError: "reexport",
+    errors.HiddenHistoryError: "reexport",
+    errors.SchemaChangeError: "reexport",
+    errors.IndexNotFoundError: "reexport",
+    errors.CatalogError: "retry",
+    errors.OpenSearchUnreachableError: "retry",
+    errors.OpenSearchRequestError: "retry",
+    errors.DownloadError: "retry",
+    errors.DiskFullError: "retry",
+    errors.ServiceStartError: "retry",
+    errors.FencedError: "locked",
+    errors.TableLockedError: "locked",
+    errors.OpenSearchAuthError: "access",
+    errors.SecretError: "access",
+    errors.IndexDiffersError: "differs",
+}
+
+
+def state_of(error: BaseException | None) -> str:
+    """The state of a run that ended with this error; None: it did what it was asked for."""
+    if error is None:
+        return "ok"
+    return next((_STATES[kind] for kind in type(error).__mro__ if kind in _STATES), "failed")
+
+
+def exit_code(state: str) -> int:
+    """The exit code of a state."""
+    return EXIT_STATES[state].code

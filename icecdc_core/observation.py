@@ -1,0 +1,127 @@
+"""What leaves a run for the people who watch it: log, metrics, and a report also when it fails."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from icecdc_core.errors import IcecdcError
+from icecdc_core.exit_states import exit_code, state_of
+from icecdc_core.logs import event, log_fields, logging_to
+from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
+from icecdc_core.report import Report, RunReport, write_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+R = TypeVar("R", bound=Report)
+_facts: ContextVar[dict[str, Any] | None] = ContextVar("icecdc_facts", default=None)
+_COUNTS = ("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired")
+
+
+def note(**facts: Any) -> None:
+    """Remember something of the run that is under way, for its log and metrics, however it ends."""
+    known = _facts.get()
+    if known is not None:
+        known.update(facts)
+
+
+def run_id() -> str:
+    """The id of the run that is under way; a new one outside of any."""
+    known = _facts.get()
+    return str(known["run_id"]) if known else uuid.uuid4().hex
+
+
+def observed(job: str) -> Callable[[Callable[[SparkSession, SyncConfig], R]], Callable[[SparkSession, SyncConfig], R]]:
+    """Let a job leave log, metrics and, when it fails, a report of the failure at `report_path`.
+
+    Args:
+        job: Its name in all of them.
+    """
+
+    def decorate(
+        work: Callable[[SparkSession, SyncConfig], R],
+    ) -> Callable[[SparkSession, SyncConfig], R]:
+        @functools.wraps(work)
+        def run(spark: SparkSession, config: SyncConfig) -> R:
+            facts = {"job": job, "table": config.table, "index": config.index, "run_id": uuid.uuid4().hex}
+            token = _facts.set(dict(facts))
+            try:
+                with logging_to(config.log_path), log_fields(**facts):
+                    return _watched(work, spark, config)
+            finally:
+                _facts.reset(token)
+
+        return run
+
+    return decorate
+
+
+def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
+    """What a scheduler is told of a run that failed."""
+    state = state_of(error)
+    told = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
+    text = str(error) if isinstance(error, IcecdcError) else type(error).__name__
+    remedy = error.remedy if isinstance(error, IcecdcError) else ""
+    return {
+        **told,
+        "state": state,
+        "exit_code": exit_code(state),
+        "error": type(error).__name__,
+        "message": text,
+        "remedy": remedy,
+    }
+
+
+def _watched(
+    work: Callable[[SparkSession, SyncConfig], R],
+    spark: SparkSession,
+    config: SyncConfig,
+) -> R:
+    facts = _facts.get() or {}
+    begin = time.monotonic()
+    if config.metrics_folder:
+        check_folder(config.metrics_folder)
+    event("run started")
+    try:
+        report = work(spark, config)
+    except BaseException as error:
+        facts["seconds"] = round(time.monotonic() - begin, 3)
+        facts["state"] = state_of(error)
+        told = failure_report(error, facts)
+        shown = {name: told[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
+        event(f"run failed: {told['message']}", logging.ERROR, **shown)
+        if config.report_path:
+            write_report(told, config.report_path)
+        _publish(config, facts)
+        raise
+    found = {name: facts[name] for name in ("lag_snapshots", "lag_seconds") if name in facts}
+    if isinstance(report, RunReport):
+        report = replace(report, **found)
+    facts.update(report.to_dict())
+    counts = {name: facts[name] for name in _COUNTS if name in facts}
+    event("run ended", state=facts["state"], seconds=facts["seconds"], **counts)
+    _publish(config, facts)
+    return report
+
+
+def _publish(config: SyncConfig, facts: dict[str, Any]) -> None:
+    if not (config.metrics_folder or config.metrics_url):
+        return
+    # The work is done, or has failed for a reason of its own: trouble here is told, and changes neither.
+    text = render(facts, time.time())
+    problems = []
+    if config.metrics_folder:
+        problems.append(write_metrics(text, config.metrics_folder, facts["job"], config.index))
+    if config.metrics_url:
+        problems.append(push_metrics(text, config.metrics_url, facts["job"], config.index))
+    for problem in filter(None, problems):
+        event(f"the metrics were not published: {problem}", logging.WARNING)

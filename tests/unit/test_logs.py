@@ -1,0 +1,91 @@
+"""Structured logs: one JSON object a line, with what it belongs to and without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.logs import LOGGER, current_fields, event, log_fields, logging_to, set_fields
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Run something while the log goes to a file; returns its entries."""
+
+    def run(work):
+        path = tmp_path / "logs" / "icecdc.jsonl"
+        with logging_to(str(path)):
+            work()
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    return run
+
+
+class DescribeLogs:
+    def it_writes_the_fields_of_the_blocks_around(self, logged):
+        def work():
+            with log_fields(run_id="r1"), log_fields(stage="write"):
+                event("stage ended", seconds=1.5)
+
+        (entry,) = logged(work)
+        entry.pop("time")
+        assert entry == {
+            "level": "info",
+            "message": "stage ended",
+            "run_id": "r1",
+            "stage": "write",
+            "seconds": 1.5,
+        }
+
+    def it_keeps_fields_that_were_set_until_the_block_ends(self, logged):
+        def work():
+            with log_fields(run_id="r1"):
+                set_fields(batch=7)
+                event("inside")
+            event("outside")
+
+        assert [entry.get("batch") for entry in logged(work)] == [7, None]
+
+    def it_leaves_out_what_looks_like_a_secret(self, logged):
+        text = "jdbc://user:planted@host?password=planted"
+        entries = logged(lambda: event(text, url="https://planted@host"))
+        assert "planted" not in json.dumps(entries)
+
+    def it_takes_records_of_the_logger_too(self, logged):
+        assert logged(lambda: LOGGER.warning("by %s", "hand"))[0]["message"] == "by hand"
+
+    def it_shows_where_an_exception_came_from(self, logged):
+        def work():
+            try:
+                raise ConfigError("wrong")
+            except ConfigError:
+                LOGGER.exception("caught")
+
+        assert "ConfigError: wrong" in logged(work)[0]["exception"]
+
+    def it_writes_to_the_standard_error(self, capsys):
+        with logging_to("-"):
+            event("hello")
+        assert json.loads(capsys.readouterr().err)["message"] == "hello"
+
+    def it_leaves_no_handler_behind(self, logged):
+        before = (list(LOGGER.handlers), LOGGER.level)
+        logged(lambda: event("hello"))
+        assert (list(LOGGER.handlers), LOGGER.level) == before
+
+    def it_writes_nowhere_when_not_asked_to(self, capfd):
+        with logging_to(""):
+            event("hello", logging.ERROR)
+        assert capfd.readouterr() == ("", "")
+
+    def it_refuses_a_file_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConfigError, match="log_path"), logging_to(str(tmp_path / "file" / "log")):
+            pass
+
+    def it_hands_the_fields_on(self):
+        with log_fields(run_id="r1"):
+            assert current_fields() == {"run_id": "r1"}
