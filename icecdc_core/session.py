@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
 from icecdc_core.packages import iceberg_packages, merged_packages, needed_bundles
+from icecdc_core.secrets import REDACTED, is_reference, redacted
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
+# Spark's own default, and the other names under which catalogs and stores keep secrets.
+_REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -111,10 +116,19 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
     }
+    every = {**defaults, **settings, **given}
+    secret = _secret_settings(config, every)
+    # Spark's web pages and event log show every setting, but those whose name this matches.
+    shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
+    every["spark.redaction.regex"] = "|".join([shown, *(re.escape(key) for key in sorted(secret))])
     builder = SparkSession.builder
-    for key, value in {**defaults, **settings, **given}.items():
+    for key, value in every.items():
         builder = builder.config(key, value)
     try:
+        # The settings known when the JVM starts stand on its command line, for every user of the machine to see; what
+        # is secret reaches it later, over its socket.
+        conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
+        SparkContext._ensure_initialized(conf=conf)
         return builder.getOrCreate()
     except Exception as error:
         raise DependencyError(
@@ -124,6 +138,14 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
             remedy="see Spark's own output above; the usual causes are an unreachable package repository "
             "(set spark.jars.ivySettings through spark_conf) and a JVM other than 17 or 21 (set JAVA_HOME)",
         ) from error
+
+
+def _secret_settings(config: SyncConfig, settings: dict[str, str]) -> set[str]:
+    """The Spark settings whose values are secrets: given as a reference, or they look like one."""
+    prefix = f"spark.sql.catalog.{config.catalog}."
+    referred = {f"{prefix}{key}" for key, value in config.catalog_properties.items() if is_reference(value)}
+    referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
+    return {key for key, value in settings.items() if key in referred or redacted(key, value) == REDACTED}
 
 
 def _is_spark_java(home: str) -> bool:

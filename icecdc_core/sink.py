@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -167,7 +168,7 @@ class BulkWriter:
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
-        self._path = f"/{settings.alias}/_bulk"
+        self._path = f"/{quote(settings.alias, safe='')}/_bulk"
         self._parameters = {"require_alias": "true", "filter_path": _FILTER}
 
     def write(self, columns: Iterable[pa.Array]) -> SinkResult:

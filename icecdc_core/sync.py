@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icecdc_core.batch_writing import write_batch
 from icecdc_core.errors import SchemaChangeError
@@ -88,15 +88,26 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
     position, config = held.position, run.config
-    if position.batch is not None and position.batch.kind == "export":
-        return export_held(run, source, held)
+    exporting = position.batch is not None and position.batch.kind == "export"
+    if exporting or (not position.exists and config.start_point is None):
+        report = export_held(run, source, held)
+        if held.position.snapshot_id == source.head:
+            return report
+        # An export that was resumed is of the snapshot it was begun with; what was committed since follows at once.
+        rest = _catch_up(run, source, held)
+        ends: dict[str, Any] = {"kind": "export", "strategy": "export", "from_snapshot_id": None}
+        joined = replace(_joined(report, rest), **ends)
+        return replace(joined, seconds=run.seconds, stage_seconds=run.stage_seconds)
     if not position.exists:
-        if config.start_point is None:
-            return export_held(run, source, held)
         _start_without_export(run, source, held)
     if position.batch is not None and position.batch.kind == "repair":
         # Its documents equal the position's snapshot whether it ended or not; a validation begins a new one.
         held.write(replace(position, batch=None))
+    return _catch_up(run, source, held)
+
+
+def _catch_up(run: Run, source: Source, held: HeldTable) -> RunReport:
+    """Take everything from the position to the table's current snapshot, a begun batch first."""
     refusal = find_refusal(held.position, source)
     if refusal is not None:
         return _refuse(run, source, held, refusal)

@@ -5,16 +5,33 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
+import ssl
+import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-# Looks at a request (method, path, body); what it returns is the answer instead of the server's: status and JSON.
-Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | None"]
+
+class Act(Enum):
+    """What else can happen to a request than an answer."""
+
+    RESET = "the connection breaks before the server sees the request"
+    RESET_AFTER = "the connection breaks after the server has done it, before the answer"
+    STALL = "nobody answers"
+    SLOW = "the answer takes a second"
+
+
+# Looks at a request (method, path, body); what it returns is the answer instead of the server's: status and JSON; or
+# what becomes of the request.
+Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Act | None"]
+# Looks at a request (method, path, headers, body) before anything else; what it returns is a refusal.
+Gate = Callable[[str, str, Mapping[str, str], bytes], "tuple[int, dict[str, Any]] | None"]
 # Looks at a request's path and body and the server's JSON answer, and returns the JSON to answer with.
 Spoil = Callable[[str, bytes, dict[str, Any]], dict[str, Any]]
 
@@ -35,7 +52,12 @@ class Proxy:
 
 @contextmanager
 def loopback_proxy(
-    target: str, credentials: str = "", trouble: Trouble | None = None, spoil: Spoil | None = None
+    target: str,
+    credentials: str = "",
+    trouble: Trouble | None = None,
+    spoil: Spoil | None = None,
+    gate: Gate | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Proxy]:
     """Forward everything to a real server.
 
@@ -44,10 +66,12 @@ def loopback_proxy(
         credentials: ``user:password`` that every request must carry; empty: none.
         trouble: Answers some requests itself.
         spoil: Changes some answers.
+        gate: Refuses some requests for what their headers say.
+        tls: Serve https with this context.
     """
     host = urlsplit(target).netloc
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    lock = threading.Lock()
+    lock, ended = threading.Lock(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -57,11 +81,22 @@ def loopback_proxy(
             if credentials and self.headers.get("Authorization") != wanted:
                 self.reply(401, b'{"error": "Unauthorized"}')
                 return
+            refused = gate(self.command, self.path, self.headers, body) if gate else None
+            if refused is not None:
+                self.reply(refused[0], json.dumps(refused[1]).encode())
+                return
             with lock:
                 proxy.seen.append((self.command, self.path, len(body)))
                 proxy.authorizations.add(self.headers.get("Authorization") or "")
                 made = trouble(self.command, self.path, body) if trouble else None
-            if made is not None:
+            if made is Act.STALL:
+                ended.wait(60)
+            if made in (Act.STALL, Act.RESET):
+                self.hang_up()
+                return
+            if made is Act.SLOW:
+                ended.wait(1)
+            if isinstance(made, tuple):
                 self.reply(made[0], json.dumps(made[1]).encode())
                 return
             kept = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
@@ -72,12 +107,21 @@ def loopback_proxy(
                 content = answer.read()
             finally:
                 upstream.close()
+            if made is Act.RESET_AFTER:
+                self.hang_up()
+                return
             if spoil and content:
                 with lock:
                     content = json.dumps(spoil(self.path, body, json.loads(content))).encode()
             self.reply(answer.status, content)
 
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815
+
+        def hang_up(self) -> None:
+            # A reset, not an orderly end: what a dying load balancer does.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            self.connection.close()
 
         def reply(self, status: int, content: bytes) -> None:
             self.send_response(status)
@@ -90,13 +134,20 @@ def loopback_proxy(
         def log_message(self, *arguments: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that went away is part of the game."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    proxy = Proxy(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield proxy
     finally:
+        ended.set()
         server.shutdown()
         server.server_close()
         thread.join()

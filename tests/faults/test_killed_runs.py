@@ -74,7 +74,6 @@ def it_resumes_a_killed_export(spark, sql, make_config, target, calls):
     die(config, "export", target, calls)
     change(sql)
     sync_changes(spark, config)
-    sync_changes(spark, config)
     assert validate_table(spark, config).ok
 
 

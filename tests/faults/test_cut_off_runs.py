@@ -1,0 +1,82 @@
+"""A run cut off at one request after the other, before the server saw it or after it was done: all crashes there are.
+
+Whatever a run leaves behind, it leaves through its requests to OpenSearch. A run that none of them reaches any more is
+dead for everybody else, whether its process still breathes or not. ICECDC_FAULTS=all tries every request of every job;
+otherwise a few are drawn by the seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import IcecdcError
+from tests.faults.killing import rows_as_documents
+from tests.faults.test_opensearch_faults import change
+from tests.loopback_proxy import Act, loopback_proxy
+
+EVERY = bool(os.environ.get("ICECDC_FAULTS"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+JOBS = {
+    "export": lambda spark, config: export_table(spark, config),
+    "sync": lambda spark, config: sync_changes(spark, config),
+    "repair": lambda spark, config: validate_table(spark, config.replace(repair=True)),
+}
+# Requests a run of the job has at least; beyond its last one a run just ends.
+REQUESTS = {"export": 26, "sync": 13, "repair": 18}
+DRAWN = 3
+
+
+def points(job):
+    """Around which requests the run is cut off."""
+    every = [(number, after) for number in range(2, REQUESTS[job] + 1) for after in (False, True)]
+    return every if EVERY else sorted(random.Random(f"{SEED}{job}").sample(every, DRAWN))
+
+
+@pytest.mark.timeout(0)
+class DescribeARunThatIsCutOff:
+    @pytest.mark.parametrize("job", JOBS)
+    def it_leaves_what_the_next_run_ends_equal_with(
+        self, spark, sql, make_config, indexed, opensearch, opensearch_url, job
+    ):
+        config = make_config(export_group_bytes=1, retry_timeout_seconds=0)
+        sql(CREATE)
+        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30)")
+        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30, 60)")
+        export_table(spark, config)
+        outcomes = []
+        for number, after in points(job):
+            sql(f"INSERT INTO {{t}} VALUES ({1000 + 2 * number + after}, 'new')")
+            change(sql)
+            if job == "repair":
+                sync_changes(spark, config)
+                opensearch.index(index=config.index, id="foreign", body={"id": -1})
+            cut = self.cut_off(spark, config, job, number, after, opensearch_url)
+            sync_changes(spark, config)
+            if job == "repair":
+                validate_table(spark, config.replace(repair=True))
+            outcomes.append((number, after, cut, indexed() == rows_as_documents(spark, config.table)))
+        reached = [outcome for outcome in outcomes if outcome[2]]
+        print(f"{job}: cut off {len(reached)} times, {sum(outcome[3] for outcome in reached)} ended equal")
+        assert [outcome for outcome in outcomes if not outcome[3]] == []
+
+    def cut_off(self, spark, config, job, number, after, url):
+        """Run until the n-th request; returns which one that was, empty when the run ended before."""
+        seen = []
+
+        def trouble(method, path, body):
+            seen.append(f"{method} {path.partition('?')[0]}")
+            if len(seen) < number:
+                return None
+            return Act.RESET_AFTER if after and len(seen) == number else Act.RESET
+
+        with loopback_proxy(url, trouble=trouble) as proxy:
+            try:
+                JOBS[job](spark, config.replace(opensearch_url=proxy.url))
+            except IcecdcError:
+                return seen[number - 1]
+        return ""

@@ -1,0 +1,308 @@
+"""OpenSearch misbehaves under a run: it ends right, or with a typed error and a position that tells the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import (
+    IcecdcError,
+    IndexNotFoundError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    SchemaChangeError,
+)
+from icecdc_core.positions import PositionStore
+from tests.faults.killing import rows_as_documents
+from tests.loopback_proxy import Act, loopback_proxy
+
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(60)"
+BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "made by the test"}}
+FAULTS = {
+    "reset": Act.RESET,
+    "reset after it was done": Act.RESET_AFTER,
+    "stalled": Act.STALL,
+    "slow": Act.SLOW,
+    "429": (429, BUSY),
+    "503": (503, BUSY),
+}
+STORMS = int(os.environ.get("ICECDC_STORMS", "2"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+
+
+@pytest.fixture
+def config(make_config, tmp_path):
+    """Short waits and a log."""
+    return make_config(
+        request_timeout_seconds=2,
+        retry_timeout_seconds=30,
+        bulk_bytes=1024,
+        log_path=str(tmp_path / "log.jsonl"),
+    )
+
+
+@pytest.fixture
+def exported(spark, sql, config):
+    """An exported table that changed since."""
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, config)
+    change(sql)
+    return config
+
+
+@pytest.fixture
+def equal(spark, indexed):
+    """Whether index and table are equal, by no code of icecdc."""
+    return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
+
+
+@pytest.fixture
+def physical(opensearch, exported):
+    """The index behind the alias."""
+    (found,) = opensearch.indices.get_alias(name=exported.index)
+    return found
+
+
+def change(sql):
+    sql(
+        "MERGE INTO {t} t USING (SELECT id * 3 AS id FROM range(30)) s ON t.id = s.id "
+        "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET name = 'changed' "
+        "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, 'new')"
+    )
+
+
+def at_the_first_bulk(act):
+    """Do something once, just before the first bulk request reaches the server."""
+    left = [1]
+
+    def trouble(method, path, body):
+        if "_bulk" in path and left:
+            left.pop()
+            return act()
+        return None
+
+    return trouble
+
+
+class DescribeOneFault:
+    @pytest.mark.parametrize("fault", FAULTS)
+    def it_ends_equal_though_every_kind_of_request_meets_it_once(
+        self, spark, sql, config, equal, opensearch_url, fault
+    ):
+        sql(CREATE)
+        sql(FILL)
+        met = set()
+
+        def trouble(method, path, body):
+            kind = method, re.sub(r"[0-9a-f-]{8,}|\d+", "", path.partition("?")[0])
+            # The very first request is there to tell at once that nobody answers.
+            if path == "/" or kind in met:
+                return None
+            met.add(kind)
+            return FAULTS[fault]
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            through = config.replace(opensearch_url=proxy.url)
+            export_table(spark, through)
+            change(sql)
+            sync_changes(spark, through)
+        assert (equal(config), len(met) > 12) == (True, True)
+
+
+class DescribeAStorm:
+    @pytest.mark.parametrize("storm", range(STORMS))
+    def it_ends_equal_or_with_a_typed_error_and_equal_the_next_time(
+        self, spark, exported, equal, opensearch, opensearch_url, storm
+    ):
+        rng = random.Random(SEED + storm)
+
+        def trouble(method, path, body):
+            if path == "/" or rng.random() > 0.2:
+                return None
+            return rng.choice(list(FAULTS.values()))
+
+        outcome = "ended"
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            try:
+                sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+            except IcecdcError as error:
+                outcome = type(error).__name__
+        ended_equal = equal(exported)
+        position = PositionStore(opensearch, exported).read()
+        sync_changes(spark, exported)
+        print(f"storm {SEED + storm}: {outcome}")
+        # A run that ended well left them equal; one that did not says so by the batch that waits.
+        told_truth = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
+        assert (told_truth, equal(exported)) == (True, True)
+
+
+class DescribeWaiting:
+    def it_is_bounded_and_visible(self, spark, exported, equal, opensearch_url):
+        gone = threading.Event()
+
+        def trouble(method, path, body):
+            if "_bulk" in path:
+                gone.set()
+            return Act.RESET if gone.is_set() else None
+
+        begin = time.monotonic()
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(OpenSearchUnreachableError, match="Remedy"),
+        ):
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=3))
+        seconds = time.monotonic() - begin
+        sync_changes(spark, exported)
+        assert (seconds < 120, equal(exported)) == (True, True)
+
+    def it_is_logged_with_what_is_waited_for(self, spark, exported, opensearch_url):
+        left = [1, 2]
+
+        def trouble(method, path, body):
+            if "_refresh" not in path or not left:
+                return None
+            left.pop()
+            return 503, BUSY
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        entries = [json.loads(line) for line in Path(exported.log_path).read_text().splitlines()]
+        waits = [entry for entry in entries if entry["level"] == "warning"]
+        assert [(wait["status"], wait["request"].split("/")[-1]) for wait in waits] == [(503, "_refresh")] * 2
+
+    def it_ends_at_once_when_nobody_is_there_at_the_start(self, spark, exported):
+        begin = time.monotonic()
+        with pytest.raises(OpenSearchUnreachableError):
+            sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
+        assert time.monotonic() - begin < 20
+
+
+class DescribeABlockedOrMissingIndex:
+    def it_stops_at_a_full_disk_and_ends_equal_once_there_is_room(self, spark, exported, physical, opensearch, equal):
+        before = PositionStore(opensearch, exported).read()
+        block = "index.blocks.read_only_allow_delete"
+        opensearch.indices.put_settings(index=physical, body={block: True})
+        with pytest.raises(IcecdcError, match=r"(?i)flood|disk|block") as caught:
+            sync_changes(spark, exported.replace(retry_timeout_seconds=1))
+        after = PositionStore(opensearch, exported).read()
+        opensearch.indices.put_settings(index=physical, body={block: None})
+        sync_changes(spark, exported)
+        told = (type(caught.value).__name__ != "RejectedDocumentsError", after.snapshot_id, after.batch is not None)
+        assert (told, equal(exported)) == ((True, before.snapshot_id, True), True)
+
+    def it_goes_on_when_room_is_made_while_it_waits(self, spark, exported, physical, opensearch, equal, opensearch_url):
+        block = "index.blocks.read_only_allow_delete"
+        opensearch.indices.put_settings(index=physical, body={block: True})
+        room = threading.Timer(2, lambda: opensearch.indices.put_settings(index=physical, body={block: None}))
+        with loopback_proxy(opensearch_url, trouble=at_the_first_bulk(room.start)) as proxy:
+            report = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        room.join()
+        assert (report.retries > 0, equal(exported)) == (True, True)
+
+    def it_does_not_blame_the_documents_for_a_closed_index(self, spark, exported, physical, opensearch, equal):
+        before = PositionStore(opensearch, exported).read()
+        opensearch.indices.close(index=physical)
+        with pytest.raises(OpenSearchRequestError, match="index_closed_exception"):
+            sync_changes(spark, exported.replace(max_rejected_documents=1000))
+        opensearch.indices.open(index=physical)
+        opensearch.cluster.health(index=physical, wait_for_status="yellow")
+        after = PositionStore(opensearch, exported).read()
+        sync_changes(spark, exported)
+        assert (after.snapshot_id == before.snapshot_id, equal(exported)) == (True, True)
+
+    def it_is_told_of_an_index_that_is_deleted_under_way(
+        self, spark, exported, physical, opensearch, equal, opensearch_url
+    ):
+        def delete():
+            opensearch.indices.delete(index=physical)
+
+        with (
+            loopback_proxy(opensearch_url, trouble=at_the_first_bulk(delete)) as proxy,
+            pytest.raises(IndexNotFoundError, match="run the export again"),
+        ):
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        assert not opensearch.indices.exists(index=physical)
+        export_table(spark, exported)
+        assert equal(exported)
+
+    def it_is_told_of_a_mapping_that_somebody_changed(self, spark, sql, exported, physical, opensearch, equal):
+        opensearch.indices.put_mapping(index=physical, body={"properties": {"extra": {"type": "integer"}}})
+        sql("ALTER TABLE {t} ADD COLUMN extra STRING")
+        sql("INSERT INTO {t} VALUES (1000, 'x', 'y')")
+        with pytest.raises(SchemaChangeError, match="extra"):
+            sync_changes(spark, exported)
+        sync_changes(spark, exported.replace(on_schema_change="reexport"))
+        assert equal(exported)
+
+
+@pytest.mark.slow
+class DescribeAServerThatIsKilled:
+    def it_is_waited_for_and_the_run_ends_equal(self, spark, sql, config, tmp_path):
+        from icecdc_core.local import running_opensearch
+        from icecdc_core.local.ports import candidate_ports, free_ports
+
+        port = next(free_ports(candidate_ports()))
+        started = threading.Event()
+        stop = threading.Event()
+        data = tmp_path / "data"
+        kill = threading.Event()
+
+        def serve():
+            try:
+                with running_opensearch(data_folder=data, port=port, heap="512m"):
+                    started.set()
+                    kill.wait(300)
+                    for pid in _java_of(port):
+                        os.kill(pid, 9)
+                    time.sleep(1)
+            except IcecdcError:
+                pass  # it tells that the server died: we know
+            with running_opensearch(data_folder=data, port=port, heap="512m"):
+                stop.wait(300)
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        assert started.wait(180)
+        url = f"http://127.0.0.1:{port}"
+        own = config.replace(opensearch_url=url, retry_timeout_seconds=240)
+        try:
+            sql(CREATE)
+            sql(FILL)
+            export_table(spark, own)
+            change(sql)
+
+            def trouble():
+                kill.set()
+                time.sleep(0.5)
+
+            with loopback_proxy(url, trouble=at_the_first_bulk(trouble)) as proxy:
+                sync_changes(spark, own.replace(opensearch_url=proxy.url))
+            assert validate_table(spark, own).ok
+        finally:
+            stop.set()
+            kill.set()
+            server.join(60)
+
+
+def _java_of(port):
+    """The server's process: the one Java below this process that was told this port."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"-baseHttpPort" in command and str(port - 1).encode() in command and b"java" in command[0]:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,144 @@
+"""Files, snapshots and the catalog fail under a run: a typed error, a true position, and equal afterwards."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
+from icecdc_core.positions import PositionStore
+from tests.conftest import GIVEN_CATALOG
+from tests.faults.killing import rows_as_documents
+from tests.faults.test_opensearch_faults import CREATE, FILL, at_the_first_bulk, change
+from tests.loopback_proxy import loopback_proxy
+
+pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """An exported table."""
+    config = make_config()
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, config)
+    return config
+
+
+@pytest.fixture
+def equal(spark, indexed):
+    """Whether index and table are equal, by no code of icecdc."""
+    return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
+
+
+def newest_file(spark, table):
+    query = f"SELECT data_file.file_path FROM {table}.entries WHERE status = 1 ORDER BY sequence_number DESC LIMIT 1"
+    path = Path(urlsplit(spark.sql(query).collect()[0][0]).path)
+    # The checksum that the local file system keeps would be checked first.
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    return path
+
+
+def missing(path):
+    path.unlink()
+
+
+def truncated(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def overwritten(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+class DescribeADataFile:
+    @pytest.mark.parametrize("damage", [missing, truncated, overwritten], ids=lambda damage: damage.__name__)
+    @pytest.mark.parametrize("kind", ["appended", "rewritten"])
+    def it_stops_the_run_and_the_position_stays(self, spark, sql, exported, opensearch, equal, damage, kind):
+        before = PositionStore(opensearch, exported).read()
+        if kind == "appended":
+            sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1040)")
+        else:
+            change(sql)
+        path = newest_file(spark, exported.table)
+        content = path.read_bytes()
+        damage(path)
+        with pytest.raises(DataReadError, match="the position did not move"):
+            sync_changes(spark, exported)
+        after = PositionStore(opensearch, exported).read()
+        path.write_bytes(content)
+        sync_changes(spark, exported)
+        assert (after.snapshot_id, equal(exported)) == (before.snapshot_id, True)
+
+    def it_is_left_behind_by_a_rollback(self, spark, sql, exported, opensearch, equal, name):
+        before = PositionStore(opensearch, exported).read()
+        sql("INSERT INTO {t} SELECT id, 'new' FROM range(1000, 1040)")
+        newest_file(spark, exported.table).unlink()
+        with pytest.raises(DataReadError):
+            sync_changes(spark, exported)
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {before.snapshot_id})")
+        sql("INSERT INTO {t} VALUES (2000, 'after the rollback')")
+        sync_changes(spark, exported)
+        assert equal(exported)
+
+
+class DescribeTheTableUnderARun:
+    def it_takes_a_commit_that_lands_under_way_with_the_next_run(self, spark, sql, exported, opensearch_url, equal):
+        change(sql)
+
+        def commit():
+            sql("DELETE FROM {t} WHERE id % 4 = 1")
+
+        with loopback_proxy(opensearch_url, trouble=at_the_first_bulk(commit)) as proxy:
+            first = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        second = sync_changes(spark, exported)
+        assert (first.to_snapshot_id == second.from_snapshot_id, second.deletes > 0, equal(exported)) == (
+            True,
+            True,
+            True,
+        )
+
+    def it_survives_that_the_snapshots_it_reads_expire(self, spark, sql, exported, opensearch_url, equal, name):
+        change(sql)
+
+        def expire(method, path, body):
+            # The batch is begun now, and not all of it is read.
+            if "_doc/position" in path and b'"kind":"sync"' in body.replace(b" ", b"") and expiring:
+                expiring.pop()
+                sql("DELETE FROM {t} WHERE id % 4 = 1")
+                spark.sql(
+                    f"CALL lake.system.expire_snapshots(table => 'ns.{name}', older_than => TIMESTAMP '2100-01-01', "
+                    "retain_last => 1)"
+                )
+
+        expiring = [1]
+        outcome = ""
+        with loopback_proxy(opensearch_url, trouble=expire) as proxy:
+            try:
+                sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+            except (DataReadError, HistoryGapError) as error:
+                outcome = type(error).__name__
+        with pytest.raises(HistoryGapError, match="on_history_gap"):
+            sync_changes(spark, exported)
+        sync_changes(spark, exported.replace(on_history_gap="reexport"))
+        assert (expiring, outcome in ("", "DataReadError", "HistoryGapError"), equal(exported)) == ([], True, True)
+
+
+class DescribeTheCatalog:
+    def it_is_named_when_it_is_locked_and_the_next_run_ends_equal(self, spark, sql, exported, warehouse, equal):
+        change(sql)
+        holder = sqlite3.connect(warehouse / "catalog.db", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        try:
+            with pytest.raises(CatalogError):
+                sync_changes(spark, exported)
+        finally:
+            holder.execute("ROLLBACK")
+            holder.close()
+        sync_changes(spark, exported)
+        assert equal(exported)

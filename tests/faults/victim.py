@@ -1,0 +1,38 @@
+"""A driver in a process of its own: starts Spark, says READY, does one job, says DONE. It is there to be killed.
+
+Usage: python victim.py <SyncConfig as JSON>; then one JSON object on the standard input: job and changed parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import icecdc_core
+
+JOBS = {
+    "export": icecdc_core.export_table,
+    "sync": icecdc_core.sync_changes,
+    "validate": icecdc_core.validate_table,
+    "replay": icecdc_core.replay_dead_letters,
+}
+
+
+def main(parameters: str) -> None:
+    """Wait for the job, then do it."""
+    given = json.loads(parameters)
+    spark = icecdc_core.get_spark(icecdc_core.SyncConfig(**given))
+    spark.sql(f"SHOW NAMESPACES IN {given['table'].partition('.')[0]}").collect()
+    print("READY", flush=True)
+    order = json.loads(sys.stdin.readline())
+    config = icecdc_core.SyncConfig(**{**given, **order["parameters"]})
+    print("STARTED", flush=True)
+    try:
+        report = JOBS[order["job"]](spark, config)
+        print("DONE", json.dumps(report.to_dict(), default=str), flush=True)
+    except icecdc_core.errors.IcecdcError as error:
+        print("FAILED", type(error).__name__, error, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
