@@ -91,7 +91,8 @@ def _read_slice(
         "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
         # With at least as many slices as shards no slice spans two shards, so that a position within the shard is
         # an order without ties. Slicing by sequence number needs no field data of the ids on the heap.
-        "slice": {"field": "_seq_no", "id": number, "max": slices},
+        # One slice is no slice for the server.
+        **({"slice": {"field": "_seq_no", "id": number, "max": slices}} if slices > 1 else {}),
         "sort": ["_doc"],
         "version": True,
         "track_total_hits": False,

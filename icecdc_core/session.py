@@ -120,7 +120,9 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
     secret = _secret_settings(config, every)
     # Spark's web pages and event log show every setting, but those whose name this matches.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
-    every["spark.redaction.regex"] = "|".join([shown, *(re.escape(key) for key in sorted(secret))])
+    # Hadoop's settings are shown a second time, under their own names.
+    names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
+    every["spark.redaction.regex"] = "|".join([shown, *map(re.escape, names)])
     builder = SparkSession.builder
     for key, value in every.items():
         builder = builder.config(key, value)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StructType
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import digests, export_table, sync_changes, validate_table
+from icecdc_core.cluster import Connection
 from icecdc_core.errors import IndexNotFoundError
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
@@ -84,3 +86,11 @@ def it_compares_tables_without_identifier_columns_by_content(spark, exported, sq
 def it_refuses_an_index_without_a_position(spark, exported):
     with pytest.raises(IndexNotFoundError, match="run the export first"):
         validate_table(spark, exported.replace(index="never-exported"))
+
+
+def it_reads_an_index_in_one_slice_where_spark_has_one_core(exported, opensearch):
+    connection, schema = Connection.of(exported), StructType([])
+    pit = opensearch.create_pit(index=exported.index, params={"keep_alive": "1m"})["pit_id"]
+    rows = sum(batch.num_rows for batch in digests._read_slice(connection, schema, pit, 0, 1))
+    opensearch.delete_pit(body={"pit_id": [pit]})
+    assert rows == opensearch.count(index=exported.index)["count"]

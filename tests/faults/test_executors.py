@@ -1,0 +1,46 @@
+"""Executors and Python workers are killed on a local cluster, with task retries and speculation: index == table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import sync_changes
+from tests.faults.killing import rows_as_documents
+
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
+SCRIPT = Path(__file__).with_name("cluster_run.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(RUNS))
+def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_config, indexed, number):
+    config = make_config(bulk_bytes=16 * 1024)
+    sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    for part in range(4):
+        sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * 2000}, {part * 2000 + 2000})")
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    given = {name: dict(value) if name == "catalog_properties" else value for name, value in given.items()}
+    ended = subprocess.run(
+        [sys.executable, str(SCRIPT), json.dumps(given), str(SEED + number), "3"],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    at_once = indexed() == rows_as_documents(spark, config.table)
+    sync_changes(spark, config)
+    print(f"killed {told['killed']} in {told['seconds']:.0f} s: {told['error'] or 'ended'}")
+    # Either the run rode it out, or it says what happened and the next one ends equal.
+    assert (bool(told["killed"]), at_once or bool(told["error"])) == (True, True)
+    assert indexed() == rows_as_documents(spark, config.table)
