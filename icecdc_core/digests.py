@@ -69,22 +69,22 @@ def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
 def index_digests(spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, shards: int) -> DataFrame:
     """Read an index at a point in time as (id, digest, version), in slices side by side, some for each shard."""
     slices = shards * max(1, -(-spark.sparkContext.defaultParallelism // shards))
-    connection = Connection.of(config)
+    connection, patience = Connection.of(config), config.retry_timeout_seconds
 
     def read_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read_slice(connection, schema, pit, number, slices)
+                yield from _read_slice(connection, schema, pit, number, slices, patience)
 
     numbers = spark.range(0, slices, 1, slices)
     return numbers.mapInArrow(read_slices, _INDEX_COLUMNS)
 
 
 def _read_slice(
-    connection: Connection, schema: StructType, pit: str, number: int, slices: int
+    connection: Connection, schema: StructType, pit: str, number: int, slices: int, patience: float = 0.0
 ) -> Iterator[pa.RecordBatch]:
     digest_one = _digester(schema)
-    client = connection.client(1)
+    client = connection.client(1, patience_seconds=patience)
     client.transport.deserializer.serializers["application/json"] = _FastSerializer()
     query: dict[str, Any] = {
         "size": _PAGE,

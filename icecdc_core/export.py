@@ -82,7 +82,8 @@ def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
             _check_identifiers(source, snapshot_id, config)
     if batch is None:
         epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
-        epoch = unused_epoch(run.client, config.index, epoch)
+        with run.talking("looking for a free index name"):
+            epoch = unused_epoch(run.client, config.index, epoch)
         physical = physical_index(config.index, epoch)
         batch = Batch(
             "export",

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icecdc_core.errors import IcecdcError
+from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.exit_states import exit_code, state_of
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
@@ -100,7 +100,10 @@ def _watched(
         shown = {name: told[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
         event(f"run failed: {told['message']}", logging.ERROR, **shown)
         if config.report_path:
-            write_report(told, config.report_path)
+            try:
+                write_report(told, config.report_path)
+            except ConfigError as unwritable:  # must not hide why the run failed
+                event(str(unwritable), logging.WARNING)
         _publish(config, facts)
         raise
     found = {name: facts[name] for name in ("lag_snapshots", "lag_seconds") if name in facts}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,6 +28,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
+from icecdc_core.logs import current_fields, event, log_fields, logging_to
 from icecdc_core.patience import RETRIED_STATUSES, is_passing
 
 if TYPE_CHECKING:
@@ -133,9 +136,12 @@ def write_actions(actions: DataFrame, settings: SinkSettings) -> SinkResult:
         OpenSearchAuthError: Credentials or permissions were refused.
         OpenSearchRequestError: The cluster refused a request as a whole.
     """
+    fields = current_fields()
 
     def write_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        result = BulkWriter(settings).write(batch.column(0) for batch in batches)
+        # An executor has no log of ours; Spark keeps what it writes to its standard error.
+        with logging_to("-"), log_fields(**fields):
+            result = BulkWriter(settings).write(batch.column(0) for batch in batches)
         yield pa.RecordBatch.from_pydict({"counts": [json.dumps(result.__dict__)]})
 
     total = SinkResult()
@@ -179,7 +185,7 @@ class BulkWriter:
         try:
             with ThreadPoolExecutor(self._settings.bulk_connections) as pool:
                 for actions in (part for column in columns for part in _requests(column, self._settings.bulk_bytes)):
-                    pending.append(pool.submit(self._send, client, actions))
+                    pending.append(pool.submit(copy_context().run, self._send, client, actions))
                     # One request more than connections waits ready, so that no connection idles.
                     if len(pending) > self._settings.bulk_connections:
                         total.add(pending.popleft().result())
@@ -230,6 +236,13 @@ class BulkWriter:
             time.sleep(min(delay, max(deadline - now, 0.0)) * random.uniform(0.5, 1.0))  # noqa: S311
             delay = min(delay * 2, 10.0)
             result.retries += 1
+            left = round(deadline - time.monotonic(), 1)
+            event(
+                "OpenSearch pushes back; operations are sent again",
+                logging.WARNING,
+                left=len(actions),
+                seconds_left=left,
+            )
         return result
 
     def _take(self, result: SinkResult, items: list[dict[str, Any]], actions: pa.Array) -> tuple[Any, pa.Array]:

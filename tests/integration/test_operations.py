@@ -127,6 +127,13 @@ class DescribeAFailedRun:
         names = ("state", "exit_code", "error", "job")
         assert [told[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
 
+    def it_tells_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
+        (tmp_path / "file").write_text("")
+        gone = exported.replace(opensearch_url="http://127.0.0.1:1", report_path=str(tmp_path / "file" / "report"))
+        with pytest.raises(OpenSearchUnreachableError):
+            sync_changes(spark, gone)
+        assert "report_path" in entries(exported)[-1]["message"]
+
     def it_is_counted_with_the_lag_it_found(self, spark, sql, opensearch, exported):
         sql("DELETE FROM {t} WHERE id = 2")
         opensearch.indices.delete(index=f"{exported.index}--*")

@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import SecretError
-from icecdc_core.session import catalog_settings, embedded_catalog_properties
+from icecdc_core.session import _secret_settings, catalog_settings, embedded_catalog_properties
 
 PREFIX = "spark.sql.catalog.lake"
 
@@ -82,3 +82,20 @@ class DescribeTheEmbeddedCatalog:
         monkeypatch.setenv("HOME", str(tmp_path))
         kinds = [embedded_catalog_properties(warehouse).get("io-impl") for warehouse in ("gs://b/w", str(tmp_path))]
         assert kinds == ["org.apache.iceberg.io.ResolvingFileIO", None]
+
+
+class DescribeSecretSettings:
+    def it_keeps_references_and_what_looks_like_a_secret_off_the_command_line(self, monkeypatch):
+        monkeypatch.setenv("PLANTED", "planted")
+        config = SyncConfig(
+            table="lake.ns.t",
+            catalog_properties={"type": "jdbc", "uri": "jdbc:x://h/?password=p", "thing": "env:PLANTED", "token": "t"},
+            spark_conf={"spark.hadoop.fs.key": "env:PLANTED", "spark.master": "local[1]"},
+        )
+        settings = {**catalog_settings(config), **config.resolved_spark_conf()}
+        assert _secret_settings(config, settings) == {
+            "spark.sql.catalog.lake.uri",
+            "spark.sql.catalog.lake.thing",
+            "spark.sql.catalog.lake.token",
+            "spark.hadoop.fs.key",
+        }
