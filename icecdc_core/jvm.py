@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 Getters = Sequence[tuple[str, ...]]
-"""A chain of calls, each a class name, a method's name and, where it is a static method, the class of its parameter."""
+"""A chain of calls, tuples throughout: a class name, a method's name and, of a static method, its parameter's class."""
 
 _SEPARATOR = "\0"
 _STRING = "java.lang.String"
@@ -31,10 +31,12 @@ class JvmFunctions:
         self._loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         self._invoke = jvm.java.lang.invoke
         self._lookup = self._invoke.MethodHandles.publicLookup()
+        # Making a handle takes dozens of calls into the JVM, and a table asks for the same few again and again.
+        self._known: dict[Any, Any] = {}
 
     def strings(self, getters: Getters, items: Any) -> list[str]:
         """Return the text of what the getters give for every item; it crosses as one string."""
-        return self._texts(self._chain(getters), items)
+        return self._texts(("strings", getters), lambda: self._chain(getters), items)
 
     def numbers(self, getters: Getters, items: Any) -> list[int]:
         """Return the whole numbers that the getters give."""
@@ -42,7 +44,7 @@ class JvmFunctions:
 
     def items(self, getters: Getters, items: Any) -> Any:
         """Return a Java iterable of what the getters give."""
-        return self._transformed(self._chain(getters), items)
+        return self._transformed(self._as("java.util.function.Function", self._chain(getters)), items)
 
     def contains(self, getters: Getters, wanted: Any, or_positive: Getters | None = None) -> Any:
         """Return a predicate: what the getters give is in the set, or what the other getters give is above zero."""
@@ -67,6 +69,9 @@ class JvmFunctions:
             pair: They give the two texts of an element of that list.
             items: A Java list.
         """
+        return self._texts(("digests", getters, pair), lambda: self._digest(getters, pair), items)
+
+    def _digest(self, getters: Getters, pair: tuple[Getters, Getters]) -> Any:
         first, second = (self._text(self._chain(part)) for part in pair)
         owner = self._class(pair[0][0][0])
         concat = self._lookup.unreflect(self._class(_STRING).getMethod("concat", self._classes(_STRING)))
@@ -84,7 +89,7 @@ class JvmFunctions:
         handle = self._then(handle, self._static(_SORTED_SET, "copyOf", "java.lang.Iterable"))
         bytes_of = self._lookup.unreflect(self._class(_STRING).getMethod("getBytes", self._classes()))
         handle = self._then(self._text(handle), bytes_of)
-        return self._texts(self._then(handle, self._static("java.util.UUID", "nameUUIDFromBytes", "[B")), items)
+        return self._then(handle, self._static("java.util.UUID", "nameUUIDFromBytes", "[B"))
 
     def static_get(self, name: str) -> Any:
         """Call the static ``get()`` of a class.
@@ -95,15 +100,17 @@ class JvmFunctions:
         nothing = self._array(self._jvm.java.lang.Object)
         return self._class(name).getMethod("get", self._classes()).invoke(None, nothing)
 
-    def _texts(self, handle: Any, items: Any) -> list[str]:
+    def _texts(self, key: Any, make: Callable[[], Any], items: Any) -> list[str]:
         if items.isEmpty():
             return []
-        values = self._transformed(self._text(handle), items)
+        if key not in self._known:
+            self._known[key] = self._as("java.util.function.Function", self._text(make()))
+        values = self._transformed(self._known[key], items)
         return str(self._jvm.java.lang.String.join(_SEPARATOR, values)).split(_SEPARATOR)
 
-    def _transformed(self, handle: Any, items: Any) -> Any:
+    def _transformed(self, function: Any, items: Any) -> Any:
         closeable = self._jvm.org.apache.iceberg.io.CloseableIterable
-        return closeable.transform(closeable.combine(items, None), self._as("java.util.function.Function", handle))
+        return closeable.transform(closeable.combine(items, None), function)
 
     def _chain(self, getters: Getters) -> Any:
         handle = None
@@ -132,7 +139,9 @@ class JvmFunctions:
     def _class(self, name: str) -> Any:
         if name == "int":
             return self._jvm.java.lang.Integer.TYPE
-        return self._jvm.java.lang.Class.forName(name, True, self._loader)
+        if name not in self._known:
+            self._known[name] = self._jvm.java.lang.Class.forName(name, True, self._loader)
+        return self._known[name]
 
     def _classes(self, *names: str) -> Any:
         return self._array(self._jvm.java.lang.Class, *(self._class(name) for name in names))

@@ -113,6 +113,7 @@ class IcebergTable:
         if self.unreadable and self._has_table_cache:
             self._readable = without_columns(self._jvm, self._table, self.unreadable)
         self._version = int(self._table.operations().current().formatVersion())
+        self._in_batches: bool | None = None
         self._staged: list[str] = []
 
     def metadata(self) -> TableMetadata:
@@ -266,7 +267,9 @@ class IcebergTable:
         self._task_sets().stageTasks(self._readable, key, tasks.java_list)
         self._staged.append(key)
         reader = self.spark.read.format("iceberg")
-        if not reads_in_batches(self.schema()):
+        if self._in_batches is None:
+            self._in_batches = reads_in_batches(self.schema())
+        if not self._in_batches:
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
             self._table_cache().add(key, self._readable)
