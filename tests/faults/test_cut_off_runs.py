@@ -28,7 +28,7 @@ JOBS = {
 }
 # Requests a run of the job has at least; beyond its last one a run just ends.
 REQUESTS = {"export": 26, "sync": 13, "repair": 18}
-DRAWN = 3
+DRAWN = 2
 
 
 def points(job):
@@ -43,7 +43,7 @@ class DescribeARunThatIsCutOff:
     def it_leaves_what_the_next_run_ends_equal_with(
         self, spark, sql, make_config, indexed, opensearch, opensearch_url, job
     ):
-        config = make_config(export_group_bytes=1, retry_timeout_seconds=0)
+        config = make_config(export_group_bytes=4000, retry_timeout_seconds=0)
         sql(CREATE)
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30)")
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(30, 60)")

@@ -18,7 +18,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
 from tests.faults.killing import JOBS, Blow, Victim, rows_as_documents
 
-KILLS = int(os.environ.get("ICECDC_FAULTS", "5"))
+KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
 
