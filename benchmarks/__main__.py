@@ -1,9 +1,10 @@
-"""`make bench`: reading changes against Spark's own changelog, and writing against the client's own helpers.
+"""`make bench`: reading changes against Spark's own changelog, writing against the client's own helpers, whole jobs.
 
-Usage: python -m benchmarks [--rows 3000000] [--documents 300000] [--rounds 3] [--output build/bench]
+Usage: python -m benchmarks [--parts changes,sink] [--rows 3000000] [--documents 300000] [--rounds 3] [--output FOLDER]
 
 Absolute times say little on a shared machine, so the contestants take turns in each round and only ratios of one run
-are to be quoted. The table goes to the terminal, all figures to `bench.json` in the output folder.
+are to be quoted. Every contestant's result is checked. The tables go to the terminal, all figures to `bench.json` in
+the output folder.
 """
 
 from __future__ import annotations
@@ -13,27 +14,41 @@ import json
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from benchmarks.changes import ChangesBenchmark
+from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
+from benchmarks.planning import PlanningBenchmark
+from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
 from icecdc_core.local import running_opensearch
 
 KINDS = ((2, "copy-on-write"), (3, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read"))
+Contest = tuple[str, dict[str, Callable[[], float]]]
 
 
 def main() -> None:
-    """Run the benchmarks and print the table."""
+    """Run the benchmarks and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which to run, of {', '.join(PARTS)}")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table whose changes are read")
     parser.add_argument("--documents", type=int, default=300_000, help="documents that are written")
+    parser.add_argument("--files", type=int, default=100_000, help="data files of the table that is only planned")
+    parser.add_argument("--commits", type=int, default=100, help="commits in the range of many snapshots")
     parser.add_argument("--rounds", type=int, default=3, help="rounds in which the contestants take turns")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for bench.json")
     given = parser.parse_args()
+    unknown = set(given.parts.split(",")) - set(PARTS)
+    if unknown:
+        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose of {', '.join(PARTS)}")
     warehouse = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
+    figures: dict[str, dict[str, list[float]]] = {}
+    stages: dict[str, dict[str, float]] = {}
     try:
         with running_opensearch() as url:
             config = SyncConfig(
@@ -46,23 +61,52 @@ def main() -> None:
             )
             spark = get_spark(config)
             spark.sparkContext.setLogLevel("ERROR")
-            figures = {}
-            for version, mode in KINDS:
-                title = f"changes, v{version} {mode}"
-                print(title, flush=True)
-                changes = ChangesBenchmark(spark, config.table, given.rows, version, mode)
-                figures[title] = _race(changes.contestants(), given.rounds)
-            print("documents", flush=True)
-            sink = SinkBenchmark(spark, config, given.documents)
-            figures["documents into OpenSearch"] = _race(sink.contestants(), given.rounds)
+            for part in given.parts.split(","):
+                for title, contestants in PARTS[part](spark, config, given, stages):
+                    print(title, flush=True)
+                    figures[title] = _race(contestants, given.rounds)
             spark.stop()
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)
     given.output.mkdir(parents=True, exist_ok=True)
-    sizes = {"rows": given.rows, "documents": given.documents, "rounds": given.rounds}
-    (given.output / "bench.json").write_text(json.dumps({"sizes": sizes, "seconds": figures}, indent=2))
+    sizes = {name: value for name, value in vars(given).items() if isinstance(value, int)}
+    found = {"sizes": sizes, "seconds": figures, "stage_seconds": stages}
+    (given.output / "bench.json").write_text(json.dumps(found, indent=2))
     for title, seconds in figures.items():
         _print_table(title, seconds)
+    for name, seconds_of in stages.items():
+        print(f"\n{name}: " + ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in seconds_of.items()))
+
+
+def _changes(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    for version, mode in KINDS:
+        benchmark = ChangesBenchmark(spark, config.table, given.rows, version, mode)
+        yield f"changes, v{version} {mode}", benchmark.contestants()
+
+
+def _ranges(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    benchmark = RangesBenchmark(spark, config.table.rsplit(".", 1)[0], given.rows // 3, given.commits)
+    yield "many snapshots", benchmark.many_snapshots()
+    yield "compaction in the range", benchmark.compaction()
+
+
+def _planning(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    name = f"{config.table.rsplit('.', 1)[0]}.planned"
+    yield f"planning, {given.files} data files", PlanningBenchmark(spark, name, given.files).contestants()
+
+
+def _jobs(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    small = SmallChangeBenchmark(spark, config, given.documents // 30, 8)
+    yield "one changed row, commit to searchable", small.contestants()
+    stages.update(small.stages)
+    yield "whole table", WholeTableBenchmark(spark, config, given.documents).contestants()
+
+
+def _sink(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    yield "documents into OpenSearch", SinkBenchmark(spark, config, given.documents).contestants()
+
+
+PARTS = {"changes": _changes, "ranges": _ranges, "planning": _planning, "jobs": _jobs, "sink": _sink}
 
 
 def _race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -78,10 +122,10 @@ def _race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str,
 
 
 def _print_table(title: str, seconds: dict[str, list[float]]) -> None:
-    ours: Any = next(iter(seconds.values()))
-    print(f"\n{title}\n  {'':52}{'min s':>9}{'median s':>10}{'times icecdc':>14}")
+    first: Any = next(iter(seconds.values()))
+    print(f"\n{title}\n  {'':52}{'min s':>9}{'median s':>10}{'times first':>14}")
     for name, taken in seconds.items():
-        ratio = statistics.median(other / own for other, own in zip(taken, ours, strict=True))
+        ratio = statistics.median(other / own for other, own in zip(taken, first, strict=True))
         print(f"  {name:52}{min(taken):9.2f}{statistics.median(taken):10.2f}{ratio:14.2f}")
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
+from benchmarks.tables import IDS, consume, create, head, rows_of
 from icecdc_core.changes import changes_frame
 from icecdc_core.merging import merged_changes
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.staged_scan import FileTasks, IcebergTable
-
-IDS = ["id"]
 
 
 class ChangesBenchmark:
@@ -30,21 +28,13 @@ class ChangesBenchmark:
     def __init__(self, spark: SparkSession, table: str, rows: int, version: int, mode: str) -> None:
         self._spark, self._table, self._mode = spark, table, mode
         self._expected: int | None = None
-        catalog, namespace, _ = table.split(".")
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
-        spark.sql(f"DROP TABLE IF EXISTS {table}")
-        modes = ", ".join(f"'write.{operation}.mode' = '{mode}'" for operation in ("update", "delete"))
-        spark.sql(
-            f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, city STRING, note STRING, amount DECIMAL(12, 2), "
-            "price DOUBLE, quantity INT, active BOOLEAN, born DATE, seen TIMESTAMP) USING iceberg "
-            f"TBLPROPERTIES ('format-version' = '{version}', {modes})"
-        )
-        _rows(spark, 0, rows).writeTo(table).append()
-        self._start = self._head()
+        create(spark, table, version, mode)
+        rows_of(spark, 0, rows).writeTo(table).append()
+        self._start = head(spark, table)
         spark.sql(f"UPDATE {table} SET price = price + 1 WHERE id % 200 = 7")
         spark.sql(f"DELETE FROM {table} WHERE id % 1000 = 3")
-        _rows(spark, rows, rows // 300).writeTo(table).append()
-        self._end = self._head()
+        rows_of(spark, rows, rows // 300).writeTo(table).append()
+        self._end = head(spark, table)
 
     def contestants(self) -> dict[str, Callable[[], float]]:
         """Name to a run that returns its seconds; icecdc first."""
@@ -60,7 +50,7 @@ class ChangesBenchmark:
         table = IcebergTable(self._spark, self._table)
         scans = self._scans(table)
         merged = merged_changes(changes_frame(table, scans), IDS, scans)
-        _consume(merged.rows)
+        consume(merged.rows)
         taken = time.perf_counter() - begin
         self._check("icecdc", merged.upserts + merged.deletes)
         merged.close()
@@ -76,7 +66,7 @@ class ChangesBenchmark:
             "identifier_columns => array('id'))"
         )
         view = self._spark.table("changelog").where("_change_type <> 'UPDATE_BEFORE'")
-        _consume(view)
+        consume(view)
         taken = time.perf_counter() - begin
         # An identifier that changed in several snapshots counts once, as it does for icecdc.
         self._check("create_changelog_view", view.select("id").distinct().count())
@@ -95,7 +85,7 @@ class ChangesBenchmark:
     def _read(self, table: IcebergTable, sides: list[FileTasks]) -> float:
         begin = time.perf_counter()
         for tasks in sides:
-            _consume(table.read(tasks).select(table.column_names()))
+            consume(table.read(tasks).select(table.column_names()))
         taken = time.perf_counter() - begin
         table.release()
         return taken
@@ -107,27 +97,3 @@ class ChangesBenchmark:
         self._expected = self._expected if self._expected is not None else changed
         if changed != self._expected:
             raise SystemExit(f"{who} found {changed} changed identifiers, expected {self._expected}")
-
-    def _head(self) -> int:
-        newest = self._spark.sql(f"SELECT snapshot_id FROM {self._table}.snapshots ORDER BY committed_at DESC LIMIT 1")
-        return int(newest.collect()[0][0])
-
-
-def _rows(spark: SparkSession, first: int, count: int) -> DataFrame:
-    n = F.col("id")
-    return spark.range(first, first + count, 1, 8).select(
-        n,
-        F.concat(F.lit("name "), n).alias("name"),
-        F.concat(F.lit("city "), n % 1000).alias("city"),
-        F.sha2(n.cast("string"), 256).alias("note"),
-        (n % 100000 / 7).cast("decimal(12, 2)").alias("amount"),
-        (n * 1.1).alias("price"),
-        (n % 50).cast("int").alias("quantity"),
-        (n % 3 == 0).alias("active"),
-        F.date_add(F.lit("2000-01-01"), (n % 9000).cast("int")).alias("born"),
-        F.timestamp_seconds(F.lit(1_700_000_000) + n).alias("seen"),
-    )
-
-
-def _consume(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()

@@ -12,6 +12,7 @@ from opensearchpy import OpenSearch, helpers
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.tables import rows_of
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents import to_actions
 from icecdc_core.sink import SinkSettings, write_actions
@@ -30,13 +31,11 @@ class SinkBenchmark:
     """
 
     def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
-        from benchmarks.changes import _rows
-
         self._config, self._documents = config, documents
         self._client = OpenSearch(config.opensearch_url, maxsize=8, timeout=120)
-        rows = _rows(spark, 0, documents).select("*", F.lit("INSERT").alias("_change_type"))
-        self._actions = to_actions(rows, ["id"], 1).repartition(2).persist()
-        self._actions.count()
+        rows = rows_of(spark, 0, documents).select("*", F.lit("INSERT").alias("_change_type"))
+        self._rows = rows.repartition(2).persist()
+        self._rows.count()
         self._bodies = self._prebuilt()
 
     def contestants(self) -> dict[str, Callable[[], float]]:
@@ -50,7 +49,7 @@ class SinkBenchmark:
         }
 
     def _icecdc(self) -> None:
-        write_actions(self._actions, SinkSettings.of(self._config, ALIAS))
+        write_actions(to_actions(self._rows, ["id"], 1), SinkSettings.of(self._config, ALIAS))
 
     def _post(self, connections: int) -> None:
         with ThreadPoolExecutor(connections) as pool:
@@ -74,7 +73,7 @@ class SinkBenchmark:
                 yield {"_op_type": "index", "_index": PHYSICAL, "_id": identity, "_source": orjson.loads(document)}
 
     def _prebuilt(self) -> list[bytes]:
-        actions = [row.action for row in self._actions.select("action").toLocalIterator()]
+        actions = [row.action for row in to_actions(self._rows, ["id"], 1).select("action").toLocalIterator()]
         size = DOCUMENTS_PER_REQUEST
         return ["".join(actions[start : start + size]).encode() for start in range(0, len(actions), size)]
 

@@ -6,6 +6,9 @@ import pytest
 
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
+from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
+from benchmarks.planning import PlanningBenchmark
+from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 
 
@@ -19,3 +22,18 @@ class DescribeTheBenchmarks:
     def it_writes_the_same_documents_as_its_contestants(self, spark, make_config):
         contestants = SinkBenchmark(spark, make_config(), 500).contestants()
         assert min(run() for run in contestants.values()) > 0
+
+    def it_finds_the_same_in_many_snapshots_at_once_and_one_by_one(self, spark, name):
+        benchmark = RangesBenchmark(spark, f"lake.{name}", 2000, 10)
+        contestants = {**benchmark.many_snapshots(), **benchmark.compaction()}
+        assert min(run() for run in contestants.values()) > 0
+
+    def it_plans_the_one_file_that_changed(self, spark, name):
+        contestants = PlanningBenchmark(spark, f"lake.ns.{name}", 30).contestants()
+        assert min(run() for run in contestants.values()) > 0
+
+    def it_makes_one_changed_row_searchable_and_proves_whole_tables(self, spark, make_config):
+        config = make_config()
+        small = SmallChangeBenchmark(spark, config, 100, 2)
+        contestants = {**small.contestants(), **WholeTableBenchmark(spark, config, 200).contestants()}
+        assert (min(run() for run in contestants.values()) > 0, len(small.stages)) == (True, 2)

@@ -1,0 +1,123 @@
+"""Whole jobs: a small change in a small and in a big table, nothing to do, export and validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from opensearchpy import OpenSearch
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.tables import create, rows_of
+from icecdc_core import SyncConfig, export_table, sync_changes, validate_table
+from icecdc_core.documents import to_actions
+from icecdc_core.sink import SinkSettings, write_actions
+
+SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--write"
+
+
+class SmallChangeBenchmark:
+    """One changed row, from its commit until a search finds it, in a table and in one of ten times its files.
+
+    Args:
+        spark: A session with the tables' catalog.
+        config: Says where everything is; its table gives the namespace.
+        rows: Rows of the smaller table.
+        files: Its data files.
+    """
+
+    def __init__(self, spark: SparkSession, config: SyncConfig, rows: int, files: int) -> None:
+        self._spark, self._client = spark, OpenSearch(config.opensearch_url, timeout=120)
+        self.stages: dict[str, dict[str, float]] = {}
+        self._changes = 0
+        namespace = config.table.rsplit(".", 1)[0]
+        self._jobs = {}
+        for times in (1, 10):
+            name = f"small_change_{times}"
+            job = config.replace(table=f"{namespace}.{name}", index=name.replace("_", "-"), identifier_columns=["id"])
+            create(spark, job.table, 2, "copy-on-write")
+            rows_of(spark, 0, rows * times).repartitionByRange(files * times, "id").writeTo(job.table).append()
+            export_table(spark, job)
+            self._jobs[f"one changed row in {files * times} files"] = job
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns its seconds."""
+        changes: dict[str, Callable[[], float]] = {
+            name: lambda name=name, job=job: self._change(name, job)  # type: ignore[misc]
+            for name, job in self._jobs.items()
+        }
+        return {**changes, "nothing to do": lambda: self._nothing(next(iter(self._jobs.values())))}
+
+    def _change(self, name: str, job: SyncConfig) -> float:
+        self._changes += 1
+        self._spark.sql(f"UPDATE {job.table} SET quantity = {1000 + self._changes} WHERE id = 1")
+        begin = time.perf_counter()
+        report = sync_changes(self._spark, job)
+        query = {"query": {"term": {"quantity": 1000 + self._changes}}}
+        found = self._client.search(index=job.index, body=query)["hits"]["hits"]
+        taken = time.perf_counter() - begin
+        if [hit["_id"] for hit in found] != ["1"] or report.upserts != 1:
+            raise SystemExit(f"{report.upserts} documents were written, found {found}")
+        self.stages[name] = {stage: round(seconds, 3) for stage, seconds in report.stage_seconds.items()}
+        return taken
+
+    def _nothing(self, job: SyncConfig) -> float:
+        begin = time.perf_counter()
+        report = sync_changes(self._spark, job)
+        taken = time.perf_counter() - begin
+        if report.strategy != "none":
+            raise SystemExit(f"there should have been nothing to do, not {report.strategy}")
+        return taken
+
+
+class WholeTableBenchmark:
+    """Export and validation of a table, against writing the same rows without a job around it.
+
+    Args:
+        spark: A session with the table's catalog.
+        config: Says where everything is; its table gives the namespace.
+        documents: Rows of the table.
+    """
+
+    def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
+        self._spark, self._documents = spark, documents
+        self._client = OpenSearch(config.opensearch_url, timeout=120)
+        namespace = config.table.rsplit(".", 1)[0]
+        self._job = config.replace(table=f"{namespace}.whole", index="whole", identifier_columns=["id"])
+        create(spark, self._job.table, 2, "copy-on-write")
+        rows_of(spark, 0, documents).writeTo(self._job.table).append()
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """Name to a run that returns its seconds."""
+        return {"export": self._export, "the sink alone": self._sink, "validation": self._validate}
+
+    def _export(self) -> float:
+        begin = time.perf_counter()
+        report = export_table(self._spark, self._job)
+        taken = time.perf_counter() - begin
+        if report.upserts != self._documents:
+            raise SystemExit(f"{report.upserts} documents were exported, expected {self._documents}")
+        return taken
+
+    def _sink(self) -> float:
+        self._client.indices.delete(index=SINK, ignore_unavailable=True)
+        mapping = next(iter(self._client.indices.get_mapping(index="whole").values()))["mappings"]
+        settings = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
+        body = {"settings": settings, "mappings": mapping, "aliases": {SINK_ALIAS: {}}}
+        self._client.indices.create(index=SINK, body=body)
+        rows = self._spark.table(self._job.table).select("*", F.lit("INSERT").alias("_change_type"))
+        begin = time.perf_counter()
+        result = write_actions(to_actions(rows, ["id"], 1), SinkSettings.of(self._job, SINK_ALIAS))
+        taken = time.perf_counter() - begin
+        if result.upserts != self._documents:
+            raise SystemExit(f"{result.upserts} documents were written, expected {self._documents}")
+        return taken
+
+    def _validate(self) -> float:
+        begin = time.perf_counter()
+        report = validate_table(self._spark, self._job)
+        taken = time.perf_counter() - begin
+        if not report.ok:
+            raise SystemExit(f"the index does not equal the table: {report.to_dict()}")
+        return taken

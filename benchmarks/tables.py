@@ -1,0 +1,56 @@
+"""The table of ten columns that the benchmarks share."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+IDS = ["id"]
+
+
+def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
+    """Make the table anew, empty.
+
+    Args:
+        spark: A session with the table's catalog.
+        table: Its name.
+        version: Its format version.
+        mode: ``copy-on-write`` or ``merge-on-read``.
+    """
+    catalog, namespace, _ = table.split(".")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
+    modes = ", ".join(f"'write.{operation}.mode' = '{mode}'" for operation in ("update", "delete"))
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, city STRING, note STRING, amount DECIMAL(12, 2), "
+        "price DOUBLE, quantity INT, active BOOLEAN, born DATE, seen TIMESTAMP) USING iceberg "
+        f"TBLPROPERTIES ('format-version' = '{version}', {modes})"
+    )
+
+
+def rows_of(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """Rows with the ids from ``first`` on, in 8 partitions."""
+    n = F.col("id")
+    return spark.range(first, first + count, 1, 8).select(
+        n,
+        F.concat(F.lit("name "), n).alias("name"),
+        F.concat(F.lit("city "), n % 1000).alias("city"),
+        F.sha2(n.cast("string"), 256).alias("note"),
+        (n % 100000 / 7).cast("decimal(12, 2)").alias("amount"),
+        (n * 1.1).alias("price"),
+        (n % 50).cast("int").alias("quantity"),
+        (n % 3 == 0).alias("active"),
+        F.date_add(F.lit("2000-01-01"), (n % 9000).cast("int")).alias("born"),
+        F.timestamp_seconds(F.lit(1_700_000_000) + n).alias("seen"),
+    )
+
+
+def head(spark: SparkSession, table: str) -> int:
+    """The newest snapshot."""
+    newest = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at DESC LIMIT 1")
+    return int(newest.collect()[0][0])
+
+
+def consume(frame: DataFrame) -> None:
+    """Compute every row and column, and keep none."""
+    frame.write.format("noop").mode("overwrite").save()
