@@ -19,7 +19,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, INSERT, quoted
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.survivors import fetch_survivors, find_survivors
+from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
 from icecdc_core.updates import merge_updates
 
 
@@ -89,7 +89,7 @@ def _at_once(changes: DataFrame, identifier_columns: Sequence[str]) -> Merged:
     shuffled = changes.observe(read, count).transform(shuffle_by_identifiers, identifier_columns)
     changed = remove_carryovers(shuffled).observe(left, count)
     merged = Merged.kept(merge_updates(changed, identifier_columns), identifier_columns)
-    merged.carryovers = (read.get["rows"] - left.get["rows"]) // 2
+    merged.carryovers = (rows_observed(read, changes) - rows_observed(left, changes)) // 2
     return merged
 
 

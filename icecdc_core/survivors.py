@@ -111,7 +111,9 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_s
         F.count_if("_icecdc_doubtful").alias("doubtful"),
         F.count_if(reduce(Column.__or__, [name.isNull() for name in ids])).alias("nulls"),
     ).collect()[0]
-    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, dropped.get["rows"])
+    return Survivors(
+        identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, rows_observed(dropped, changes)
+    )
 
 
 def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survivors: Survivors) -> DataFrame:
@@ -168,6 +170,17 @@ def _semi_join(
     if at_step:
         matches.append(F.col(CHANGE_ORDINAL) == F.col("_icecdc_wanted_ordinal"))
     return rows.join(keyed, reduce(Column.__and__, matches), "left_semi")
+
+
+def rows_observed(observation: Observation, source: DataFrame) -> int:
+    """Return the count ``rows`` of an observation.
+
+    Where Spark sees beforehand that there are no rows, as under a condition that is false for any, it reads and
+    observes nothing.
+    """
+    most = source._jdf.queryExecution().optimizedPlan().maxRows()
+    known_empty = most.isDefined() and most.get() == 0
+    return 0 if known_empty else int(observation.get["rows"])
 
 
 def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:

@@ -54,6 +54,17 @@ class DescribeColumnsAndRowFilterOnABranch:
         )
 
 
+@KINDS
+def it_keeps_an_index_empty_under_a_condition_that_no_row_can_meet(spark, sql, make_config, indexed, version, mode):
+    sql(CREATE.format(version=version, mode=mode))
+    sql(FILL)
+    config = make_config(row_filter="1 = 2")
+    export_table(spark, config)
+    sql("UPDATE {t} SET amount = 99 WHERE id IN (1, 3)")
+    report = sync_changes(spark, config)
+    assert (indexed(), report.upserts, report.deletes, report.carryovers_removed) == ({}, 0, 0, 0)
+
+
 class DescribeABranch:
     def it_is_followed_when_it_is_fast_forwarded(self, spark, sql, make_config, indexed, name):
         sql(CREATE.format(version=2, mode="merge-on-read"))
