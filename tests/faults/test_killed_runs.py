@@ -43,7 +43,7 @@ def change(sql):
     ("target", "meaning"),
     [
         ("positions.HeldTable.begin", "begun, nothing written"),
-        ("sync.write_actions", "everything written, not committed"),
+        ("sync.write_batch", "everything written, not committed"),
         ("positions.PositionStore._append_log", "logged, position not moved"),
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
