@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from benchmarks.tables import IDS, consume, create, head, rows_of
-from icecdc_core.changes import changes_frame
-from icecdc_core.merging import merged_changes
+from benchmarks.tables import consume, create, head, merge_changes, rows_of
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 
@@ -47,14 +45,9 @@ class ChangesBenchmark:
 
     def _icecdc(self) -> float:
         begin = time.perf_counter()
-        table = IcebergTable(self._spark, self._table)
-        scans = self._scans(table)
-        merged = merged_changes(changes_frame(table, scans), IDS, scans)
-        consume(merged.rows)
+        changed = merge_changes(self._spark, self._table, self._start, self._end)
         taken = time.perf_counter() - begin
-        self._check("icecdc", merged.upserts + merged.deletes)
-        merged.close()
-        table.release()
+        self._check("icecdc", changed)
         return taken
 
     def _changelog_view(self) -> float:

@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from benchmarks.tables import IDS, consume, create, head, rows_of
-from icecdc_core.changes import changes_frame
-from icecdc_core.merging import merged_changes
-from icecdc_core.scans import plan_scans
-from icecdc_core.staged_scan import IcebergTable
+from benchmarks.tables import create, head, merge_changes, rows_of
 
 
 class RangesBenchmark:
@@ -71,15 +67,7 @@ class RangesBenchmark:
 
     def _timed(self, name: str, ranges: list[tuple[int, int]]) -> float:
         begin = time.perf_counter()
-        changed = 0
-        for start, end in ranges:
-            table = IcebergTable(self._spark, name)
-            scans = plan_scans(table, table.metadata(), start, end, "net")
-            merged = merged_changes(changes_frame(table, scans), IDS, scans)
-            consume(merged.rows)
-            changed += merged.upserts + merged.deletes
-            merged.close()
-            table.release()
+        changed = sum(merge_changes(self._spark, name, start, end) for start, end in ranges)
         taken = time.perf_counter() - begin
         expected = self._expected(name)
         if changed != expected:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from icecdc_core.changes import changes_frame
+from icecdc_core.merging import merged_changes
+from icecdc_core.scans import plan_scans
+from icecdc_core.staged_scan import IcebergTable
+
 IDS = ["id"]
 
 
@@ -54,3 +59,14 @@ def head(spark: SparkSession, table: str) -> int:
 def consume(frame: DataFrame) -> None:
     """Compute every row and column, and keep none."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def merge_changes(spark: SparkSession, name: str, start: int, end: int) -> int:
+    """Go from position to merged rows, consume them, and return how many there were."""
+    table = IcebergTable(spark, name)
+    scans = plan_scans(table, table.metadata(), start, end, "net")
+    merged = merged_changes(changes_frame(table, scans), IDS, scans)
+    consume(merged.rows)
+    merged.close()
+    table.release()
+    return merged.upserts + merged.deletes

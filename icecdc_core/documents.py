@@ -64,13 +64,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _json_string(F.col(document_key))
-    upsert = F.concat(
-        F.lit('{"index":{"_id":'),
-        text,
-        F.lit(f',"version":{2 * epoch + 1},"version_type":"external"}}}}\n'),
-        document_json(changes.schema),
-        F.lit("\n"),
-    )
+    upsert = _upsert(text, F.lit(str(2 * epoch + 1)), document_json(changes.schema))
     return identified.select(
         F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
         F.col(document_key).alias("id"),
@@ -80,14 +74,8 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
 
 def stored_actions(letters: DataFrame) -> DataFrame:
     """Turn documents as they were once sent (`document_id`, `version`, `document`) into index operations again."""
-    head = F.concat(
-        F.lit('{"index":{"_id":'),
-        _json_string(F.col("document_id")),
-        F.lit(',"version":'),
-        F.col("version").cast("string"),
-        F.lit(',"version_type":"external"}}\n'),
-    )
-    return letters.select(F.concat(head, F.col("document"), F.lit("\n")).alias("action"))
+    version = F.col("version").cast("string")
+    return letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
@@ -162,6 +150,11 @@ def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -
                 value=name,
                 remedy="choose columns of whole numbers, decimals, texts, dates, times, booleans or binary",
             )
+
+
+def _upsert(text: Column, version: Column, document: Column) -> Column:
+    tail = F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
+    return F.concat(F.lit('{"index":{"_id":'), text, tail, document, F.lit("\n"))
 
 
 def _delete(text: Column, epoch: int) -> Column:

@@ -12,7 +12,17 @@ from icecdc_core.batch_writing import write_batch
 from icecdc_core.changes import require_positions
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
-from icecdc_core.indexes import create_physical, drop_leftovers, publish, require_ours, require_table, unused_epoch
+from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.hazards import find_refusal
+from icecdc_core.indexes import (
+    create_physical,
+    drop_leftovers,
+    publish,
+    require_ours,
+    require_present,
+    require_table,
+    unused_epoch,
+)
 from icecdc_core.observation import observed
 from icecdc_core.positions import Batch, HeldTable, Position, physical_index
 from icecdc_core.report import RunReport, progress
@@ -137,6 +147,35 @@ def require_own_table(position: Position | None, config: SyncConfig) -> None:
     """
     if position is not None:
         require_table(config, position.table)
+
+
+def settled_position(run: Run, source: Source, needs_history: bool = True) -> Position:
+    """Return the position of an index that is there, for jobs that build none themselves.
+
+    Args:
+        run: The run.
+        source: The table.
+        needs_history: Whether the table must still have what the position stands on.
+
+    Raises:
+        IndexNotFoundError: The index has no position, or is gone.
+        IndexConflictError: The index is kept equal to another table.
+        TableReplacedError, HistoryGapError, SchemaChangeError: The position does not fit the table any more.
+    """
+    position = run.positions.read()
+    require_own_table(position, run.config)
+    if position is None or not position.exists:
+        raise IndexNotFoundError(
+            f"The index '{run.config.index}' has no position: nothing was exported or synced to it",
+            subject="index",
+            value=run.config.index,
+            remedy="run the export first; check `index` and `positions_index`",
+        )
+    require_present(run.client, position)
+    refusal = find_refusal(position, source) if needs_history else None
+    if refusal is not None:
+        raise refusal.error
+    return position
 
 
 def committed(position: Position, source: Source, batch: Batch) -> Position:

@@ -10,10 +10,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core import dead_letters
 from icecdc_core.documents import document_id, stored_actions
-from icecdc_core.errors import IndexNotFoundError
-from icecdc_core.export import current_rows, require_own_table
-from icecdc_core.hazards import find_refusal
-from icecdc_core.indexes import require_present
+from icecdc_core.export import current_rows, settled_position
 from icecdc_core.observation import observed
 from icecdc_core.positions import Position, write_alias
 from icecdc_core.report import RunReport
@@ -57,7 +54,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     try:
         with run.stage("check"):
             source = open_source(spark, config, needs_history=False)
-            position = _position(run, source)
+            position = settled_position(run, source)
         held = run.positions.hold(config.table, source.table_uuid, run.run_id)
         try:
             return _replay(run, source, held.position or position)
@@ -150,20 +147,3 @@ def _judged(source: Source, position: Position, letters: DataFrame) -> DataFrame
         judged = judged.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
     verdict = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
     return judged.withColumn("verdict", verdict).drop("fits")
-
-
-def _position(run: Run, source: Source) -> Position:
-    position = run.positions.read()
-    require_own_table(position, run.config)
-    if position is None or not position.exists:
-        raise IndexNotFoundError(
-            f"'{run.config.index}' has no position, so nothing was ever written",
-            subject="index",
-            value=run.config.index,
-            remedy="run the export first",
-        )
-    require_present(run.client, position)
-    refusal = find_refusal(position, source)
-    if refusal is not None:
-        raise refusal.error
-    return position

@@ -11,10 +11,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.digests import index_digests, source_digests
 from icecdc_core.documents import document_id, document_json
-from icecdc_core.errors import IndexNotFoundError
-from icecdc_core.export import current_rows, require_own_table
-from icecdc_core.hazards import find_refusal
-from icecdc_core.indexes import require_present
+from icecdc_core.export import current_rows, settled_position
 from icecdc_core.observation import observed
 from icecdc_core.positions import Position
 from icecdc_core.repair import repair_differences
@@ -69,8 +66,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     try:
         with run.stage("check"):
             source = open_source(spark, config, needs_history=False)
-            position = _position(run, source)
-        at_position = config.validate_at == "position" or config.repair
+            at_position = config.validate_at == "position" or config.repair
+            position = settled_position(run, source, needs_history=at_position)
         snapshot_id = position.snapshot_id if at_position else source.head
         comparison = _compare(spark, run, source, position, snapshot_id)
         repaired = 0
@@ -103,24 +100,6 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         if source is not None:
             source.table.release()
         run.close()
-
-
-def _position(run: Run, source: Source) -> Position:
-    position = run.positions.read()
-    require_own_table(position, run.config)
-    if position is None or not position.exists:
-        raise IndexNotFoundError(
-            f"The index '{run.config.index}' has no position: nothing was exported or synced to it",
-            subject="index",
-            value=run.config.index,
-            remedy="run the export first; check `index` and `positions_index`",
-        )
-    require_present(run.client, position)
-    needs_history = run.config.validate_at == "position" or run.config.repair
-    refusal = find_refusal(position, source) if needs_history else None
-    if refusal is not None:
-        raise refusal.error
-    return position
 
 
 def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:

@@ -9,32 +9,20 @@ import time
 import pyarrow as pa
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.cluster import Connection
 from icecdc_core.errors import FencedError, IcecdcError
 from icecdc_core.positions import PositionStore, write_alias
 from icecdc_core.sink import BulkWriter, SinkSettings
-from tests.faults.killing import rows_as_documents
 from tests.faults.test_killed_runs import _move_elsewhere
-from tests.faults.test_opensearch_faults import CREATE, FILL, change
+from tests.faults.test_opensearch_faults import CREATE, FILL
 from tests.loopback_proxy import Act, loopback_proxy
 
 
 @pytest.fixture
-def exported(spark, sql, make_config):
-    """An exported table that changed since; a holder elsewhere is given up after a second."""
-    config = make_config(lease_seconds=1)
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    change(sql)
-    return config
-
-
-@pytest.fixture
-def equal(spark, indexed):
-    """Whether index and table are equal, by no code of icecdc."""
-    return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
+def config(make_config):
+    """A holder elsewhere is given up after a second."""
+    return make_config(lease_seconds=1)
 
 
 class DescribeAZombie:

@@ -21,7 +21,6 @@ from icecdc_core.errors import (
     SchemaChangeError,
 )
 from icecdc_core.positions import PositionStore
-from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -48,22 +47,6 @@ def config(make_config, tmp_path):
         bulk_bytes=1024,
         log_path=str(tmp_path / "log.jsonl"),
     )
-
-
-@pytest.fixture
-def exported(spark, sql, config):
-    """An exported table that changed since."""
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    change(sql)
-    return config
-
-
-@pytest.fixture
-def equal(spark, indexed):
-    """Whether index and table are equal, by no code of icecdc."""
-    return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
 
 
 @pytest.fixture
