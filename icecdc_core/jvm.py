@@ -78,12 +78,12 @@ class JvmFunctions:
         both = self._invoke.MethodHandles.filterArguments(
             concat,
             0,
-            self._array(self._jvm.java.lang.invoke.MethodHandle, self._of(first, owner), self._of(second, owner)),
+            self.array(self._jvm.java.lang.invoke.MethodHandle, self._of(first, owner), self._of(second, owner)),
         )
         once = both.type().dropParameterTypes(1, 2)
-        text = self._invoke.MethodHandles.permuteArguments(both, once, self._array(self._jvm.int, 0, 0))
+        text = self._invoke.MethodHandles.permuteArguments(both, once, self.array(self._jvm.int, 0, 0))
         transform = self._static(_ITERABLE, "transform", _ITERABLE, "java.util.function.Function")
-        function = self._array(self._jvm.java.lang.Object, self._as("java.util.function.Function", text))
+        function = self.array(self._jvm.java.lang.Object, self._as("java.util.function.Function", text))
         handle = self._then(self._chain(getters), self._static(_ITERABLE, "withNoopClose", "java.lang.Iterable"))
         handle = self._then(handle, self._invoke.MethodHandles.insertArguments(transform, 1, function))
         handle = self._then(handle, self._static(_SORTED_SET, "copyOf", "java.lang.Iterable"))
@@ -97,7 +97,7 @@ class JvmFunctions:
         py4j picks one at random when a class has a static and an instance method of one name, so go by
         reflection.
         """
-        nothing = self._array(self._jvm.java.lang.Object)
+        nothing = self.array(self._jvm.java.lang.Object)
         return self._class(name).getMethod("get", self._classes()).invoke(None, nothing)
 
     def _texts(self, key: Any, make: Callable[[], Any], items: Any) -> list[str]:
@@ -144,9 +144,10 @@ class JvmFunctions:
         return self._known[name]
 
     def _classes(self, *names: str) -> Any:
-        return self._array(self._jvm.java.lang.Class, *(self._class(name) for name in names))
+        return self.array(self._jvm.java.lang.Class, *(self._class(name) for name in names))
 
-    def _array(self, kind: Any, *values: Any) -> Any:
+    def array(self, kind: Any, *values: Any) -> Any:
+        """Return a Java array; ``kind`` is the class as the gateway shows it."""
         array = self._gateway.new_array(kind, len(values))
         for position, value in enumerate(values):
             array[position] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -13,10 +14,15 @@ from icecdc_core.snapshots import (
     Step,
     common_ancestor,
     cut_at_replaces,
+    file_count,
     plan_steps,
     sequence_number,
 )
-from icecdc_core.staged_scan import FileTasks, IcebergTable
+from icecdc_core.staged_scan import CommitFiles, FileTasks, IcebergTable
+
+# A file that a commit names takes a few calls into the JVM, about as long as planning a hundred files there.
+_FEW_FILES = 20
+_FILES_PLANNED_MEANWHILE = 100
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,9 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step) -> StepScan:
     undoes = step.from_snapshot_id in step.path
     if not touched and not anywhere:
         return _compared(table, metadata, step, nothing, nothing)
+    sides = None if undoes else _sides_by_commits(table, metadata, step, commits)
+    if sides is not None:
+        return _compared(table, metadata, step, *sides)
     if step.from_snapshot_id is None or (not undoes and all(commit.only_adds for commit in commits)):
         return _compared(table, metadata, step, nothing, table.plan(step.to_snapshot_id, touched))
     before = table.plan(step.from_snapshot_id, touched, deletes=anywhere)
@@ -136,6 +145,34 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step) -> StepScan:
         if seen_before - seen_after - touched:
             after = table.plan(step.to_snapshot_id, touched | seen_before | seen_after)
     return _compared(table, metadata, step, before, after)
+
+
+def _sides_by_commits(
+    table: IcebergTable, metadata: TableMetadata, step: Step, commits: Sequence[CommitFiles]
+) -> tuple[FileTasks, FileTasks] | None:
+    """What a few commits removed and added, for steps without delete files; None where only planning can tell.
+
+    It spares reading the manifests of both ends, which list every file of the table.
+    """
+    named = sum(len(commit.added) + len(commit.removed) for commit in commits)
+    if named > max(_FEW_FILES, file_count(metadata, step.to_snapshot_id) // _FILES_PLANNED_MEANWHILE):
+        return None
+    if any(
+        table.has_delete_files(end) for end in (step.from_snapshot_id, step.to_snapshot_id) if end is not None
+    ) or not all(commit.only_moves_data for commit in commits):
+        return None
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    for commit in commits:
+        for position, location in enumerate(commit.removed):
+            if after.pop(location, None) is None:
+                before[location] = commit.removed_files.get(position)
+        for position, location in enumerate(commit.added):
+            if location in before or location in after:
+                # It came back, or came twice: what is left of it depends on more than its name.
+                return None
+            after[location] = commit.added_files.get(position)
+    return table.tasks_of(before.values()), table.tasks_of(after.values())
 
 
 def _compared(

@@ -61,6 +61,8 @@ class CommitFiles:
         removed_deletes: Delete files removed, path and offset to size in bytes.
         referenced: Data files that an added or removed delete file names as its only target.
         untargeted_deletes: Whether a delete file was added or removed that may apply to any data file.
+        added_files: The data files added, in the JVM.
+        removed_files: The data files removed, in the JVM.
     """
 
     added: dict[str, int]
@@ -69,11 +71,19 @@ class CommitFiles:
     removed_deletes: dict[str, int]
     referenced: frozenset[str]
     untargeted_deletes: bool
+    added_files: Any
+    removed_files: Any
 
     @property
     def only_adds(self) -> bool:
         """Whether the commit can only have added rows."""
         return not (self.removed or self.added_deletes or self.removed_deletes)
+
+    @property
+    def only_moves_data(self) -> bool:
+        """Whether the commit added and removed nothing but data files, each of them once."""
+        once = self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed)
+        return once and not (self.added_deletes or self.removed_deletes)
 
 
 class FileTasks:
@@ -115,6 +125,7 @@ class IcebergTable:
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
         self._staged: list[str] = []
+        self._commits: dict[int, CommitFiles] = {}
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
@@ -128,22 +139,57 @@ class IcebergTable:
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
+        if snapshot_id not in self._commits:
+            self._commits[snapshot_id] = self._commit_files(snapshot_id)
+        return self._commits[snapshot_id]
+
+    def _commit_files(self, snapshot_id: int) -> CommitFiles:
         # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
         # that an older partition spec refers to was dropped.
         builder = self._jvm.org.apache.iceberg.SnapshotChanges.builderFor(self._table)
         changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
-        added, removed = (
-            self._jvm.java.util.ArrayList(files) for files in (changes.addedDeleteFiles(), changes.removedDeleteFiles())
+        added, removed, added_deletes, removed_deletes = (
+            self._jvm.java.util.ArrayList(files)
+            for files in (
+                changes.addedDataFiles(),
+                changes.removedDataFiles(),
+                changes.addedDeleteFiles(),
+                changes.removedDeleteFiles(),
+            )
         )
-        targets = {target for files in (added, removed) for target in self._functions.strings(_DELETE_TARGET, files)}
+        deletes = (added_deletes, removed_deletes)
+        targets = {target for files in deletes for target in self._functions.strings(_DELETE_TARGET, files)}
         return CommitFiles(
-            self._sizes(changes.addedDataFiles()),
-            self._sizes(changes.removedDataFiles()),
-            self._delete_sizes(added),
-            self._delete_sizes(removed),
+            self._sizes(added),
+            self._sizes(removed),
+            self._delete_sizes(added_deletes),
+            self._delete_sizes(removed_deletes),
             frozenset(targets - {_NO_TARGET}),
             _NO_TARGET in targets,
+            added,
+            removed,
         )
+
+    def has_delete_files(self, snapshot_id: int) -> bool:
+        """Whether a snapshot has delete files, by its manifest list alone."""
+        return not self._table.snapshot(snapshot_id).deleteManifests(self._table.io()).isEmpty()
+
+    def tasks_of(self, data_files: Collection[Any]) -> FileTasks:
+        """Return the tasks of data files in the JVM that no delete file applies to, as planning would make them."""
+        iceberg = self._jvm.org.apache.iceberg
+        nothing_left = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
+        no_deletes = self._functions.array(iceberg.DeleteFile)
+        specs = self._table.specs()
+        texts: dict[int, tuple[str, str]] = {}
+        tasks = self._jvm.java.util.ArrayList()
+        for file in data_files:
+            spec_id = file.specId()
+            if spec_id not in texts:
+                spec = specs.get(spec_id)
+                schema = iceberg.SchemaParser.toJson(spec.schema())
+                texts[spec_id] = schema, iceberg.PartitionSpecParser.toJson(spec)
+            tasks.add(iceberg.BaseFileScanTask(file, no_deletes, *texts[spec_id], nothing_left))
+        return FileTasks(tasks)
 
     def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
         """Plan the scan of a snapshot.
@@ -291,9 +337,8 @@ class IcebergTable:
         return self._functions.static_get("org.apache.iceberg.spark.SparkTableCache")
 
     def _sizes(self, files: Any) -> dict[str, int]:
-        iterable = self._jvm.java.util.ArrayList(files)
-        names = self._functions.strings(_LOCATION, iterable)
-        return dict(zip(names, self._functions.numbers(_SIZE, iterable), strict=True))
+        names = self._functions.strings(_LOCATION, files)
+        return dict(zip(names, self._functions.numbers(_SIZE, files), strict=True))
 
     def _delete_sizes(self, files: Any) -> dict[str, int]:
         locations, offsets = (self._functions.strings(part, files) for part in (_DELETE_LOCATION, _DELETE_OFFSET))

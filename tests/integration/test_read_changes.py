@@ -7,9 +7,11 @@ from collections import Counter
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from icecdc_core import scans
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
+from icecdc_core.staged_scan import IcebergTable
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -167,6 +169,42 @@ class DescribeReadChanges:
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
         with pytest.raises(HistoryGapError, match="before the first snapshot"):
             read_changes(spark, f"lake.ns.{name}", mode="snapshot")
+
+
+class DescribePlanningByCommits:
+    @staticmethod
+    def planned(spark, name, start, end):
+        """What is to be read between two snapshots: names and rows of each side, and until when rows are unchanged."""
+        table = IcebergTable(spark, f"lake.ns.{name}")
+        (scan,) = scans.plan_scans(table, table.metadata(), start, end, "net")
+        sides = [sorted(zip(table.locations(t), table.row_counts(t), strict=True)) for t in (scan.before, scan.after)]
+        return *sides, scan.unchanged_until
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def it_finds_what_planning_both_ends_finds_without_doing_so(self, spark, commit, name, monkeypatch, version):
+        first, *_, last = commit(
+            FILL,
+            "INSERT INTO {t} VALUES (4, 'd', 'south'), (5, 'e', NULL)",
+            "ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)",
+            "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
+            "DELETE FROM {t} WHERE region = 'south'",
+            "INSERT INTO {t} VALUES (6, 'f', 'south')",
+            version=version,
+        )
+        with monkeypatch.context() as planning_both:
+            planning_both.setattr(scans, "_FEW_FILES", -1)
+            expected = self.planned(spark, name, first, last)
+        monkeypatch.delattr(IcebergTable, "plan")
+        assert self.planned(spark, name, first, last) == expected
+
+    def it_leaves_a_file_that_came_back_to_planning(self, spark, commit, name, changes):
+        first, _, third = commit(FILL, "DELETE FROM {t} WHERE region = 'south'", "INSERT INTO {t} VALUES (4, 'd', 'x')")
+        table = IcebergTable(spark, f"lake.ns.{name}")
+        (south,) = (file for file in table.commit_files(first).added_files if "south" in file.location())
+        iceberg = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table.name)
+        iceberg.newAppend().appendFile(south).commit()
+        assert [row[:4] for row in changes(first)] == [(4, "d", "x", "INSERT")]
+        assert sorted(row[:4] for row in changes(third)) == [(3, "c", "south", "INSERT")] * 2
 
 
 class DescribeAHistory:
