@@ -29,7 +29,7 @@ from icecdc_core.report import RunReport, progress
 from icecdc_core.runs import Run
 from icecdc_core.sink import SinkResult
 from icecdc_core.snapshots import sequence_number
-from icecdc_core.source import Source, open_source, require_unique
+from icecdc_core.source import Source, require_unique
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
@@ -57,24 +57,15 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         IcecdcError: One of its family, before anything is written when the parameters or the table are at
             fault.
     """
-    run = Run(config)
-    source: Source | None = None
-    try:
+    with Run(config) as run:
         with run.stage("check"):
-            source = open_source(spark, config)
+            source = run.source(spark)
             require_ours(run.client, config)
             require_own_table(run.positions.read(), config)
         if config.dry_run:
             return dry_run_export(run, source)
-        held = run.positions.hold(config.table, source.table_uuid, run.run_id)
-        try:
+        with run.holding(source) as held:
             return export_held(run, source, held)
-        finally:
-            held.release()
-    finally:
-        if source is not None:
-            source.table.release()
-        run.close()
 
 
 def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:

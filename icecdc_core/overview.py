@@ -120,20 +120,14 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
 
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
     """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
-    run = Run(config)
-    try:
-        with run.stage("count"):
-            source = open_source(spark, config)
-            rows = _count_rows(source)
-            source.table.release()
-            try:
-                run.client.indices.refresh(index=config.index)
-                documents = int(run.client.count(index=config.index)["count"])
-            except NotFoundError:
-                documents = 0
+    with Run(config) as run, run.stage("count"):
+        rows = _count_rows(run.source(spark))
+        try:
+            run.client.indices.refresh(index=config.index)
+            documents = int(run.client.count(index=config.index)["count"])
+        except NotFoundError:
+            documents = 0
         return {"rows": rows, "documents": documents}
-    finally:
-        run.close()
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

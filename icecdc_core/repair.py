@@ -32,8 +32,7 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
         TableLockedError: Another run holds the index.
     """
     source.require_identifier_columns("a repair writes single documents")
-    held = run.positions.hold(run.config.table, source.table_uuid, run.run_id)
-    try:
+    with run.holding(source) as held:
         position = held.position
         wrong = differences.where(F.col("verdict").isNotNull())
         # Whoever wrote to the index besides us raised the versions there; the repair must come after those.
@@ -74,5 +73,3 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
         )
         held.commit(replace(held.position), log_entry(report))
         return result.upserts + result.deletes
-    finally:
-        held.release()

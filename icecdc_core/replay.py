@@ -16,7 +16,7 @@ from icecdc_core.positions import Position, write_alias
 from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
 from icecdc_core.sink import SinkResult, SinkSettings, write_actions
-from icecdc_core.source import Source, open_source
+from icecdc_core.source import Source
 
 _PAGE = 1000
 
@@ -49,21 +49,12 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         TableLockedError: Another run holds the index.
         IcecdcError: Others of its family, see their names.
     """
-    run = Run(config)
-    source: Source | None = None
-    try:
+    with Run(config) as run:
         with run.stage("check"):
-            source = open_source(spark, config, needs_history=False)
+            source = run.source(spark, needs_history=False)
             position = settled_position(run, source)
-        held = run.positions.hold(config.table, source.table_uuid, run.run_id)
-        try:
+        with run.holding(source) as held:
             return _replay(run, source, held.position or position)
-        finally:
-            held.release()
-    finally:
-        if source is not None:
-            source.table.release()
-        run.close()
 
 
 def _replay(run: Run, source: Source, position: Position) -> RunReport:

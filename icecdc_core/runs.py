@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from opensearchpy.exceptions import OpenSearchException
@@ -25,11 +25,15 @@ from icecdc_core.errors import (
 from icecdc_core.logs import event, log_fields
 from icecdc_core.observation import note, run_id
 from icecdc_core.patience import at_once
-from icecdc_core.positions import PositionStore
+from icecdc_core.positions import HeldTable, PositionStore
 from icecdc_core.secrets import masked
+from icecdc_core.source import Source, open_source
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from opensearchpy import OpenSearch
+    from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
 
@@ -37,7 +41,7 @@ KEEP_ALIVE = "10m"
 
 
 class Run:
-    """A run: its id, a client of the cluster, the positions, and seconds per stage.
+    """A run: its id, a client of the cluster, the positions, and seconds per stage; to be used in a `with`.
 
     Args:
         config: The job's parameters.
@@ -53,11 +57,39 @@ class Run:
         self.started = time.monotonic()
         self.stage_seconds: dict[str, float] = {}
         self._points: list[str] = []
+        self._ends = ExitStack()
         # A server that is not there at the start is told at once; one that goes away later is waited for.
         self.client: OpenSearch = Connection.of(config).client(patience_seconds=config.retry_timeout_seconds)
         self.positions = PositionStore(self.client, config)
         with self.talking("the first request"), at_once(self.client):
             self.client.info()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def source(self, spark: SparkSession, needs_history: bool = True) -> Source:
+        """Open the table, see ``open_source``; what is staged of it is forgotten with the run."""
+        source = open_source(spark, self.config, needs_history=needs_history)
+        self._ends.callback(source.table.release)
+        return source
+
+    @contextmanager
+    def holding(self, source: Source) -> Iterator[HeldTable]:
+        """Hold the index against other runs.
+
+        Raises:
+            TableLockedError: Another run holds it.
+        """
+        held = self.positions.hold(self.config.table, source.table_uuid, self.run_id)
+        try:
+            yield held
+        finally:
+            held.release()
 
     @property
     def seconds(self) -> float:
@@ -89,8 +121,9 @@ class Run:
         return self._points[-1]
 
     def close(self) -> None:
-        """Close the points in time and the client."""
+        """Let go of the table, the points in time and the client."""
         try:
+            self._ends.close()
             if self._points:
                 with at_once(self.client):
                     self.client.delete_pit(body={"pit_id": self._points})

@@ -26,7 +26,7 @@ from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
 from icecdc_core.sink import SinkResult
 from icecdc_core.snapshots import sequence_number, snapshot_as_of
-from icecdc_core.source import Source, open_source
+from icecdc_core.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,11 +59,9 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         TableLockedError: Another run holds the index.
         IcecdcError: Others of its family, see their names.
     """
-    run = Run(config)
-    source: Source | None = None
-    try:
+    with Run(config) as run:
         with run.stage("check"):
-            source = open_source(spark, config)
+            source = run.source(spark)
             position = run.positions.read()
             require_own_table(position, config)
             _note_lag(source, position)
@@ -75,15 +73,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             return _dry_run(run, source, position)
         if position is not None and _up_to_date(position, source):
             return _report(run, source, position.snapshot_id, position.snapshot_id, strategy="none")
-        held = run.positions.hold(config.table, source.table_uuid, run.run_id)
-        try:
+        with run.holding(source) as held:
             return _sync_held(run, source, held)
-        finally:
-            held.release()
-    finally:
-        if source is not None:
-            source.table.release()
-        run.close()
 
 
 def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:

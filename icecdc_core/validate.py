@@ -17,7 +17,7 @@ from icecdc_core.positions import Position
 from icecdc_core.repair import repair_differences
 from icecdc_core.report import ValidationReport
 from icecdc_core.runs import Run
-from icecdc_core.source import Source, open_source
+from icecdc_core.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,11 +61,9 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         TableLockedError: ``repair`` is asked for and another run holds the index.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
     """
-    run = Run(config)
-    source: Source | None = None
-    try:
+    with Run(config) as run:
         with run.stage("check"):
-            source = open_source(spark, config, needs_history=False)
+            source = run.source(spark, needs_history=False)
             at_position = config.validate_at == "position" or config.repair
             position = settled_position(run, source, needs_history=at_position)
         snapshot_id = position.snapshot_id if at_position else source.head
@@ -96,10 +94,6 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             stage_seconds=run.stage_seconds,
             run_id=run.run_id,
         )
-    finally:
-        if source is not None:
-            source.table.release()
-        run.close()
 
 
 def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
