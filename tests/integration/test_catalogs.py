@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -110,6 +111,44 @@ class DescribeACatalog:
             config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
             get_spark(config).sql(f"SHOW NAMESPACES IN {config.catalog}").collect()
         assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
+
+
+@pytest.mark.slow
+class DescribeLeastPrivilegeInACatalog:
+    def it_needs_no_request_that_the_role_does_not_have(self, config_for, rest, sql):
+        shown = config_for({"type": "rest", "uri": rest})
+        spark = create(shown)
+        allowed, used, refused = _allowed(shown), set(), []
+
+        def gate(method, path, headers, body):
+            rules = [rule for rule in allowed if rule[0] == method and re.fullmatch(rule[1], path.partition("?")[0])]
+            used.update(rules)
+            if rules:
+                return None
+            refused.append(f"{method} {path}")
+            return 403, {"error": {"message": "not in the role", "type": "ForbiddenException", "code": 403}}
+
+        with loopback_proxy(rest, gate=gate) as proxy:
+            properties = {"type": "rest", "uri": proxy.url}
+            config = shown.replace(table=f"least_{shown.table}", catalog_properties=properties)
+            export_table(get_spark(config), config)
+            change(spark, shown)
+            sync_changes(get_spark(config), config)
+            ok = validate_table(get_spark(config), config.replace(repair=True)).ok
+        assert (refused, ok, [rule for rule in allowed if rule not in used]) == ([], True, [])
+
+
+def _allowed(config):
+    """The requests to a REST catalog of SECURITY.md as (method, pattern)."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table = text.split("<!-- catalog requests: begin -->")[1].split("<!-- catalog requests: end -->")[0]
+    names = {"{namespace}": config.namespace, "{table}": config.table_name}
+    rules = []
+    for method, path in re.findall(r"^\| `(\w+) (/\S*)` \|", table, re.MULTILINE):
+        for placeholder, value in names.items():
+            path = path.replace(placeholder, value)
+        rules.append((method, path))
+    return rules
 
 
 def latest_only(path, body, answer):
