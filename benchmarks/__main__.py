@@ -4,7 +4,7 @@ Usage: python -m benchmarks [--parts changes,sink] [--rows 3000000] [--documents
 
 Absolute times say little on a shared machine, so the contestants take turns in each round and only ratios of one run
 are to be quoted. Every contestant's result is checked. The tables go to the terminal, all figures to `bench.json` in
-the output folder.
+the output folder, beside two charts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks import charts, memory
 from benchmarks.changes import ChangesBenchmark
+from benchmarks.growth import GrowthBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
@@ -35,17 +37,19 @@ Contest = tuple[str, dict[str, Callable[[], float]]]
 def main() -> None:
     """Run the benchmarks and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"which to run, of {', '.join(PARTS)}")
+    parser.add_argument("--parts", default=",".join(ALL), help=f"which to run, of {', '.join(ALL)}")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table whose changes are read")
     parser.add_argument("--documents", type=int, default=300_000, help="documents that are written")
     parser.add_argument("--files", type=int, default=100_000, help="data files of the table that is only planned")
     parser.add_argument("--commits", type=int, default=100, help="commits in the range of many snapshots")
     parser.add_argument("--rounds", type=int, default=3, help="rounds in which the contestants take turns")
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for bench.json")
+    parser.add_argument("--times-heap", type=float, default=10, help="the large change set, in heaps of its executor")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for bench.json and the charts")
     given = parser.parse_args()
-    unknown = set(given.parts.split(",")) - set(PARTS)
+    parts = given.parts.split(",")
+    unknown = set(parts) - set(ALL)
     if unknown:
-        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose of {', '.join(PARTS)}")
+        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose of {', '.join(ALL)}")
     warehouse = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
     figures: dict[str, dict[str, list[float]]] = {}
     stages: dict[str, dict[str, float]] = {}
@@ -61,19 +65,25 @@ def main() -> None:
             )
             spark = get_spark(config)
             spark.sparkContext.setLogLevel("ERROR")
-            for part in given.parts.split(","):
-                for title, contestants in PARTS[part](spark, config, given, stages):
-                    print(title, flush=True)
-                    figures[title] = _race(contestants, given.rounds)
+            for part in parts:
+                if part in PARTS:
+                    for title, contestants in PARTS[part](spark, config, given, stages):
+                        print(title, flush=True)
+                        figures[title] = _race(contestants, given.rounds)
             spark.stop()
+            # Last and without the session above, which would share the machine's memory with it.
+            large = memory.measure(config, given.times_heap) if MEMORY in parts else {}
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)
     given.output.mkdir(parents=True, exist_ok=True)
     sizes = {name: value for name, value in vars(given).items() if isinstance(value, int)}
-    found = {"sizes": sizes, "seconds": figures, "stage_seconds": stages}
+    found = {"sizes": sizes, "seconds": figures, "stage_seconds": stages, "memory": large}
     (given.output / "bench.json").write_text(json.dumps(found, indent=2))
+    charts.draw(found, given.output)
     for title, seconds in figures.items():
         _print_table(title, seconds)
+    if large:
+        _print_memory(large)
     for name, seconds_of in stages.items():
         print(f"\n{name}: " + ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in seconds_of.items()))
 
@@ -106,7 +116,24 @@ def _sink(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, st
     yield "documents into OpenSearch", SinkBenchmark(spark, config, given.documents).contestants()
 
 
-PARTS = {"changes": _changes, "ranges": _ranges, "planning": _planning, "jobs": _jobs, "sink": _sink}
+def _growth(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    growth = GrowthBenchmark(spark, config, given.rows * 10 // 3)
+    yield f"{charts.GROWTH}rows changed", growth.rows_changed()
+    yield f"{charts.GROWTH}table size", growth.table_size()
+    yield f"{charts.GROWTH}columns", growth.columns()
+    yield f"{charts.GROWTH}cores", growth.cores()
+
+
+PARTS = {
+    "changes": _changes,
+    "ranges": _ranges,
+    "planning": _planning,
+    "jobs": _jobs,
+    "sink": _sink,
+    "growth": _growth,
+}
+MEMORY = "memory"
+ALL = (*PARTS, MEMORY)
 
 
 def _race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -127,6 +154,16 @@ def _print_table(title: str, seconds: dict[str, list[float]]) -> None:
     for name, taken in seconds.items():
         ratio = statistics.median(other / own for other, own in zip(taken, first, strict=True))
         print(f"  {name:52}{min(taken):9.2f}{statistics.median(taken):10.2f}{ratio:14.2f}")
+
+
+def _print_memory(large: dict[str, Any]) -> None:
+    samples = large["samples"]
+    peaks = {kind: max(sample[kind] for sample in samples) for kind in samples[0] if kind != "seconds"}
+    print(
+        f"\n{large['rows']} rows changed, {large['change_set_bytes'] / 1e9:.1f} GB, with an executor of "
+        f"{large['executor_bytes'] / 1e9:.1f} GB: {large['seconds']:.0f} s, {large['spilled_bytes'] / 1e9:.1f} GB "
+        f"spilled; most megabytes: " + ", ".join(f"{kind} {most:.0f}" for kind, most in peaks.items())
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of the notebooks: each a function from plain data to one matplotlib figure."""
+"""The figures: each a function from plain data to one matplotlib figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INSERTED, UPDATED, DELETED, NEUTRAL, BACKGROUND = "#2a9d8f", "#e9a23b", "#d1495b", "#33658a", "#b8c4ce"
 WIDTH = 9.0
 _PIXELS_PER_INCH = 160
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.titlesize": 11,
@@ -48,13 +48,13 @@ class NotebookFigure(Figure):
 
 def run_figure(report: Mapping[str, Any]) -> Figure:
     """What a run wrote, beside the time its stages took."""
-    with rc_context(_STYLE):
-        figure, (written, stages) = _panels(2, height=2.9)
+    with rc_context(STYLE):
+        figure, (written, stages) = panels(2, height=2.9)
         bars = [("upserts", report["upserts"], INSERTED), ("deletes", report["deletes"], DELETED)]
         bars += [("rejected", report["rejected"], UPDATED)] if report["rejected"] else []
         if report["already_applied"]:
             bars.append(("already applied", report["already_applied"], BACKGROUND))
-        _horizontal_bars(written, bars, _count)
+        _horizontal_bars(written, bars, count_text)
         written.set_title(f"Documents written to {report['index']}")
         carried = report["carryovers_removed"]
         written.set_xlabel("documents" + (f"\n{carried:,} carryovers removed before" if carried else ""))
@@ -69,13 +69,13 @@ def changes_figure(changes: pd.DataFrame) -> Figure:
         changes: One row a snapshot: `snapshot_id`, `committed_at`, `operation`, `inserted`, `updated`,
             `deleted`, `carryovers_removed`; oldest first.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         if changes.empty:
-            figure, (nothing,) = _panels(1, height=1.0)
+            figure, (nothing,) = panels(1, height=1.0)
             _say(nothing, "No new snapshot was followed in this run")
             return figure
         height = 1.7 + 0.42 * len(changes)
-        figure, (real, carried) = _panels(2, height=height, width_ratios=(3, 1.25), sharey=True)
+        figure, (real, carried) = panels(2, height=height, width_ratios=(3, 1.25), sharey=True)
         places = list(range(len(changes)))
         left = [0] * len(changes)
         for column, colour in (("inserted", INSERTED), ("updated", UPDATED), ("deleted", DELETED)):
@@ -93,7 +93,7 @@ def changes_figure(changes: pd.DataFrame) -> Figure:
         removed = [int(count) for count in changes["carryovers_removed"]]
         carried.barh(places, removed, color=BACKGROUND, height=0.62)
         for place, count in zip(places, removed, strict=True):
-            carried.annotate(_count(count) if count else "none", (count, place), **_LABEL)
+            carried.annotate(count_text(count) if count else "none", (count, place), **_LABEL)
         carried.set_xlim(0, max([*removed, 1]) * 1.55)
         carried.set_title("Carryover removed", pad=30)
         carried.set_xlabel("rows (own scale)")
@@ -105,27 +105,27 @@ def changes_figure(changes: pd.DataFrame) -> Figure:
 
 def rows_and_documents_figure(counts: Mapping[str, int]) -> Figure:
     """Rows in the table against documents in the index."""
-    with rc_context(_STYLE):
-        figure, (axes,) = _panels(1, height=1.9)
+    with rc_context(STYLE):
+        figure, (axes,) = panels(1, height=1.9)
         _draw_rows_and_documents(axes, counts["rows"], counts["documents"])
         return figure
 
 
 def stage_figure(stage_seconds: Mapping[str, float], seconds: float) -> Figure:
     """The time every stage took."""
-    with rc_context(_STYLE):
-        figure, (axes,) = _panels(1, height=1.3 + 0.3 * max(len(stage_seconds), 1))
+    with rc_context(STYLE):
+        figure, (axes,) = panels(1, height=1.3 + 0.3 * max(len(stage_seconds), 1))
         _draw_stages(axes, stage_seconds, seconds)
         return figure
 
 
 def validation_figure(report: Mapping[str, Any]) -> Figure:
     """Rows against documents, the differences, and the time every stage took."""
-    with rc_context(_STYLE):
-        figure, (counts, differences, stages) = _panels(3, height=3.0, width_ratios=(1.1, 0.95, 1.25))
+    with rc_context(STYLE):
+        figure, (counts, differences, stages) = panels(3, height=3.0, width_ratios=(1.1, 0.95, 1.25))
         _draw_rows_and_documents(counts, report["source_rows"], report["index_documents"])
         found = [("missing", report["missing"], DELETED), ("extra", report["extra"], UPDATED)]
-        _horizontal_bars(differences, [*found, ("stale", report["stale"], "#7b5ea7")], _count)
+        _horizontal_bars(differences, [*found, ("stale", report["stale"], "#7b5ea7")], count_text)
         differences.set_title(
             "Equal in every field" if report["ok"] else "NOT equal", color=INSERTED if report["ok"] else DELETED
         )
@@ -144,7 +144,8 @@ _LABEL: dict[str, Any] = {
 }
 
 
-def _panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
+def panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with so many axes side by side; ``grid`` is matplotlib's, and ``sharey``."""
     figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
     sharey = grid.pop("sharey", False)
     axes = figure.subplots(1, count, squeeze=False, sharey=sharey, gridspec_kw=grid)[0]
@@ -191,12 +192,12 @@ def _draw_stages(axes: Axes, stage_seconds: Mapping[str, float], seconds: float)
 
 def _whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_axisbelow(True)
     axes.grid(axis="x", color="#e4e9ee", linewidth=0.8)
 
 
-def _count(value: float) -> str:
+def count_text(value: float) -> str:
     """A count that fits a label: 950, 12.3 k, 1.2 M."""
     for limit, divisor, unit in ((1e6, 1e6, " M"), (1e4, 1e3, " k")):
         if abs(value) >= limit:
@@ -206,7 +207,7 @@ def _count(value: float) -> str:
 
 def _change_text(row: Mapping[Any, Any]) -> str:
     signs = (("inserted", "+"), ("updated", "~"), ("deleted", "-"))
-    parts = [f"{sign}{_count(row[name])}" for name, sign in signs if row[name]]
+    parts = [f"{sign}{count_text(row[name])}" for name, sign in signs if row[name]]
     return "  ".join(parts) or "no row changed"
 
 

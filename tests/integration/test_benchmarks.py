@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import charts, memory
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
+from benchmarks.growth import GrowthBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
@@ -31,6 +33,23 @@ class DescribeTheBenchmarks:
     def it_plans_the_one_file_that_changed(self, spark, name):
         contestants = PlanningBenchmark(spark, f"lake.ns.{name}", 30).contestants()
         assert min(run() for run in contestants.values()) > 0
+
+    def it_finds_all_changes_at_every_size(self, spark, make_config, tmp_path):
+        growth = GrowthBenchmark(spark, make_config(), 2000)
+        contestants = {"rows changed": growth.rows_changed(), "table size": growth.table_size()}
+        contestants = {**contestants, "columns": growth.columns(), "cores": dict([*growth.cores().items()][:1])}
+        seconds = {
+            f"{charts.GROWTH}{what}": {size: [run()] for size, run in runs.items()}
+            for what, runs in contestants.items()
+        }
+        charts.draw({"seconds": seconds, "memory": {}}, tmp_path)
+        assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+    def it_takes_a_change_set_on_a_cluster_while_every_process_is_watched(self, make_config, tmp_path):
+        measured = memory.measure(make_config(), 0.02)
+        charts.draw({"seconds": {}, "memory": measured}, tmp_path)
+        seen = {kind for sample in measured["samples"] for kind, megabytes in sample.items() if megabytes}
+        assert seen == {"seconds", "driver JVM", "driver Python", "executor JVM", "Python workers"}
 
     def it_makes_one_changed_row_searchable_and_proves_whole_tables(self, spark, make_config):
         config = make_config()

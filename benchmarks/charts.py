@@ -1,0 +1,73 @@
+"""The figures of a run: how time grows, and the memory of every process over a large batch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from icecdc_core.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
+
+GROWTH = "time against "
+_COLOURS = {"executor JVM": NEUTRAL, "driver JVM": INSERTED, "Python workers": UPDATED, "driver Python": DELETED}
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> None:
+    """Write ``growth.png`` and ``memory.png`` from what ``bench.json`` holds, as far as it was measured."""
+    growth = {title.removeprefix(GROWTH): s for title, s in found["seconds"].items() if title.startswith(GROWTH)}
+    if growth:
+        growth_figure(growth).savefig(folder / "growth.png", dpi=110)
+    if found["memory"]:
+        memory_figure(found["memory"]).savefig(folder / "memory.png", dpi=110)
+
+
+def growth_figure(growth: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """One chart for each thing that grows: the seconds of every round as dots, their medians as a line."""
+    with rc_context(STYLE):
+        figure, charts = panels(len(growth), height=3.0)
+        for axes, (what, seconds_of) in zip(charts, growth.items(), strict=True):
+            sizes = [int(size) for size in seconds_of]
+            medians = [statistics.median(seconds) for seconds in seconds_of.values()]
+            axes.plot(sizes, medians, color=NEUTRAL, marker="o", markersize=5, linewidth=1.6)
+            for size, seconds in zip(sizes, seconds_of.values(), strict=True):
+                axes.plot([size] * len(seconds), seconds, linestyle="", marker=".", markersize=3, color=DELETED)
+            _scaled(axes, sizes)
+            top = max(max(seconds) for seconds in seconds_of.values())
+            axes.set_ylim(0, top * 1.15)
+            axes.set_title(what.capitalize())
+        charts[0].set_ylabel("seconds")
+        return figure
+
+
+def memory_figure(memory: Mapping[str, Any]) -> Figure:
+    """The resident memory of every process over the run."""
+    with rc_context(STYLE):
+        figure, (axes,) = panels(1, height=3.4)
+        samples = memory["samples"]
+        for kind, colour in _COLOURS.items():
+            axes.plot([s["seconds"] for s in samples], [s[kind] for s in samples], color=colour, label=kind)
+        axes.axhline(memory["executor_bytes"] / 1e6, color="#8d99a6", linestyle=":", label="executor's heap limit")
+        times = memory["change_set_bytes"] / memory["executor_bytes"]
+        spilled = memory["spilled_bytes"] / 1e9
+        axes.set_title(f"A change set of {times:.0f} times the executor's heap ({spilled:.1f} GB spilled)")
+        axes.set_xlabel("seconds")
+        axes.set_ylabel("megabytes resident")
+        axes.set_ylim(0, None)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        return figure
+
+
+def _scaled(axes: Axes, sizes: Sequence[int]) -> None:
+    if max(sizes) > 100 * min(sizes):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(sizes)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="#e4e9ee", linewidth=0.8)

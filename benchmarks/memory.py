@@ -1,0 +1,143 @@
+"""Memory of every process while a sync takes a change set of many times the executor's heap, on a cluster of its own.
+
+Driver and executor are processes of their own here (Spark's ``local-cluster``), so that each can be watched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.tables import head
+from icecdc_core import SyncConfig, get_spark, sync_changes
+
+EXECUTOR_MEGABYTES = 512
+# A row in memory: the note and about a hundred bytes beside it.
+_NOTE_BYTES = 2048
+ROW_BYTES = _NOTE_BYTES + 100
+_EVERY_SECONDS = 0.5
+
+
+def measure(config: SyncConfig, times_heap: float) -> dict[str, Any]:
+    """Sync a change set so many times the executor's heap in a process of its own.
+
+    Returns:
+        ``samples``: seconds and megabytes of ``driver JVM``, ``driver Python``, ``executor JVM`` and ``Python
+        workers``; ``change_set_bytes``, ``executor_bytes``, ``spilled_bytes``, ``rows``, ``seconds``.
+    """
+    given = {field: getattr(config, field) for field in config.model_fields_set}
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", json.dumps(given, default=dict), str(times_heap)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    result: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return result
+
+
+def _session(given: dict[str, Any]) -> tuple[SparkSession, SyncConfig]:
+    # Without them executors of pip's pyspark do not start.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
+    conf = {
+        "spark.master": f"local-cluster[1,2,{EXECUTOR_MEGABYTES}]",
+        "spark.executor.memory": f"{EXECUTOR_MEGABYTES}m",
+        "spark.driver.memory": f"{EXECUTOR_MEGABYTES}m",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+    }
+    config = SyncConfig(
+        **{**given, "table": given["table"].rsplit(".", 1)[0] + ".memory", "index": "memory", "spark_conf": conf}
+    )
+    spark = get_spark(config)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark, config
+
+
+def _changed(spark: SparkSession, table: str, rows: int) -> int:
+    """Make a table and change every row of it; returns the snapshot before."""
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
+    n = F.col("id")
+    # Few bytes on disk, all of them in memory.
+    note = F.repeat(F.sha2(n.cast("string"), 256), _NOTE_BYTES // 64).alias("note")
+    columns = (n, note, (n * 1.1).alias("price"), F.timestamp_seconds(n).alias("seen"))
+    filled = spark.range(0, rows, 1, 16).select(*columns).writeTo(table).using("iceberg")
+    # Row lineage: whole rows go through the shuffle, which is the harder case for memory.
+    filled.tableProperty("format-version", "3").create()
+    start = head(spark, table)
+    spark.sql(f"UPDATE {table} SET price = price + 1 WHERE id >= 0")
+    return start
+
+
+def _memory(driver: int) -> dict[str, float]:
+    """Resident megabytes of the processes below one, by what they are."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    family = {driver}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    found = dict.fromkeys(("driver JVM", "driver Python", "executor JVM", "Python workers"), 0.0)
+    for pid in family:
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            kind = "driver JVM" if "SparkSubmit" in line else "executor JVM" if "ExecutorBackend" in line else ""
+            kind = kind or ("driver Python" if pid == driver else "Python workers" if "pyspark" in line else "")
+            if kind:
+                found[kind] += pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return {kind: round(megabytes, 1) for kind, megabytes in found.items()}
+
+
+def _watch(stop: threading.Event, samples: list[dict[str, float]]) -> None:
+    begin = time.perf_counter()
+    while not stop.wait(_EVERY_SECONDS):
+        samples.append({"seconds": round(time.perf_counter() - begin, 1), **_memory(os.getpid())})
+
+
+def _spilled(spark: SparkSession) -> int:
+    context = spark.sparkContext
+    with urlopen(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages") as answer:
+        return sum(stage["diskBytesSpilled"] + stage["memoryBytesSpilled"] for stage in json.load(answer))
+
+
+def _main(given: str, times_heap: str) -> None:
+    spark, config = _session(json.loads(given))
+    heap = EXECUTOR_MEGABYTES * 1024 * 1024
+    # Both sides of every row are read.
+    rows = int(float(times_heap) * heap / ROW_BYTES / 2)
+    start = _changed(spark, config.table, rows)
+    spilled_before = _spilled(spark)
+    stop, samples = threading.Event(), list[dict[str, float]]()
+    watcher = threading.Thread(target=_watch, args=(stop, samples))
+    watcher.start()
+    try:
+        report = sync_changes(spark, config.replace(start_from=str(start), identifier_columns=["id"]))
+    finally:
+        stop.set()
+        watcher.join()
+    if report.upserts != rows:
+        raise SystemExit(f"{report.upserts} documents were written, expected {rows}")
+    spilled = _spilled(spark) - spilled_before
+    spark.stop()
+    sizes = {"rows": rows, "change_set_bytes": rows * 2 * ROW_BYTES, "executor_bytes": heap, "spilled_bytes": spilled}
+    print(json.dumps({**sizes, "seconds": report.seconds, "samples": samples}))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
