@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
@@ -19,8 +20,9 @@ from icecdc_core.runs import KEEP_ALIVE
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
-_SOURCE_COLUMNS = "id string, digest binary"
-_INDEX_COLUMNS = "id string, digest binary, version long"
+# A digest travels as two numbers, because Spark groups those by a hash map, and binary values by sorting.
+_SOURCE_COLUMNS = "id string, high long, low long"
+_INDEX_COLUMNS = "id string, high long, low long, version long"
 _PAGE = 2000
 _NESTED = (ArrayType, MapType, StructType)
 
@@ -53,21 +55,19 @@ def _digester(schema: StructType) -> Callable[[dict[str, Any]], bytes]:
 
 
 def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
-    """Turn (id, document JSON) into (id, digest)."""
+    """Turn (id, document JSON) into (id, high, low), the last two being the halves of the digest."""
 
     def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         digest_one = _digester(schema)
         for batch in batches:
-            digests = [digest_one(orjson.loads(text)) for text in batch.column("doc").to_pylist()]
-            yield pa.RecordBatch.from_arrays(
-                [batch.column("id"), pa.array(digests, pa.binary())], names=["id", "digest"]
-            )
+            halves = _halves([digest_one(orjson.loads(text)) for text in batch.column("doc").to_pylist()])
+            yield pa.RecordBatch.from_arrays([batch.column("id"), *halves], names=["id", "high", "low"])
 
     return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
 
 
 def index_digests(spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, shards: int) -> DataFrame:
-    """Read an index at a point in time as (id, digest, version), in slices side by side, some for each shard."""
+    """Read an index at a point in time as (id, high, low, version), in slices side by side, some for each shard."""
     slices = shards * max(1, -(-spark.sparkContext.defaultParallelism // shards))
     connection, patience = Connection.of(config), config.retry_timeout_seconds
 
@@ -106,16 +106,21 @@ def _read_slice(
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([hit["_id"] for hit in hits], pa.string()),
-                    pa.array([digest_one(hit["_source"]) for hit in hits], pa.binary()),
+                    *_halves([digest_one(hit["_source"]) for hit in hits]),
                     pa.array([hit["_version"] for hit in hits], pa.int64()),
                 ],
-                names=["id", "digest", "version"],
+                names=["id", "high", "low", "version"],
             )
             query["search_after"] = hits[-1]["sort"]
     except OpenSearchException as error:
         raise typed(error, connection.url, "reading the index") from error
     finally:
         client.close()
+
+
+def _halves(digests: list[bytes]) -> list[pa.Array]:
+    numbers = np.frombuffer(b"".join(digests), dtype="<i8").reshape(-1, 2)
+    return [pa.array(np.ascontiguousarray(numbers[:, half])) for half in (0, 1)]
 
 
 class _Nested:

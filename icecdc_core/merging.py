@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, INSERT, quoted
+from icecdc_core.grouping import many_groups
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
@@ -77,10 +78,11 @@ def merged_changes(changes: DataFrame, identifier_columns: Sequence[str], scans:
     Raises:
         PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
     """
-    if not any(scan.by_value for scan in scans):
-        return _at_once(changes, identifier_columns)
     steps = {scan.step.ordinal for scan in scans}
-    return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None)
+    with many_groups(changes.sparkSession):
+        if not any(scan.by_value for scan in scans):
+            return _at_once(changes, identifier_columns)
+        return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None)
 
 
 def _at_once(changes: DataFrame, identifier_columns: Sequence[str]) -> Merged:

@@ -21,9 +21,11 @@ from icecdc_core.changes import table_rows
 from icecdc_core.columns import quoted, unused
 from icecdc_core.documents import UNFIT_IDENTIFIERS
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
+from icecdc_core.grouping import many_groups
 from icecdc_core.hidden_history import require_visible_history
 from icecdc_core.mapping import check_supported
 from icecdc_core.readable import require_distinct, require_readable
+from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.snapshots import head_snapshot_id
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 
@@ -182,8 +184,11 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
 
     names, count = [quoted(name) for name in identifier_columns], unused("_rows", identifier_columns)
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
-    groups = rows.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
-    suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
+    # Nearly every row is a group of its own, so counting before the shuffle would be for nothing.
+    identifiers = rows.select(*names).transform(shuffle_by_identifiers, identifier_columns)
+    groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
+    with many_groups(rows.sparkSession):
+        suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
     if not suspects:
         return
     shown = [{name: row[name] for name in identifier_columns} for row in suspects]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from icecdc_core.digests import index_digests, source_digests
 from icecdc_core.documents import document_id, document_json
 from icecdc_core.export import current_rows, settled_position
+from icecdc_core.grouping import many_groups
 from icecdc_core.observation import observed
 from icecdc_core.positions import Position
 from icecdc_core.repair import repair_differences
@@ -97,7 +98,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 
 
 def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
-    with run.stage("compare"):
+    with run.stage("compare"), many_groups(spark):
         run.client.indices.refresh(index=position.physical_index)
         rows = current_rows(source, snapshot_id, run.config.on_duplicate_identifier)
         documents = rows.select(
@@ -108,8 +109,8 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])
         index_side = index_digests(spark, run.config, source.schema, run.point_in_time(position.physical_index), shards)
         by_content = not source.identifier_columns
-        sides = _by_content(table_side, index_side) if by_content else _by_id(table_side, index_side)
-        compared = sides.persist(StorageLevel.MEMORY_AND_DISK)
+        sides = _sides(table_side, index_side)
+        compared = (_by_content(sides) if by_content else _by_id(sides)).persist(StorageLevel.MEMORY_AND_DISK)
         total = (
             F.sum("rows").alias("rows"),
             F.sum("documents").alias("documents"),
@@ -138,29 +139,34 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
         )
 
 
-def _by_id(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+    """Rows and documents in one frame, told apart by what they count as."""
+    one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
+    rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
+    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version")
+    return rows.unionAll(documents)
+
+
+def _by_id(sides: DataFrame) -> DataFrame:
     """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document."""
-    table_rows = table_side.groupBy("id").agg(
-        F.count(F.lit(1)).alias("rows"), F.min("digest").alias("digest"), F.max("digest").alias("other")
+    ids = sides.repartition("id").groupBy("id")
+    found = ids.agg(
+        F.sum("row").alias("rows"),
+        F.sum("document").alias("documents"),
+        F.max("version").alias("version"),
+        # Of one row and one document nothing is left when they are equal.
+        F.bit_xor("high").alias("high"),
+        F.bit_xor("low").alias("low"),
     )
-    joined = table_rows.join(index_side.withColumnRenamed("digest", "found"), "id", "full_outer")
-    equal = (F.col("digest") == F.col("found")) & (F.col("other") == F.col("found")) & (F.col("rows") == 1)
-    verdict = F.when(F.col("found").isNull(), MISSING).when(F.col("digest").isNull(), EXTRA).when(~equal, STALE)
-    return joined.select(
-        "id",
-        verdict.alias("verdict"),
-        F.coalesce("rows", F.lit(0)).alias("rows"),
-        F.col("found").isNotNull().cast("long").alias("documents"),
-        F.coalesce("version", F.lit(0)).alias("version"),
-    )
+    equal = (F.col("rows") == F.lit(1)) & (F.col("high") == F.lit(0)) & (F.col("low") == F.lit(0))
+    no_document, no_row = F.col("documents") == F.lit(0), F.col("rows") == F.lit(0)
+    verdict = F.when(no_document, MISSING).when(no_row, EXTRA).when(~equal, STALE)
+    return found.select("id", verdict.alias("verdict"), "rows", "documents", "version")
 
 
-def _by_content(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+def _by_content(sides: DataFrame) -> DataFrame:
     """One row for each content: as ``_by_id``, ``id`` being one of those that have the content."""
-    both = table_side.select("id", "digest", F.lit(1).alias("row"), F.lit(0).alias("document")).unionByName(
-        index_side.select("id", "digest", F.lit(0).alias("row"), F.lit(1).alias("document"))
-    )
-    counted = both.groupBy("digest").agg(
+    counted = sides.groupBy("high", "low").agg(
         F.min("id").alias("id"), F.sum("row").alias("rows"), F.sum("document").alias("documents")
     )
     verdict = F.when(F.col("rows") > F.col("documents"), MISSING).when(F.col("rows") < F.col("documents"), EXTRA)
