@@ -11,6 +11,7 @@ from icecdc_core.scans import plan_scans
 from icecdc_core.staged_scan import IcebergTable
 
 IDS = ["id"]
+_ADVISORY, _FILE_BYTES = "write.spark.advisory-partition-size-bytes", 32 * 1024 * 1024
 
 
 def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
@@ -29,7 +30,8 @@ def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
     spark.sql(
         f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, city STRING, note STRING, amount DECIMAL(12, 2), "
         "price DOUBLE, quantity INT, active BOOLEAN, born DATE, seen TIMESTAMP) USING iceberg "
-        f"TBLPROPERTIES ('format-version' = '{version}', {modes})"
+        # Small files: the table stands for a large one, which no update leaves in a single file.
+        f"TBLPROPERTIES ('format-version' = '{version}', '{_ADVISORY}' = '{_FILE_BYTES}', {modes})"
     )
 
 
