@@ -1,0 +1,1 @@
+"""Kafka to Iceberg: exactly once, many tables from one job."""

@@ -1,0 +1,115 @@
+"""The schema of what the records hold: from writer schemas where there are any, else from all JSON of the frame."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.ingest.merging_types import merged
+
+GUESSED = "icecdc.guessed"
+"""Metadata key of a field whose type was taken from values: it says nothing about whether the field is optional."""
+
+_TOKEN = re.compile(r"`((?:[^`]|``)*)`|(\w+)(?:\((\d+),\s*(\d+)\))?|([<>:,])|\s+")
+_SCALARS: dict[str, T.DataType] = {
+    "BOOLEAN": T.BooleanType(),
+    "BIGINT": T.LongType(),
+    "DOUBLE": T.DoubleType(),
+    "FLOAT": T.DoubleType(),
+}
+_LONG_DIGITS = 18
+
+
+def inferred(decoded: DataFrame) -> T.StructType:
+    """Return the schema of all payloads of a frame, found in one distributed aggregation.
+
+    Records with a writer schema (Avro, JSON Schema, Debezium with its ``schema`` part) count with that schema; of two
+    versions the wider type holds. For plain JSON the values decide (Spark's ``schema_of_variant_agg``):
+
+    - whole numbers are ``bigint``, or ``decimal(38,0)`` where one is too long for it; other numbers are ``double``
+    - texts stay ``string``: no date or time is guessed
+    - a field that is a text here and something else there is ``string``; fields come in alphabetical order
+    - a field that was only ever null, ``[]`` or ``{}`` has no type, so it is not in the result yet
+
+    Args:
+        decoded: What `formats.decoded` returned; records with a `problem` are left out. Not a streaming frame.
+
+    Returns:
+        The schema; guessed fields are optional and marked in their metadata. Empty when no record tells anything.
+    """
+    good = F.col("problem").isNull() & F.ltrim(F.col("payload")).startswith("{")
+    guess = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
+    found = decoded.agg(
+        F.schema_of_variant_agg(guess).alias("guessed"),
+        F.collect_set(F.when(F.col("problem").isNull(), F.col("payload_type"))).alias("written"),
+    ).first()
+    assert found is not None
+    known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]
+    return _merged([variant_schema(found["guessed"]), *known])
+
+
+def variant_schema(text: str) -> T.StructType:
+    """Read what Spark's ``schema_of_variant`` functions say, with the rules of `inferred`.
+
+    Example:
+        >>> variant_schema("OBJECT<a: BIGINT, `b c`: ARRAY<DECIMAL(2,1)>, d: VOID>").simpleString()
+        'struct<a:bigint,b c:array<double>>'
+    """
+    kind = _Parser(text).kind()
+    return kind if isinstance(kind, T.StructType) else T.StructType()
+
+
+def _merged(schemas: Sequence[T.StructType]) -> T.StructType:
+    result = schemas[0]
+    for schema in schemas[1:]:
+        together = merged(result, schema)
+        assert isinstance(together, T.StructType)
+        result = together
+    return result
+
+
+class _Parser:
+    """Recursive descent over Spark's text; a type of which nothing is known is None."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [match for match in _TOKEN.finditer(text) if not match[0].isspace()]
+        self._at = 0
+
+    def kind(self) -> T.DataType | None:
+        token = self._next()
+        name = token[2].upper()
+        if name == "OBJECT":
+            return self._object()
+        if name == "ARRAY":
+            self._next()
+            element = self.kind()
+            self._next()
+            return None if element is None else T.ArrayType(element)
+        if name == "DECIMAL":
+            whole = token[4] == "0" and int(token[3]) > _LONG_DIGITS
+            return T.DecimalType(38, 0) if whole else T.DoubleType()
+        return None if name == "VOID" else _SCALARS.get(name, T.StringType())
+
+    def _object(self) -> T.DataType | None:
+        fields = []
+        self._next()
+        while self._tokens[self._at][0] != ">":
+            token = self._next()
+            name = token[2] if token[1] is None else token[1].replace("``", "`")
+            self._next()
+            kind = self.kind()
+            if kind is not None:
+                fields.append(T.StructField(name, kind, True, {GUESSED: True}))
+            if self._tokens[self._at][0] == ",":
+                self._next()
+        self._next()
+        return T.StructType(fields) if fields else None
+
+    def _next(self) -> re.Match[str]:
+        self._at += 1
+        return self._tokens[self._at - 1]

@@ -1,0 +1,72 @@
+"""Two types of one field, and the type that holds the values of both."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_BROKEN = (T.FloatType, T.DoubleType)
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
+_MAX_DIGITS = 38
+
+
+def merged(left: T.DataType, right: T.DataType) -> T.DataType:
+    """Return the narrowest type that holds the values of both, as text where no other does.
+
+    Structs are merged field by field, by name; a field that one of them lacks
+    is optional. Metadata of the left field stays.
+
+    Example:
+        >>> merged(T.IntegerType(), T.LongType()).simpleString()
+        'bigint'
+        >>> merged(T.DecimalType(10, 2), T.DecimalType(8, 4)).simpleString()
+        'decimal(12,4)'
+        >>> merged(T.LongType(), T.StringType()).simpleString()
+        'string'
+    """
+    if left == right:
+        return left
+    if isinstance(left, T.StructType) and isinstance(right, T.StructType):
+        return _merged_structs(left, right)
+    if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
+        nulls = left.containsNull or right.containsNull
+        return T.ArrayType(merged(left.elementType, right.elementType), nulls)
+    if isinstance(left, T.MapType) and isinstance(right, T.MapType):
+        nulls = left.valueContainsNull or right.valueContainsNull
+        return T.MapType(merged(left.keyType, right.keyType), merged(left.valueType, right.valueType), nulls)
+    return _merged_scalars(left, right)
+
+
+def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:
+    others = {field.name: field for field in right.fields}
+    fields = []
+    for field in left.fields:
+        other = others.pop(field.name, None)
+        if other is None:
+            fields.append(T.StructField(field.name, field.dataType, True, field.metadata))
+        else:
+            kind, nullable = merged(field.dataType, other.dataType), field.nullable or other.nullable
+            fields.append(T.StructField(field.name, kind, nullable, field.metadata))
+    fields += [T.StructField(field.name, field.dataType, True, field.metadata) for field in others.values()]
+    return T.StructType(fields)
+
+
+def _merged_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
+    if isinstance(left, _WHOLE) and isinstance(right, _WHOLE):
+        return max(left, right, key=lambda kind: _DIGITS[type(kind)])
+    numbers = (*_WHOLE, *_BROKEN, T.DecimalType)
+    if isinstance(left, numbers) and isinstance(right, numbers):
+        if isinstance(left, _BROKEN) or isinstance(right, _BROKEN):
+            return T.DoubleType()
+        return _wider_decimal(_as_decimal(left), _as_decimal(right))
+    return T.StringType()
+
+
+def _as_decimal(kind: T.DataType) -> T.DecimalType:
+    return kind if isinstance(kind, T.DecimalType) else T.DecimalType(_DIGITS[type(kind)], 0)
+
+
+def _wider_decimal(left: T.DecimalType, right: T.DecimalType) -> T.DataType:
+    scale = max(left.scale, right.scale)
+    digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+    return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()

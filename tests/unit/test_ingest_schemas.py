@@ -1,0 +1,150 @@
+"""How tables follow their records: which changes there are, and that Iceberg takes them in one commit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import types as T
+
+from icecdc_core.errors import SchemaChangeError
+from icecdc_core.ingest.inference import GUESSED, variant_schema
+from icecdc_core.ingest.merging_types import merged
+from icecdc_core.ingest.schemas import Change, evolution, evolve
+
+# DDL is read by Spark.
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def settings(**overrides):
+    given = {"evolve_schema": True, "column_case": "sensitive", "identifier_columns": [], **overrides}
+    return SimpleNamespace(**given)
+
+
+def ddl(text):
+    return T.StructType.fromDDL(text)
+
+
+def changes(current, seen, **overrides):
+    return [str(change) for change in evolution(ddl(current), ddl(seen), settings(**overrides))]
+
+
+class DescribeEvolution:
+    @pytest.mark.parametrize(
+        ("current", "seen", "expected"),
+        [
+            ("id int", "id int", []),
+            ("id int", "id int, name string", ["add name string"]),
+            ("a struct<x:int>", "a struct<x:int,y:date>", ["add a.y date"]),
+            ("a array<struct<x:int>>", "a array<struct<x:int,y:date>>", ["add a.element.y date"]),
+            ("a map<string,struct<x:int>>", "a map<string,struct<y:date>>", ["add a.value.y date"]),
+            ("id int", "id bigint", ["widen id bigint"]),
+            ("id bigint", "id int", []),
+            ("x float", "x double", ["widen x double"]),
+            ("x decimal(5,2)", "x decimal(9,2)", ["widen x decimal(9,2)"]),
+            ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
+            ("x decimal(5,2)", "x decimal(9,3)", []),
+            ("x decimal(9,2)", "x decimal(5,2)", []),
+            ("a array<int>", "a array<bigint>", ["widen a.element bigint"]),
+            ("id bigint", "id string", []),
+            ("id int not null", "id int", ["optional id"]),
+            ("id int", "id int not null", []),
+            ("id int not null", "name string", ["add name string"]),
+            ("id int", "n smallint", ["add n int"]),
+        ],
+        ids=str,
+    )
+    def it_names_what_has_to_change(self, current, seen, expected):
+        assert changes(current, seen) == expected
+
+    def it_changes_nothing_unless_asked(self):
+        assert changes("id int", "id bigint, name string", evolve_schema=False) == []
+
+    def it_leaves_identifier_columns_required(self):
+        assert changes("id int not null", "id int", identifier_columns=["ID"]) == []
+
+    @pytest.mark.parametrize(
+        ("case", "expected"),
+        [
+            ("sensitive", ["add orderId int", "add Note string", "add note string"]),
+            ("insensitive", ["add Note string"]),
+            ("lower", ["add note string"]),
+        ],
+    )
+    def it_tells_names_apart_by_the_case_rule(self, case, expected):
+        assert changes("orderid int", "orderId int, Note string, note string", column_case=case) == expected
+
+    def it_does_not_widen_for_a_guess(self):
+        seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
+        assert evolution(ddl("id int not null"), seen, settings()) == []
+
+
+class DescribeVariantSchema:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("VOID", "struct<>"),
+            ("BIGINT", "struct<>"),
+            ("OBJECT<>", "struct<>"),
+            ("OBJECT<a: BIGINT, b: STRING, c: BOOLEAN>", "struct<a:bigint,b:string,c:boolean>"),
+            ("OBJECT<a: DECIMAL(2,1), b: DECIMAL(20,0), c: DOUBLE>", "struct<a:double,b:decimal(38,0),c:double>"),
+            ("OBJECT<a: VOID, b: ARRAY<VOID>, c: OBJECT<>, d: ARRAY<OBJECT<x: VOID>>>", "struct<>"),
+            ("OBJECT<a: VARIANT, b: ARRAY<VARIANT>>", "struct<a:string,b:array<string>>"),
+            ("OBJECT<`a b`: OBJECT<`c``, d`: BIGINT>, e: STRING>", "struct<a b:struct<c`, d:bigint>,e:string>"),
+        ],
+    )
+    def it_reads_types_and_names(self, text, expected):
+        assert variant_schema(text).simpleString() == expected
+
+
+class DescribeMerged:
+    @pytest.mark.parametrize(
+        ("left", "right", "expected"),
+        [
+            ("int", "bigint", "bigint"),
+            ("smallint", "int", "int"),
+            ("bigint", "double", "double"),
+            ("float", "double", "double"),
+            ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+            ("decimal(38,0)", "decimal(10,2)", "string"),
+            ("int", "decimal(4,2)", "decimal(12,2)"),
+            ("string", "bigint", "string"),
+            ("date", "timestamp", "string"),
+            ("array<int>", "array<bigint>", "array<bigint>"),
+            ("map<string,int>", "map<string,bigint>", "map<string,bigint>"),
+            ("struct<a:int>", "struct<b:int,a:bigint>", "struct<a:bigint,b:int>"),
+        ],
+    )
+    def it_finds_the_type_that_holds_both(self, left, right, expected):
+        kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
+        assert merged(*kinds).simpleString() == expected
+
+
+class DescribeEvolve:
+    def it_makes_all_changes_in_one_commit(self, spark, sql, name):
+        sql(
+            "CREATE TABLE {t} (id INT NOT NULL, x DECIMAL(5,2), a ARRAY<STRUCT<q: INT>>, m MAP<STRING, STRUCT<v: INT>>)"
+            " USING iceberg"
+        )
+        seen = ddl(
+            "id bigint, x decimal(9,2), a array<struct<q:bigint,r:string>>, m map<string,struct<w:timestamp>>,"
+            " `new.name` struct<u:int,w:array<double>>"
+        )
+        table = f"lake.ns.{name}"
+        evolve(spark, table, evolution(spark.table(table).schema, seen, settings()))
+        assert spark.table(table).schema.simpleString() == (
+            "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
+            "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"
+        )
+
+    def it_leaves_what_somebody_else_has_added(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, b STRING) USING iceberg")
+        evolve(spark, f"lake.ns.{name}", [Change("add", ("b",), T.StringType()), Change("add", ("c",), T.DateType())])
+        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int,b:string,c:date>"
+
+    def it_refuses_what_iceberg_cannot_do_and_leaves_the_table(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT) USING iceberg")
+        wanted = [Change("add", ("b",), T.StringType()), Change("widen", ("id",), T.StringType())]
+        with pytest.raises(SchemaChangeError, match=r"int -> string.*without evolve_schema"):
+            evolve(spark, f"lake.ns.{name}", wanted)
+        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int>"
