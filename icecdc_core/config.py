@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_serializer,
-)
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
-from icecdc_core.config_problems import combination_problems, field_problem
-from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import Properties, redacted, resolve
+from icecdc_core.config_problems import combination_problems
+from icecdc_core.parameter_model import Parameter, ParameterModel
+from icecdc_core.secrets import Properties, resolve
+
+__all__ = ["Parameter", "SyncConfig"]
 
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
@@ -44,16 +37,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Parameter(NamedTuple):
-    """One parameter as documentation, notebooks and job definitions need it."""
-
-    name: str
-    type: str
-    default: Any
-    help: str
-
-
-class SyncConfig(BaseModel):
+class SyncConfig(ParameterModel):
     """What to sync, where to, and how; frozen, and fit to be pickled to executors.
 
     Texts are coerced (`"true"`, `"0"`, JSON, comma lists), because a job often can pass nothing else; an
@@ -62,8 +46,6 @@ class SyncConfig(BaseModel):
     Raises:
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
 
     table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
     index: IndexName = Field(
@@ -179,25 +161,13 @@ class SyncConfig(BaseModel):
         description="Spark settings for a new session, a mapping or JSON object; values may be references.",
     )
 
-    _sections: ClassVar[tuple[str, ...]] = ("catalog_properties", "spark_conf")
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"index": _default_index(given.get("table"))}
 
-    def __init__(self, **given: Any) -> None:
-        fields = type(self).model_fields
-        cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
-        # An empty widget or None means "not given".
-        cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
-        if "index" not in cleaned:
-            cleaned["index"] = _default_index(cleaned.get("table"))
-        problems: list[str] = []
-        try:
-            super().__init__(**cleaned)
-        except ValidationError as error:
-            help_texts = {name: field.description or "" for name, field in fields.items()}
-            problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
-        problems += combination_problems(cleaned)
-        if problems:
-            verb = "parameter is" if len(problems) == 1 else "parameters are"
-            raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+    @classmethod
+    def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
+        return combination_problems(given)
 
     @property
     def table_parts(self) -> tuple[str, ...]:
@@ -229,56 +199,9 @@ class SyncConfig(BaseModel):
         """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
         return values.start_point(self.start_from)
 
-    @property
-    def warehouse_location(self) -> str:
-        """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
-        if not self.warehouse:
-            data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-            return str(Path(data_home) / "icecdc" / "warehouse")
-        return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
-
     def resolved_password(self) -> str:
         """The password itself, "" when there is none; raises SecretError."""
         return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
-
-    def resolved_catalog_properties(self) -> dict[str, str]:
-        """The catalog properties with every reference replaced by its secret; raises SecretError."""
-        return self.catalog_properties.resolved("catalog_properties")
-
-    def resolved_spark_conf(self) -> dict[str, str]:
-        """The Spark configuration with every reference replaced by its secret; raises SecretError."""
-        return self.spark_conf.resolved("spark_conf")
-
-    def replace(self, **changes: Any) -> SyncConfig:
-        """A checked copy with some parameters changed."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**given, **changes})
-
-    def redacted(self) -> dict[str, Any]:
-        """All parameters as they may be logged and reported: without secrets."""
-        return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
-
-    def __repr_args__(self) -> Any:
-        return list(self.redacted().items())
-
-    __str__ = BaseModel.__repr__
-
-    @field_serializer(*_sections)
-    def _without_secrets(self, section: Properties) -> dict[str, Any]:
-        return {key: redacted(key, value) for key, value in section.items()}
-
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        """Every parameter in order, for documentation, notebooks and jobs."""
-        return [
-            Parameter(
-                name,
-                _type_text(field.annotation),
-                "" if field.is_required() else _plain(field.get_default(call_default_factory=True)),
-                field.description or "",
-            )
-            for name, field in cls.model_fields.items()
-        ]
 
 
 def _default_index(table: object) -> str:
@@ -287,15 +210,3 @@ def _default_index(table: object) -> str:
         return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:
         return ""
-
-
-def _type_text(annotation: Any) -> str:
-    if annotation is Properties:
-        return "dict[str, str]"
-    if annotation in (str, int, float, bool):
-        return str(annotation.__name__)
-    return "str" if getattr(annotation, "__origin__", None) is Literal else str(annotation)
-
-
-def _plain(default: Any) -> Any:
-    return dict(default) if isinstance(default, Properties) else default

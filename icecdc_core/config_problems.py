@@ -54,7 +54,7 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
         near = difflib.get_close_matches(name, help_texts, n=1)
-        hint = f"did you mean {near[0]}" if near else "see SyncConfig.parameters() for all of them"
+        hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
         # A misspelt secret is a secret.
         shown = _shown(f"{name} {near[0] if near else ''}", given.get(name))
         return f"{name}: unknown parameter [{name}={shown}]. Remedy: {hint}."

