@@ -161,3 +161,39 @@ class DataReadError(IcecdcError):
 
 class SecretError(IcecdcError):
     """A reference to a secret cannot be resolved."""
+
+
+class KafkaError(IcecdcError):
+    """A Kafka broker refused or failed a request."""
+
+
+class KafkaUnreachableError(KafkaError):
+    """No Kafka broker answers."""
+
+
+class KafkaAuthError(KafkaError):
+    """The Kafka brokers refuse the credentials or the permissions behind them."""
+
+
+class TopicNotFoundError(KafkaError):
+    """A topic that is to be read does not exist."""
+
+
+class LostOffsetsError(IcecdcError):
+    """A topic no longer has records that were not read yet."""
+
+
+class TopicReplacedError(IcecdcError):
+    """A topic ends before what was read from it: it was deleted and made again."""
+
+
+class TableRolledBackError(IcecdcError):
+    """A table no longer has what the ingest wrote into it: it was rolled back."""
+
+
+class ConcurrentIngestError(IcecdcError):
+    """Another run of the same ingest, or another writer, was faster again and again."""
+
+
+class IngestWriteError(IcecdcError):
+    """A table could not be written by an ingest."""

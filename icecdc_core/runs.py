@@ -152,7 +152,7 @@ def spark_errors(config: SyncConfig) -> Iterator[None]:
 
 
 def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcError:
-    text = _root_cause(error)
+    text = root_cause(error)
     raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
     if raised:
         # Raised on an executor; its text already names the value and the remedy.
@@ -197,7 +197,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcErr
     )
 
 
-def _root_cause(error: PySparkException | Py4JError) -> str:
+def root_cause(error: PySparkException | Py4JError) -> str:
     """The whole text, with the innermost Java cause first: Spark's outer message rarely says what happened."""
     text = str(error)
     if isinstance(error, Py4JJavaError):

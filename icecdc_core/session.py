@@ -188,8 +188,8 @@ def _require_kafka(spark: SparkSession) -> None:
             "The active Spark session has no Kafka connector",
             subject="spark.jars",
             value=spark.conf.get("spark.jars", ""),
-            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and let "
-            "get_spark(IngestConfig(...)) start the one that serves ingest and sync",
+            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
+            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
         ) from error
 
 

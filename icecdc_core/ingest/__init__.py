@@ -2,6 +2,35 @@
 
 from __future__ import annotations
 
-from icecdc_core.ingest.config import IngestConfig
+from typing import TYPE_CHECKING
 
-__all__ = ["IngestConfig"]
+from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.report import IngestReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["IngestConfig", "IngestReport", "ingest"]
+
+
+def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
+    """Bring everything the topics have into the tables, each record exactly once.
+
+    Args:
+        spark: A session in which the tables' catalog is configured and Kafka's connector is there, see `get_spark`.
+        config: The job's parameters.
+
+    Returns:
+        What was written. Its state is `partial` if a table could not be written while others were; its records are
+        taken again by the next run.
+
+    Raises:
+        KafkaUnreachableError: No broker answers.
+        KafkaAuthError: The brokers refuse the credentials.
+        TopicNotFoundError: A topic does not exist.
+        LostOffsetsError: The topic lost records that were not read, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic was deleted and made again, and `on_lost_offsets` is `fail`.
+        IcecdcError: What kept the tables from being written, if no table could be.
+    """
+    return IngestRun(spark, config).run()

@@ -92,8 +92,12 @@ class IngestConfig(ParameterModel):
     )
     op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
     column_case: Annotated[Literal["insensitive", "sensitive", "lower"], Lower] = Field(
-        "insensitive",
-        description="How fields find their columns: in any case, exactly, or (lower) as lower-case columns.",
+        "sensitive",
+        description="How fields find their columns: sensitive: exactly. insensitive: in any case. lower: in any case, "
+        "and new columns are lower-case.",
+    )
+    unknown_fields: Annotated[Literal["ignore", "reject"], Lower] = Field(
+        "ignore", description="A field without a column: ignore the field, or reject the record as a dead letter."
     )
     evolve_schema: bool = Field(
         False, description="Let records add columns, widen types and make columns optional. Else they are dead letters."
@@ -113,7 +117,7 @@ class IngestConfig(ParameterModel):
     )
     routes: Routes = Field(
         default_factory=Properties,
-        description="route_by=regex: JSON object, table to regular expression (Java) that matches all of the route field.",
+        description="route_by=regex: JSON object, table to regular expression (Java) that matches the whole field.",
     )
     table_concurrency: int = Field(4, ge=1, le=64, description="Tables that are written at the same time (1 to 64).")
 

@@ -1,0 +1,188 @@
+"""The work on one batch: decoded once, routed, written into all its tables, then noted in the commit log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.errors import IcecdcError
+from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.failures import typed_failure
+from icecdc_core.ingest.formats import decoded
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.ingest.publishing import WAP_ID
+from icecdc_core.ingest.resets import RefillError
+from icecdc_core.ingest.routing import TABLE, routed
+from icecdc_core.ingest.topics import Topics
+from icecdc_core.ingest.writing import Batch, Writer
+from icecdc_core.logs import event
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+# So many rows are worth a writer of their own; fewer make small files.
+_ROWS_OF_A_WRITER = 100_000
+
+
+@dataclass
+class Batches:
+    """Works on batch after batch of one run.
+
+    Attributes:
+        config: The job's parameters.
+        run_id: The run.
+        topics: Tells whether a batch reaches the end of the topics.
+        writer: Writes into tables.
+        number: Number of the next batch.
+        entries: What was done, batch by batch.
+        behind: Tables that failed in this run, and why. Later batches leave them out, so that nothing is missing
+            between what they have and what they get; the next run takes their records again.
+        refills: Those of them that take records again because `on_table_reset` says so.
+        complete: Everything below is where it belongs, but for tables that are behind.
+        recovering: Tables that were left behind by an earlier run, until they have reached `complete` again.
+    """
+
+    config: IngestConfig
+    run_id: str
+    topics: Topics
+    writer: Writer
+    number: int
+    complete: Offsets
+    recovering: set[str]
+    entries: list[LogEntry] = field(default_factory=list)
+    behind: dict[str, Exception] = field(default_factory=dict)
+    refills: set[str] = field(default_factory=set)
+
+    def work(self, records: DataFrame, start: Offsets, end: Offsets) -> None:
+        """Work on a batch: when this returns, everything in it is where it belongs, or its table is behind.
+
+        Args:
+            records: Spark's Kafka columns.
+            start: Where the batch starts.
+            end: Where it ends.
+        """
+        # The session of the batch, not that of the run: it is a copy with catalogs of its own, and what one of them
+        # committed the other may not see.
+        spark = records.sparkSession
+        batch = Batch(self.number, start, end, self._valid_through(end), self.run_id)
+        with _staging(spark, self.run_id):
+            tables, letters = self._all_tables(records, batch)
+        tables = self._recovered(tables, batch)
+        self.complete = offsets.furthest(self.complete, end)
+        entry = LogEntry(
+            job=self.config.job,
+            batch=batch.number,
+            run_id=self.run_id,
+            kind="batch",
+            offsets=self.complete,
+            started_at=start,
+            records=offsets.count(start, end),
+            dead_letters=letters,
+            valid_through=batch.valid_through,
+            tables=tables,
+        )
+        commit_log.write(spark, self.config.quoted_commit_log, entry)
+        self.entries.append(entry)
+        self.number += 1
+        told = {"batch": batch.number, "records": entry.records, "tables": len(tables), "dead_letters": letters}
+        event("batch ended", **told, rows=sum(table.rows for table in tables))
+
+    def _all_tables(self, records: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
+        known = decoded(records, self.config)
+        if self.config.route_by == "table":
+            # Read once and written in the same pass, unless the schema has to be found out first.
+            name = quoted_table(self.config.table)
+            if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
+                return self._each({name: known}, batch)
+            known = known.persist()
+            try:
+                return self._each({name: known}, batch)
+            finally:
+                known.unpersist()
+        # Sorted, so that reading one table's part of what is kept passes over the others.
+        parts = routed(known, self.config).sortWithinPartitions(TABLE).persist()
+        try:
+            counts = {row[TABLE]: int(row["count"]) for row in parts.groupBy(TABLE).count().collect()}
+            unroutable = counts.pop(None, 0)
+            letters = self.writer.letters.keep(parts.where(F.col(TABLE).isNull())) if unroutable else 0
+            frames = {name: _part(parts, name, count) for name, count in counts.items()}
+            tables, others = self._each(frames, batch)
+            return tables, letters + others
+        finally:
+            parts.unpersist()
+
+    def _each(self, frames: dict[str, DataFrame], batch: Batch) -> tuple[list[TableEntry], int]:
+        """Write all tables, several at a time; what fails is noted, and does not stop the others."""
+        wanted = [name for name in frames if name not in self.behind]
+        with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
+            found = list(pool.map(lambda name: self._one(name, frames[name], batch), wanted))
+        return [entry for entry, _ in found], sum(letters for _, letters in found)
+
+    def _one(self, name: str, records: DataFrame, batch: Batch) -> tuple[TableEntry, int]:
+        try:
+            return self.writer.write(name, records, batch)
+        except RefillError as refill:
+            self.behind[name] = refill
+            self.refills.add(name)
+            return TableEntry(name, state=BEHIND, offsets=offsets.text(refill.offsets), error=str(refill)), 0
+        except (IcecdcError, PySparkException, Py4JError) as error:
+            failure = typed_failure(error, name)
+            self.behind[name] = failure
+            event(f"a table was left behind: {failure}", table=name, batch=batch.number)
+            known = self.writer.marks.known.get(name)
+            return TableEntry(
+                name=name,
+                uuid=known.uuid if known else "",
+                snapshot_id=known.snapshot_id if known else None,
+                sequence_number=known.sequence_number if known else None,
+                state=BEHIND,
+                offsets=offsets.text(batch.start),
+                error=str(failure)[:2000],
+            ), 0
+
+    def _recovered(self, tables: list[TableEntry], batch: Batch) -> list[TableEntry]:
+        """Leave tables of an earlier run behind until they are where the others are."""
+        arrived = offsets.covers(batch.end, self.complete)
+        entries = {entry.name: entry for entry in tables}
+        for name in sorted(self.recovering - set(self.behind)):
+            known = self.writer.marks.known[name]
+            # Nothing of what it missed was for it, as far as this batch goes, unless it has an entry.
+            entry = entries.get(name) or TableEntry(name, known.uuid)
+            has = offsets.text(offsets.furthest(offsets.parse(known.offsets), batch.end))
+            entries[name] = replace(entry, state=WRITTEN if arrived else BEHIND, offsets=has)
+            self.writer.marks.known[name] = entries[name]
+        if arrived:
+            self.recovering.clear()
+        return list(entries.values())
+
+    def _valid_through(self, end: Offsets) -> datetime | None:
+        """Now, if nothing is left to read: then every partition is complete up to now, an idle one too."""
+        asked = datetime.now(timezone.utc)
+        return asked if offsets.covers(end, self.topics.latest(list(end))) else None
+
+
+def _part(parts: DataFrame, name: str, count: int) -> DataFrame:
+    """The records of one table, in as many partitions as are worth a writer."""
+    return parts.where(F.col(TABLE) == name).drop(TABLE).coalesce(max(1, math.ceil(count / _ROWS_OF_A_WRITER)))
+
+
+@contextmanager
+def _staging(spark: SparkSession, run_id: str) -> Iterator[None]:
+    """Stage all that is written in the session meanwhile."""
+    spark.conf.set(WAP_ID, f"icecdc-{run_id}")
+    try:
+        yield
+    finally:
+        spark.conf.unset(WAP_ID)

@@ -1,0 +1,65 @@
+"""What Spark, Iceberg and Kafka say when an ingest fails, as typed errors."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from icecdc_core import errors
+from icecdc_core.errors import DiskFullError, IcecdcError, IngestWriteError, LostOffsetsError
+from icecdc_core.ingest.topics import typed as typed_kafka
+from icecdc_core.runs import root_cause
+from icecdc_core.secrets import masked
+
+_LOST = re.compile(r"data may have been lost|Some data may have been lost|OffsetOutOfRangeException|failOnDataLoss")
+_KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
+
+
+def typed_failure(error: Exception, table: str) -> IcecdcError:
+    """The typed error for what happened while a table was written."""
+    if isinstance(error, IcecdcError):
+        return error
+    text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
+    common = _common(text)
+    if common is not None:
+        return common
+    reason = masked(text.strip().partition("\n")[0])[:500]
+    return IngestWriteError(
+        f"The table could not be written: {reason}",
+        subject="table",
+        value=table,
+        remedy="see to the cause; the records are taken again by the next run",
+    )
+
+
+def typed_stream_failure(error: Exception, bootstrap_servers: str) -> IcecdcError | None:
+    """The typed error for what ended the stream itself; None if nobody knows it."""
+    if isinstance(error, IcecdcError):
+        return error
+    text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
+    common = _common(text)
+    if common is not None:
+        return common
+    return typed_kafka(text, bootstrap_servers) if _KAFKA.search(text) else None
+
+
+def _common(text: str) -> IcecdcError | None:
+    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
+    if raised:
+        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
+        return kind(raised.group(2))
+    if "No space left on device" in text:
+        return DiskFullError(
+            "Spark ran out of disk space for its shuffle or spill files",
+            subject="spark.local.dir",
+            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
+        )
+    if _LOST.search(text):
+        return LostOffsetsError(
+            "Records were removed from the topic while they were about to be read",
+            subject="topics",
+            remedy="run again: what is gone is named then, and on_lost_offsets says what to do about it",
+        )
+    return None

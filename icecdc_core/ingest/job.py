@@ -1,0 +1,215 @@
+"""The ingest: from Kafka into Iceberg tables, every record exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from icecdc_core.catalogs import load_table
+from icecdc_core.errors import LostOffsetsError, TableNotFoundError
+from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.batches import Batches
+from icecdc_core.ingest.commit_log import BEHIND, Known, LogEntry
+from icecdc_core.ingest.compaction import compact
+from icecdc_core.ingest.failures import typed_stream_failure
+from icecdc_core.ingest.letters import DeadLetters
+from icecdc_core.ingest.marks import find_mark
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.ingest.planning import Plan, make_plan
+from icecdc_core.ingest.report import IngestReport
+from icecdc_core.ingest.resets import Marks
+from icecdc_core.ingest.stream import run_stream
+from icecdc_core.ingest.tables import create_namespace
+from icecdc_core.ingest.topics import Topics
+from icecdc_core.ingest.writing import Writer
+from icecdc_core.logs import event
+from icecdc_core.observation import note, run_id
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+
+
+class IngestRun:
+    """One run of an ingest.
+
+    Args:
+        spark: A session with Kafka's connector and the tables' catalog.
+        config: The job's parameters.
+    """
+
+    def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
+        self.spark, self.config = spark, config
+        self.run_id = run_id()
+        self.started = time.monotonic()
+        self.stage_seconds: dict[str, float] = {}
+        self.entries: list[LogEntry] = []
+        self.lost: list[dict[str, Any]] = []
+        self.done: Offsets = {}
+        self.compacted: list[str] = []
+        self.failed: dict[str, Exception] = {}
+        self.topic_names: list[str] = []
+
+    def run(self) -> IngestReport:
+        """Read what there is, or go on until the time is over; returns what was done."""
+        topics = Topics(self.spark, self.config)
+        try:
+            with self.stage("check"):
+                create_namespace(self.spark, self.config.namespace_parts)
+                commit_log.create(self.spark, self.config.quoted_commit_log)
+            self._rounds(topics)
+        finally:
+            topics.close()
+        written = {table.name for entry in self.entries for table in entry.tables if table.files}
+        if self.config.compact_min_files and written:
+            with self.stage("compact"):
+                self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
+        report = self._report()
+        if self.failed and not any(told["state"] != BEHIND for told in report.tables.values()):
+            raise next(iter(self.failed.values()))
+        return report
+
+    def _rounds(self, topics: Topics) -> None:
+        """Stream after stream: another one for tables to be refilled, for lost records, and after a failure."""
+        pause, lost_again = _FIRST_PAUSE, 0
+        while True:
+            with self.stage("plan"):
+                known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
+                plan = make_plan(topics, self.config, known, [] if known.exists else self._marked())
+                self._begin(plan, known)
+            batches = self._batches(topics, plan, known)
+            retry_at = time.monotonic() + pause
+            try:
+                with self.stage("batches"):
+                    self._stream(plan, batches, retry_at)
+            except LostOffsetsError:
+                lost_again += 1
+                if self.config.on_lost_offsets == "fail" or lost_again > 5:
+                    raise
+                continue
+            finally:
+                self.entries += batches.entries
+                self.done = batches.entries[-1].offsets if batches.entries else plan.start
+            self.failed = batches.behind
+            if self.config.trigger == "available_now":
+                if set(batches.behind) - batches.refills or not batches.refills:
+                    return
+            elif self._time_is_over():
+                return
+            else:
+                pause = min(_LONGEST_PAUSE, 2 * pause) if batches.behind else _FIRST_PAUSE
+
+    def _stream(self, plan: Plan, batches: Batches, retry_at: float) -> None:
+        def should_end() -> bool:
+            return self._time_is_over() or bool(batches.behind and time.monotonic() > retry_at)
+
+        if plan.is_empty and self.config.trigger == "available_now":
+            return
+        try:
+            run_stream(self.spark, self.config, plan.topics, plan.start, batches.work, should_end)
+        except (PySparkException, Py4JError) as error:
+            typed = typed_stream_failure(error, self.config.bootstrap_servers)
+            if typed is None:
+                raise
+            raise typed from error
+
+    def _begin(self, plan: Plan, known: Known) -> None:
+        """Write down where the job starts, and what it passes by, before it does."""
+        self.topic_names = plan.topics
+        self.lost += plan.lost
+        if known.exists and not plan.lost:
+            return
+        kind = "lost" if known.exists else "start"
+        entry = LogEntry(
+            self.config.job,
+            known.batch,
+            self.run_id,
+            kind,
+            offsets.furthest(known.offsets, plan.start) if known.exists else plan.start,
+            lost=str(plan.lost) if plan.lost else "",
+        )
+        commit_log.write(self.spark, self.config.quoted_commit_log, entry)
+        if plan.lost:
+            event("records were lost before they were read", lost=plan.lost)
+
+    def _batches(self, topics: Topics, plan: Plan, known: Known) -> Batches:
+        earliest = topics.earliest(plan.topics)
+        writer = Writer(self.config, DeadLetters(self.config, self.run_id), Marks(self.config, known.tables, earliest))
+        recovering = set(known.behind)
+        return Batches(self.config, self.run_id, topics, writer, known.batch + 1, known.offsets, recovering)
+
+    def _marked(self) -> list[Offsets]:
+        """What tables have of this job though the log knows nothing of it: somebody removed the log."""
+        if self.config.route_by == "table":
+            names = [quoted_table(self.config.table)]
+        elif self.config.route_by == "regex":
+            names = [quoted_table(table) for table in self.config.routes]
+        else:
+            names = self._tables_of_the_namespace()
+        found = []
+        for name in names:
+            try:
+                found.append(find_mark(load_table(self.spark, name), self.config.job).offsets)
+            except TableNotFoundError:
+                found.append({})
+        # Any mark means that the job ran: then a table without one may lack everything since the beginning.
+        return found if any(found) else []
+
+    def _tables_of_the_namespace(self) -> list[str]:
+        from icecdc_core.columns import quoted
+
+        listed = self.spark.sql(f"SHOW TABLES IN {self.config.quoted_namespace}").collect()
+        return [f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed]
+
+    def _time_is_over(self) -> bool:
+        limit = self.config.max_seconds
+        return self.config.trigger == "continuous" and bool(limit) and time.monotonic() - self.started > limit
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage."""
+        begin = time.monotonic()
+        note(stage=name, stage_seconds=self.stage_seconds)
+        try:
+            yield
+        finally:
+            spent = self.stage_seconds.get(name, 0.0) + time.monotonic() - begin
+            self.stage_seconds[name] = round(spent, 3)
+
+    def _report(self) -> IngestReport:
+        tables: dict[str, dict[str, Any]] = {}
+        for entry in self.entries:
+            for each in entry.tables:
+                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
+                for count in ("rows", "deletes", "files"):
+                    total[count] += getattr(each, count)
+                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+        batches = [entry for entry in self.entries if entry.kind == "batch"]
+        last = batches[-1].valid_through if batches else None
+        return IngestReport(
+            job=self.config.job,
+            topics=self.topic_names,
+            batches=len(batches),
+            records=sum(entry.records for entry in batches),
+            rows_written=sum(total["rows"] for total in tables.values()),
+            deletes=sum(total["deletes"] for total in tables.values()),
+            dead_letters=sum(entry.dead_letters for entry in batches),
+            files=sum(total["files"] for total in tables.values()),
+            tables=tables,
+            behind=sorted(name for name, total in tables.items() if total["state"] == BEHIND),
+            lost=self.lost,
+            compacted=self.compacted,
+            offsets=self.done,
+            valid_through=last.isoformat() if last else "",
+            seconds=round(time.monotonic() - self.started, 3),
+            stage_seconds=self.stage_seconds,
+            run_id=self.run_id,
+        )

@@ -1,0 +1,119 @@
+"""Where a run starts: from what the commit log and the tables know, checked against what the topics still have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.errors import LostOffsetsError, TopicReplacedError
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.commit_log import Known
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.parameters import parsed_offsets
+from icecdc_core.parameters import start_point
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+    from icecdc_core.ingest.topics import Topics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a stream starts.
+
+    Attributes:
+        topics: What is read.
+        start: For every partition.
+        latest: Where each partition ended when the plan was made.
+        lost: Partitions that lost records before they were read.
+    """
+
+    topics: list[str]
+    start: Offsets
+    latest: Offsets
+    lost: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return offsets.covers(self.start, self.latest)
+
+
+def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[Offsets]) -> Plan:
+    """Find out where to start.
+
+    Args:
+        topics: The brokers.
+        config: The job's parameters.
+        known: What the commit log knows.
+        marked: If the log knows nothing: the offsets that tables have from this job all the same.
+
+    Raises:
+        LostOffsetsError: Records that were not read are gone, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic ends before what was read of it, and `on_lost_offsets` is `fail`.
+    """
+    names = topics.names()
+    earliest, latest = topics.earliest(names), topics.latest(names)
+    if known.exists:
+        # A partition that the log has never seen was added since: all of it is new.
+        wanted = _filled(known.offsets, earliest)
+        for left_behind in known.behind.values():
+            wanted = offsets.at_most(wanted, left_behind)
+    elif marked:
+        wanted = _filled(marked[0], earliest)
+        for each in marked[1:]:
+            wanted = offsets.at_most(wanted, _filled(each, earliest))
+    else:
+        wanted = _first_start(topics, names, config, earliest, latest)
+    wanted = offsets.of(entry for entry in offsets.each(wanted) if entry[0] in latest)
+    start, lost = _checked(wanted, earliest, latest, config)
+    return Plan(names, start, latest, lost)
+
+
+def _filled(known: Offsets, earliest: Offsets) -> Offsets:
+    """For every partition there is: what is known of it, else its beginning."""
+    return offsets.of((topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest))
+
+
+def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
+    wanted = config.starting_offsets
+    if wanted.startswith("{"):
+        return _filled(parsed_offsets(wanted), earliest)
+    moment = start_point(wanted)
+    if isinstance(moment, datetime):
+        return topics.at(names, moment)
+    return latest if moment == "latest" else earliest
+
+
+def _checked(
+    wanted: Offsets, earliest: Offsets, latest: Offsets, config: IngestConfig
+) -> tuple[Offsets, list[dict[str, Any]]]:
+    """The offsets to start at, and what is lost on the way there."""
+    beyond = [e for e in offsets.each(wanted) if e[2] > offsets.get(latest, e[0], e[1])]
+    if beyond and config.on_lost_offsets == "fail":
+        topic, partition, offset = beyond[0]
+        raise TopicReplacedError(
+            f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
+            "was read: it was deleted and made again, or lost its end",
+            subject="topics",
+            value=f"{topic}-{partition}",
+            remedy="set on_lost_offsets=continue once, to read the topic from its beginning; or use another job name",
+        )
+    gone = offsets.behind(wanted, earliest)
+    if gone and config.on_lost_offsets == "fail":
+        topic, partition, offset, first = gone[0]
+        raise LostOffsetsError(
+            f"The topic begins at offset {first}, but was read only up to offset {offset}: its retention removed "
+            f"{first - offset} records before they were read ({len(gone)} partitions are concerned)",
+            subject="topics",
+            value=f"{topic}-{partition}",
+            remedy="bring the records back another way, then set on_lost_offsets=continue once; raise the topic's "
+            "retention or run more often",
+        )
+    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
+    lost += [{"topic": t, "partition": p, "from": offset, "to": 0} for t, p, offset in beyond]
+    start = offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone))
+    for topic, partition, _ in beyond:
+        start[topic][partition] = offsets.get(earliest, topic, partition)
+    return start, lost

@@ -1,0 +1,79 @@
+"""What an ingest did, for people and schedulers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.report import Report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class IngestReport(Report):
+    """What an ingest did: records and rows counted, times in seconds.
+
+    Attributes:
+        job: Name of the ingest.
+        topics: What was read.
+        batches: Batches of this run.
+        records: Offsets that were passed: records, and marks of transactions between them.
+        rows_written: Rows that were written, into all tables together.
+        deletes: Rows that were to be deleted.
+        dead_letters: Records that fit nowhere and are in the dead letter table since this run.
+        files: Data files that were written.
+        tables: By table: its state, rows, deletes, files, snapshot and error.
+        behind: Tables that could not be written; the next run takes their records again.
+        lost: Partitions that lost records before they were read: topic, partition, from, to.
+        offsets: Everything below is where it belongs, but for tables that are behind.
+        valid_through: ISO time up to which all partitions are complete; "" if nobody knows.
+    """
+
+    job: str
+    topics: list[str] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    rows_written: int = 0
+    deletes: int = 0
+    dead_letters: int = 0
+    files: int = 0
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    behind: list[str] = field(default_factory=list)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    compacted: list[str] = field(default_factory=list)
+    offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+    valid_through: str = ""
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    run_id: str = ""
+
+    @property
+    def state(self) -> str:
+        """How the run ended, one of `exit_states.EXIT_STATES`."""
+        return "partial" if self.behind else "ok"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        return [
+            ("job", self.job),
+            ("topics", ", ".join(self.topics)),
+            ("batches", f"{self.batches:,}"),
+            ("records", f"{self.records:,}"),
+            ("rows written", f"{self.rows_written:,}"),
+            ("deletes", f"{self.deletes:,}" if self.deletes else ""),
+            ("dead letters", f"{self.dead_letters:,}"),
+            ("data files", f"{self.files:,}"),
+            ("tables", f"{len(self.tables):,}"),
+            ("tables left behind", ", ".join(self.behind)),
+            ("records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
+            ("complete through", self.valid_through),
+            ("seconds", f"{self.seconds:,.1f}"),
+        ]
+
+    def table_summary(self) -> pd.DataFrame:
+        """A row for each table that was touched."""
+        import pandas as pd
+
+        return pd.DataFrame([{"table": name, **told} for name, told in sorted(self.tables.items())])

@@ -1,0 +1,118 @@
+"""What a table has of an ingest, also when the snapshot that says so is gone: expired, rolled back, or another table.
+
+A mark is searched among the ancestors of the current snapshot. If there is none, or an older one than the commit log
+knows, the log and the table's history tell why, and `on_table_reset` says what to do about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.errors import IcecdcError, TableReplacedError, TableRolledBackError
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.commit_log import TableEntry
+from icecdc_core.ingest.marks import Mark, find_mark, head_of
+from icecdc_core.ingest.offsets import Offsets
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+
+class RefillError(IcecdcError):
+    """The table is to be filled again, from `offsets` on."""
+
+    offsets: Offsets
+
+
+@dataclass
+class Marks:
+    """The marks of one run's tables; threads may ask at the same time, each for other tables.
+
+    Attributes:
+        config: The job's parameters.
+        known: What the commit log knows of each table.
+        earliest: Where the topics begin.
+    """
+
+    config: IngestConfig
+    known: dict[str, TableEntry]
+    earliest: Offsets
+    _seen: dict[str, dict[int, Mark]] = field(default_factory=dict)
+
+    def of(self, name: str, table: Any, start: Offsets) -> Mark:
+        """The mark of a table.
+
+        Args:
+            name: The table, every part quoted.
+            table: Iceberg's table, freshly loaded.
+            start: Where the batch starts; whoever goes on without what was lost goes on from there.
+
+        Raises:
+            TableReplacedError: It is not the table the log knows, and `on_table_reset` is `fail`.
+            TableRolledBackError: It lacks what the log knows it had, and `on_table_reset` is `fail`.
+            RefillError: As both, and `on_table_reset` is `refill`.
+        """
+        mark = find_mark(table, self.config.job, self._seen.get(name))
+        logged = self.known.get(name)
+        if logged is not None:
+            mark = self._reconciled(name, table, mark, logged, start)
+        head = head_of(table)
+        if head is not None:
+            self._seen[name] = {head: mark}
+        return mark
+
+    def remember(self, entry: TableEntry, mark: Mark) -> None:
+        """Know what a table has now."""
+        self.known[entry.name] = entry
+        if mark.snapshot_id is not None:
+            self._seen[entry.name] = {mark.snapshot_id: mark}
+
+    def _reconciled(self, name: str, table: Any, mark: Mark, logged: TableEntry, start: Offsets) -> Mark:
+        """The mark, or what the log knows instead of it."""
+        had = offsets.parse(logged.offsets)
+        problem: IcecdcError | None = None
+        if logged.uuid and logged.uuid != str(table.uuid()):
+            problem = TableReplacedError(
+                "The table was dropped and made again since the ingest last wrote into it",
+                subject="on_table_reset",
+                value=name,
+                remedy=_REMEDY,
+            )
+        elif offsets.covers(mark.offsets, had):
+            return mark
+        elif logged.snapshot_id is None or _has_expired(table, logged):
+            # The log says what the snapshot said; where it names no snapshot, the table need not have one.
+            return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
+        else:
+            problem = TableRolledBackError(
+                "The table no longer has what the ingest wrote into it: it was rolled back",
+                subject="on_table_reset",
+                value=name,
+                remedy=_REMEDY,
+            )
+        if self.config.on_table_reset == "continue":
+            mark = Mark(offsets.furthest(mark.offsets, start), mark.batch, mark.snapshot_id, mark.valid_through)
+            self.known[name] = TableEntry(name, str(table.uuid()), offsets=offsets.text(mark.offsets))
+            return mark
+        if self.config.on_table_reset == "refill":
+            refill = RefillError("The table is filled again", subject="table", value=name)
+            has = {topic: parts for topic, parts in mark.offsets.items() if topic in self.earliest}
+            refill.offsets = offsets.furthest(self.earliest, has)
+            raise refill
+        raise problem
+
+
+_REMEDY = (
+    "set on_table_reset=refill once, to take again what the topic still has of it, or continue, to go on with new "
+    "records only"
+)
+
+
+def _has_expired(table: Any, logged: TableEntry) -> bool:
+    """Whether the snapshot is gone because it is old, while the table went on from it."""
+    if table.snapshot(logged.snapshot_id) is not None:
+        return False
+    head = table.currentSnapshot()
+    # Tables of format version 1 count nothing; there a snapshot that is gone is taken for an old one.
+    return head is not None and int(head.sequenceNumber()) >= (logged.sequence_number or 0)

@@ -1,0 +1,65 @@
+"""Which tables a record goes to: one, those whose expression matches, or the one that a field or the topic names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.ingest.formats import field
+from icecdc_core.ingest.parameters import quoted_table
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+TABLE = "_icecdc_table"
+"""Column with the name of the record's table, every part quoted; null if it has none, and then there is a problem."""
+
+# What a record may name: it must not reach other namespaces, nor make names that no catalog takes.
+_NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
+_NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
+
+
+def routed(decoded: DataFrame, config: IngestConfig) -> DataFrame:
+    """Add the table of each record; one that goes to several tables becomes several rows.
+
+    Args:
+        decoded: As `formats.decoded` returns it.
+        config: How records are routed.
+
+    Returns:
+        The same columns and `TABLE`; `problem` says so where a record has no table.
+    """
+    if config.route_by == "table":
+        return decoded.withColumn(TABLE, F.lit(quoted_table(config.table)))
+    value = field(F.col("payload"), config.route_field) if config.route_field else F.col("topic")
+    if config.route_by == "regex":
+        return _by_expression(decoded, config, value)
+    if config.route_by == "topic":
+        value = F.regexp_replace("topic", _NOT_IN_A_NAME, "_")
+    named = F.when(value.rlike(f"^{_NAME}$"), value)
+    problem = F.when(value.isNull(), F.lit(f"no table: the field {config.route_field} is missing"))
+    problem = problem.when(
+        named.isNull(), F.concat(F.lit(f"no table: the field {config.route_field} has "), F.substring(value, 1, 200))
+    )
+    table = F.concat(F.lit(f"{config.quoted_namespace}.`"), named, F.lit("`"))
+    return _with_problem(decoded.withColumn(TABLE, table), problem)
+
+
+def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> DataFrame:
+    tables = [
+        F.when(value.rlike(f"^(?:{expression})$"), F.lit(quoted_table(table)))
+        for table, expression in config.routes.items()
+    ]
+    found = F.filter(F.array(*tables), lambda table: table.isNotNull())
+    what = f"the field {config.route_field}" if config.route_field else "the topic"
+    shown = F.coalesce(F.substring(value, 1, 200), F.lit("nothing"))
+    problem = F.when(F.col(TABLE).isNull(), F.concat(F.lit(f"no table: no expression matches {what}: "), shown))
+    return _with_problem(decoded.withColumn(TABLE, F.explode_outer(found)), problem)
+
+
+def _with_problem(routed: DataFrame, problem: Column) -> DataFrame:
+    """A record that could not be decoded has that as its problem, and no table."""
+    told = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
+    return told.withColumn("problem", F.coalesce("problem", problem))

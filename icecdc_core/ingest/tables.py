@@ -1,0 +1,193 @@
+"""The destination tables: opened, made where that is asked for, grown where records ask for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from icecdc_core.catalogs import load_table
+from icecdc_core.columns import quoted
+from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
+from icecdc_core.ingest.parameters import METADATA, transform
+from icecdc_core.ingest.publishing import WAP_ENABLED
+from icecdc_core.ingest.schemas import evolution, evolve, inferred
+from icecdc_core.parameters import table_parts
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+METADATA_PREFIX = "_kafka_"
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_METADATA_TYPES: dict[str, DataType] = dict(
+    zip(
+        METADATA,
+        [StringType(), IntegerType(), LongType(), TimestampType(), BinaryType(), ArrayType(_HEADER)],
+        strict=True,
+    )
+)
+
+
+def open_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> Any:
+    """Load a table, made for these records if it is not there and `auto_create` is set.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        records: As `formats.decoded` returns them.
+        config: The job's parameters.
+
+    Raises:
+        TableNotFoundError: It is not there, and `auto_create` is not set.
+    """
+    try:
+        return load_table(spark, name)
+    except TableNotFoundError as error:
+        if not config.auto_create:
+            raise TableNotFoundError(
+                "The table does not exist",
+                subject="auto_create",
+                value=name,
+                remedy="create it, or set auto_create=true; its records are taken again by the next run",
+            ) from error
+    _create(spark, name, inferred(records), config)
+    return load_table(spark, name)
+
+
+def payload_schema(spark: SparkSession, name: str, config: IngestConfig) -> StructType:
+    """The columns of a table that come from the payload.
+
+    Raises:
+        ColumnNotFoundError: A column for what Kafka knows of a record is asked for and not there.
+    """
+    schema = spark.table(name).schema
+    wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
+    if missing := sorted(wanted - set(schema.names)):
+        raise ColumnNotFoundError(
+            "The table has no columns for what metadata_columns names",
+            subject="metadata_columns",
+            value=missing,
+            remedy="add them: " + ", ".join(f"{c} {_METADATA_TYPES[_bare(c)].simpleString()}" for c in missing),
+        )
+    return StructType([column for column in schema if column.name not in wanted])
+
+
+def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
+    """Let the records' schema into the table's, in one commit; returns the records'."""
+    seen = inferred(records)
+    changes = evolution(payload_schema(spark, name, config), seen, config)
+    if changes:
+        evolve(spark, name, changes)
+    return seen
+
+
+def identifiers(table: Any, config: IngestConfig) -> list[str]:
+    """The columns that identify a row: those of the parameters, else the table's identifier fields.
+
+    Raises:
+        IdentifierColumnsError: There are none, or one is not in the table.
+    """
+    names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
+    columns = {str(column.name()) for column in table.schema().columns()}
+    if not names or set(names) - columns:
+        raise IdentifierColumnsError(
+            "mode=upsert needs identifier columns" if not names else "identifier columns are missing in the table",
+            subject="identifier_columns",
+            value=sorted(set(names) - columns) or names,
+            remedy="name columns of the table that together identify a row, or set the table's identifier fields",
+        )
+    return names
+
+
+def _bare(column: str) -> str:
+    return column.removeprefix(METADATA_PREFIX)
+
+
+def _create(spark: SparkSession, name: str, payload: StructType, config: IngestConfig) -> None:
+    """Make the table with all it needs at once: a crash leaves all of it or nothing."""
+    jvm: Any = spark._jvm
+    required = set(config.identifier_columns)
+    columns = [StructField(f.name, f.dataType, f.nullable and f.name not in required) for f in payload]
+    columns += [
+        StructField(f"{METADATA_PREFIX}{n}", _METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
+    ]
+    parts = table_parts(name)
+    create_namespace(spark, parts[:-1])
+    iceberg = jvm.org.apache.iceberg
+    struct = jvm.org.apache.spark.sql.types.DataType.fromJson(StructType(columns).json())
+    schema = iceberg.spark.SparkSchemaUtil.convert(struct)
+    if required:
+        ids = jvm.java.util.HashSet()
+        for column in config.identifier_columns:
+            found = schema.findField(column)
+            if found is None:
+                raise IdentifierColumnsError(
+                    "The first records of a new table lack an identifier column",
+                    subject="identifier_columns",
+                    value=column,
+                    remedy="name fields that every record has, or create the table by hand",
+                )
+            ids.add(found.fieldId())
+        schema = iceberg.Schema(schema.columns(), ids)
+    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, parts[0])
+    levels = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(parts) - 1)  # type: ignore[union-attr]
+    for position, part in enumerate(parts[1:]):
+        levels[position] = part
+    builder = catalog.buildTable(iceberg.catalog.TableIdentifier.of(levels), schema)
+    builder = builder.withPartitionSpec(_spec(iceberg, schema, config))
+    if config.sort_columns:
+        order = iceberg.SortOrder.builderFor(schema)
+        for column in config.sort_columns:
+            order.asc(column)
+        builder = builder.withSortOrder(order.build())
+    properties = {"format-version": "2", WAP_ENABLED: "true"}
+    if config.mode == "upsert":
+        # A batch changes a few rows of many files; rewriting them all for each would be the whole cost.
+        properties |= {f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")}
+    for key, value in {**properties, **config.table_properties}.items():
+        builder = builder.withProperty(key, value)
+    try:
+        builder.create()
+    except Py4JJavaError as error:
+        if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
+            raise CatalogError(
+                f"The table could not be made: {str(error.java_exception.getMessage())[:500]}",
+                subject="auto_create",
+                value=name,
+                remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
+            ) from error
+
+
+def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
+    """Make a namespace unless it is there; a catalog that makes none by command has it already, or tells so later."""
+    try:
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS " + ".".join(quoted(part) for part in parts))
+    except AnalysisException:
+        return
+
+
+def _spec(iceberg: Any, schema: Any, config: IngestConfig) -> Any:
+    builder = iceberg.PartitionSpec.builderFor(schema)
+    methods = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+    for text in config.partition_by:
+        kind, width, column = transform(text)
+        if width:
+            getattr(builder, kind)(column, width)
+        elif kind:
+            getattr(builder, methods[kind])(column)
+        else:
+            builder.identity(column)
+    return builder.build()
