@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.session import get_spark
+from tests.kafka_topics import Topic
 
 _numbers = itertools.count(1)
 
@@ -28,10 +30,12 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
-    """The one Spark session of the run."""
-    config = SyncConfig(
+    """The one Spark session of the run; with Kafka's connector, for those who need it."""
+    config = IngestConfig(
+        job="tests",
+        bootstrap_servers="127.0.0.1:9",
+        topics="none",
         table="lake.ns.t",
-        index="t",
         warehouse=str(warehouse),
         catalog_properties=GIVEN_CATALOG,
         spark_conf={"spark.master": "local[2]"},
@@ -64,6 +68,46 @@ def opensearch(opensearch_url: str) -> Iterator[Any]:
     client = OpenSearch(opensearch_url)
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap servers of a real Kafka: those named by ICECDC_BOOTSTRAP_SERVERS, or an embedded broker."""
+    given = os.environ.get("ICECDC_BOOTSTRAP_SERVERS")
+    if given:
+        yield given
+        return
+    from icecdc_core.local.kafka import running_kafka
+
+    with running_kafka() as servers:
+        yield servers
+
+
+@pytest.fixture
+def topic(kafka: str) -> Topic:
+    """A topic of two partitions that no other test uses."""
+    return Topic(kafka)
+
+
+@pytest.fixture
+def make_ingest(kafka: str, warehouse: Path, name: str, topic: Topic) -> Callable[..., IngestConfig]:
+    """Build an IngestConfig from this test's topic to this test's table; keyword arguments override."""
+
+    def build(**overrides: Any) -> IngestConfig:
+        values = {
+            "job": name,
+            "bootstrap_servers": kafka,
+            "topics": [topic.name],
+            "table": f"lake.ns.{name}",
+            "namespace": f"lake.{name}",
+            "warehouse": str(warehouse),
+            "catalog_properties": GIVEN_CATALOG,
+        }
+        if "route_by" in overrides:
+            del values["table"]
+        return IngestConfig(**{**values, **overrides})
+
+    return build
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
 from icecdc_core.ingest import parameters as own
 from icecdc_core.parameter_model import ParameterModel
-from icecdc_core.secrets import Properties
+from icecdc_core.secrets import Properties, resolve
 
 OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
@@ -89,6 +89,9 @@ class IngestConfig(ParameterModel):
     schema_registry_username: str = Field("", description="User of the schema registry. Default: none.")
     schema_registry_password: SecretReference = Field(
         "", description="Reference to its password: env:NAME or secret:scope/key; never the password itself."
+    )
+    tombstones: Annotated[Literal["delete", "ignore", "reject"], Lower] = Field(
+        "delete", description="Records without a value: delete the row of their key, ignore, or reject as dead letters."
     )
     op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
     column_case: Annotated[Literal["insensitive", "sensitive", "lower"], Lower] = Field(
@@ -210,6 +213,15 @@ class IngestConfig(ParameterModel):
     def quoted_dead_letters(self) -> str:
         """Name of the table of dead letters, every part back-quoted."""
         return own.quoted_table(self.dead_letter_table) or f"{self.quoted_namespace}.{quoted(LETTER_TABLE)}"
+
+    @property
+    def schema_registry_auth(self) -> str:
+        """`user:password` for the schema registry, "" for none; raises SecretError."""
+        if not self.schema_registry_username:
+            return ""
+        password = self.schema_registry_password
+        secret = resolve(password, "schema_registry_password") if password else ""
+        return f"{self.schema_registry_username}:{secret}"
 
     @property
     def client_properties(self) -> dict[str, str]:

@@ -1,0 +1,91 @@
+"""A topic of a test: made, written to, and read back by Kafka's own client, without any code of icecdc."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+_numbers = itertools.count(1)
+
+
+class Topic:
+    """A topic that no other test uses.
+
+    Args:
+        servers: The brokers.
+        partitions: How many it has.
+        name: Default: a new one.
+        settings: Settings of the topic.
+    """
+
+    def __init__(self, servers: str, partitions: int = 2, name: str = "", **settings: str) -> None:
+        self.servers = servers
+        self.name = name or f"topic{next(_numbers)}_{os.getpid()}"
+        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        new = NewTopic(self.name, partitions, 1, config=config)
+        self.admin.create_topics([new])[self.name].result(30)
+        self._producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 5})
+
+    def send(self, *values: Any, partition: int = -1, key: Any = None, headers: Any = None, timestamp: int = 0) -> None:
+        """Write records: None is a tombstone, bytes are taken as they are, all else becomes JSON."""
+        for value in values:
+            told = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            by = key if key is not None else (str(value["id"]) if isinstance(value, dict) and "id" in value else None)
+            self._producer.produce(
+                self.name, told, key=by, partition=partition, headers=headers, timestamp=timestamp or _now()
+            )
+            self._producer.poll(0)
+        self._producer.flush(30)
+
+    def send_in_transaction(self, *values: Any, commit: bool) -> None:
+        """Write records in a transaction of their own, and commit or abort it."""
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "log_level": 0, "transactional.id": f"{self.name}-{next(_numbers)}"}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(self.name, json.dumps(value).encode(), key=str(value["id"]))
+        producer.flush(30)
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    def add_partitions(self, total: int) -> None:
+        """Give it more partitions."""
+        self.admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(30)
+
+    def remove_before(self, partition: int, offset: int) -> None:
+        """Remove records, as the retention does."""
+        where = TopicPartition(self.name, partition, offset)
+        for future in self.admin.delete_records([where]).values():
+            future.result(30)
+
+    def delete(self) -> None:
+        """Delete the topic, and wait until it is gone."""
+        self.admin.delete_topics([self.name])[self.name].result(30)
+        while self.name in self.admin.list_topics(timeout=10).topics:
+            time.sleep(0.1)
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests", "log_level": 0})
+        count = len(consumer.list_topics(self.name, timeout=10).topics[self.name].partitions)
+        found = {
+            number: consumer.get_watermark_offsets(TopicPartition(self.name, number), timeout=10)[1]
+            for number in range(count)
+        }
+        consumer.close()
+        return found
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
