@@ -36,6 +36,10 @@ setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock 
 demo: setup ## Export, change, sync and validate real tables against real services; results in build/
 	@$(VENV_PYTHON) -m icecdc_core.demo $(ARGS)
 
+.PHONY: demo-kafka
+demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync and validate them; results in build/
+	@$(VENV_PYTHON) -m icecdc_core.demo_kafka $(ARGS)
+
 ##@ Check
 
 .PHONY: test
@@ -95,11 +99,11 @@ audit: setup ## Look the locked packages up in the vulnerability database
 ##@ Services
 
 .PHONY: services-up
-services-up: setup ## Start the embedded OpenSearch on loopback and leave it running
+services-up: setup ## Start the embedded OpenSearch on loopback and leave it running; ARGS=--kafka: a Kafka broker too
 	@$(VENV_PYTHON) -m icecdc_core.local up $(ARGS)
 
 .PHONY: services-down
-services-down: setup ## Stop the embedded OpenSearch that services-up started
+services-down: setup ## Stop what services-up started
 	@$(VENV_PYTHON) -m icecdc_core.local down $(ARGS)
 
 ##@ Tidy

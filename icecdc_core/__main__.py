@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.config import SyncConfig
 from icecdc_core.exit_states import EXIT_STATES, exit_code, state_of
 from icecdc_core.export import export_table
+from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.observation import failure_report
+from icecdc_core.parameter_model import ParameterModel
 from icecdc_core.polling import follow_changes
 from icecdc_core.replay import replay_dead_letters
 from icecdc_core.report import Report
@@ -27,23 +29,30 @@ from icecdc_core.validate import validate_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOBS: dict[str, Callable[[SparkSession, SyncConfig], Report]] = {
+_JOB = "the job"  # not a name that a parameter has
+
+JOBS: dict[str, Callable[[SparkSession, Any], Report]] = {
     "export": export_table,
     "sync": follow_changes,
     "validate": validate_table,
     "replay": replay_dead_letters,
     "status": status,
+    "ingest": ingest,
 }
+CONFIGURATIONS: dict[str, type[ParameterModel]] = {"ingest": IngestConfig}
+"""What a job is told; `SyncConfig` for all others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job; returns its exit code."""
-    given = vars(_parser().parse_args(arguments))
-    job = str(given.pop("job"))
+    listed = list(sys.argv[1:] if arguments is None else arguments)
+    kind = CONFIGURATIONS.get(listed[0] if listed else "", SyncConfig)
+    given = vars(_parser(kind).parse_args(listed))
+    job = str(given.pop(_JOB))
     parameters = {name: value for name, value in given.items() if value is not None}
     told: dict[str, Any]
     try:
-        config = SyncConfig(**parameters)
+        config = kind(**parameters)
         spark = get_spark(config)
         told = JOBS[job](spark, config).to_dict()
     except Exception as error:
@@ -54,17 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(told["state"])
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(kind: type[ParameterModel]) -> argparse.ArgumentParser:
     states = "; ".join(f"{state.code} {name}: {state.meaning}" for name, state in EXIT_STATES.items())
     parser = argparse.ArgumentParser("python -m icecdc_core", description=__doc__, epilog=f"Exit codes: {states}.")
-    parser.add_argument("job", choices=JOBS)
-    for parameter in SyncConfig.parameters():
+    parser.add_argument(_JOB, metavar="job", choices=JOBS)
+    for parameter in kind.parameters():
         parser.add_argument(
             f"--{parameter.name.replace('_', '-')}",
             f"--{parameter.name}",
             dest=parameter.name,
             metavar="VALUE",
-            required=parameter.name == "table",
+            required=kind.model_fields[parameter.name].is_required(),
             help=parameter.help.replace("%", "%%"),
         )
     return parser

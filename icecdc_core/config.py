@@ -170,6 +170,11 @@ class SyncConfig(ParameterModel):
         return combination_problems(given)
 
     @property
+    def subject(self) -> dict[str, str]:
+        """What a run is about, as its log and metrics name it."""
+        return {"table": self.table, "index": self.index}
+
+    @property
     def table_parts(self) -> tuple[str, ...]:
         """Catalog, namespace levels and table name, without quotes."""
         return values.table_parts(self.table)

@@ -43,24 +43,24 @@ class Demo:
 
     def run(self) -> bool:
         """Run it all; returns whether every index equals its table."""
-        with _told("Spark starts"):
+        with told("Spark starts"):
             spark = open_spark(self.config)
             spark.sparkContext.setLogLevel("ERROR")
-        with _told("indexes of an earlier demo are removed"):
+        with told("indexes of an earlier demo are removed"):
             self._remove_indexes()
-        with _told(f"{len(TABLES)} Iceberg tables are created from {_shown(ROOT / 'data')}"):
+        with told(f"{len(TABLES)} Iceberg tables are created from {shown(ROOT / 'data')}"):
             create_tables(spark, ROOT / "data")
         self._notebook("00_setup")
         self.results["flights"].export = self._notebook("10_initial_export")
         self._others("export", lambda config: export_table(spark, config))
-        _tell("A day of operations:")
+        tell("A day of operations:")
         operations = day_of_operations(spark)
         while True:
             begin = time.monotonic()
             what = next(operations, "")
             if not what:
                 break
-            _tell(f"  - {what} ({time.monotonic() - begin:.1f} s)")
+            tell(f"  - {what} ({time.monotonic() - begin:.1f} s)")
         self.results["flights"].sync = self._notebook("20_incremental_cdc")
         self._others("sync", lambda config: sync_changes(spark, config))
         self.results["flights"].validation = self._notebook("30_validation")
@@ -75,7 +75,7 @@ class Demo:
         """The small tables, in one session."""
         for table in TABLES:
             if table is not FLIGHTS:
-                with _told(f"{stage} of {table.name}"):
+                with told(f"{stage} of {table.name}"):
                     setattr(self.results[table.name], stage, work(self._of(table)).to_dict())
 
     def _notebook(self, name: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Demo:
         config = self._of(FLIGHTS)
         given = [key for key in SyncConfig.model_fields if key in config.model_fields_set]
         parameters = {key: getattr(config, key) for key in given}
-        with _told(f"notebook {name} for flights"):
+        with told(f"notebook {name} for flights"):
             return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
 
     def _remove_indexes(self) -> None:
@@ -104,19 +104,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Kernels start in a process of their own and must find this package even when it is not installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     try:
-        _require_checkout()
-        _make_empty(output)
-        _tell("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
+        require_checkout()
+        make_empty(output)
+        tell("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
         with nullcontext(given) if given else running_opensearch() as url:
             demo = Demo(_config(options, url, output), output)
             equal = demo.run()
-            _tell(f"\n{summary(demo.results.values())}\n\nExecuted notebooks: {_shown(output)}/*.html")
+            tell(f"\n{summary(demo.results.values())}\n\nExecuted notebooks: {shown(output)}/*.html")
     except IcecdcError as error:
-        _tell(f"The demo stopped: {error}", sys.stderr)
+        tell(f"The demo stopped: {error}", sys.stderr)
         return 1
     verdict = "Every index equals its table" if equal else "NOT every index equals its table"
-    _tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
+    tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
     return 0 if equal else 1
 
 
@@ -148,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _require_checkout() -> None:
+def require_checkout() -> None:
+    """Refuse to run outside of a clone; raises DependencyError."""
     missing = [name for name in ("notebooks", "data") if not (ROOT / name).is_dir()]
     if missing:
         raise DependencyError(
@@ -159,7 +160,7 @@ def _require_checkout() -> None:
         )
 
 
-def _make_empty(output: Path) -> None:
+def make_empty(output: Path) -> None:
     """Make the folder anew; one that no demo made is left alone."""
     mark = output / ".icecdc-demo"
     if output.exists() and not mark.exists() and any(output.iterdir()):
@@ -174,18 +175,21 @@ def _make_empty(output: Path) -> None:
     mark.touch()
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
+    """The path as it is told."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def told(what: str) -> Iterator[None]:
+    """Tell what was done, and how long it took."""
     begin = time.monotonic()
     yield
-    _tell(f"{what} ({time.monotonic() - begin:.1f} s)")
+    tell(f"{what} ({time.monotonic() - begin:.1f} s)")
 
 
-def _tell(text: str, stream: Any = None) -> None:
+def tell(text: str, stream: Any = None) -> None:
+    """Say something on the terminal."""
     print(text, file=stream or sys.stdout, flush=True)
 
 

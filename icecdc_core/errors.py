@@ -187,8 +187,8 @@ class TopicReplacedError(IcecdcError):
     """A topic ends before what was read from it: it was deleted and made again."""
 
 
-class TableRolledBackError(IcecdcError):
-    """A table no longer has what the ingest wrote into it: it was rolled back."""
+class TableResetError(IcecdcError):
+    """A table no longer has what an ingest wrote into it: it was dropped, made again or rolled back."""
 
 
 class ConcurrentIngestError(IcecdcError):

@@ -28,6 +28,14 @@ EXIT_STATES: dict[str, ExitState] = {
     "locked": ExitState(6, "another run holds the index", "none; the other run does the work"),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(8, "a validation found a difference", "run the validation with repair; find out who writes"),
+    "partial": ExitState(
+        9, "an ingest could not write some of its tables", "see to the cause; the next run takes their records again"
+    ),
+    "lost": ExitState(
+        10,
+        "a topic lost records, or a table what an ingest wrote",
+        "find out why; then set on_lost_offsets or on_table_reset once",
+    ),
 }
 """Every state with its exit code, what it means and what a scheduler or its owner does about it."""
 
@@ -60,6 +68,15 @@ _STATES: dict[type[IcecdcError], str] = {
     errors.OpenSearchAuthError: "access",
     errors.SecretError: "access",
     errors.IndexDiffersError: "differs",
+    errors.KafkaError: "retry",
+    errors.KafkaUnreachableError: "retry",
+    errors.KafkaAuthError: "access",
+    errors.TopicNotFoundError: "config",
+    errors.LostOffsetsError: "lost",
+    errors.TopicReplacedError: "lost",
+    errors.TableResetError: "lost",
+    errors.ConcurrentIngestError: "locked",
+    errors.IngestWriteError: "retry",
 }
 
 

@@ -47,6 +47,10 @@ METRICS = [
     Metric("icecdc_bulk_bytes", "bytes", "Bytes of the bulk requests, without repetitions."),
     Metric("icecdc_rows_compared", "rows", "Rows of the table that a validation compared."),
     Metric("icecdc_differences", "documents", "What a validation found: missing, extra, stale."),
+    Metric("icecdc_ingest_records", "records", "Records that an ingest read."),
+    Metric("icecdc_ingest_rows", "rows", "Rows that it wrote."),
+    Metric("icecdc_ingest_dead_letters", "records", "Records that fitted nowhere."),
+    Metric("icecdc_ingest_tables_behind", "tables", "Tables that it could not write."),
 ]
 """Every metric; all are gauges of the last run, labelled with table, index and job."""
 
@@ -60,6 +64,10 @@ _PLAIN = {
     "retries": "icecdc_bulk_retries",
     "bytes": "icecdc_bulk_bytes",
     "source_rows": "icecdc_rows_compared",
+    "records": "icecdc_ingest_records",
+    "rows_written": "icecdc_ingest_rows",
+    "dead_letters": "icecdc_ingest_dead_letters",
+    "tables_behind": "icecdc_ingest_tables_behind",
 }
 
 

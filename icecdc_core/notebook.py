@@ -10,20 +10,31 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
-from icecdc_core.report import RunReport, ValidationReport, report_json, write_report
+from icecdc_core.parameter_model import ParameterModel
+from icecdc_core.report import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
+
+C = TypeVar("C", bound=ParameterModel)
 
 _STDERR = 2
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
 
 
-def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
+@overload
+def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig: ...
+
+
+@overload
+def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
+
+
+def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
     """Build the configuration from the notebook's parameters cell.
 
     Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
@@ -32,11 +43,12 @@ def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
 
     Args:
         namespace: The notebook's `globals()`.
+        kind: The configuration to build.
 
     Raises:
         ConfigError: A parameter is wrong, missing or unknown; all problems are told together.
     """
-    known = [parameter.name for parameter in SyncConfig.parameters()]
+    known = [parameter.name for parameter in kind.parameters()]
     given = {name: namespace[name] for name in known if _is_plain(namespace.get(name))}
     names = _assigned_names(namespace)
     dbutils = namespace.get("dbutils")
@@ -47,13 +59,13 @@ def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig:
         names += list(passed)
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     problems = [_unknown_problem(name, known) for name in unknown]
-    if dbutils is not None and not given.get("opensearch_url"):
+    if dbutils is not None and "opensearch_url" in known and not given.get("opensearch_url"):
         problems.append(
             "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
             "of the cluster can reach; an embedded one is only for a single machine."
         )
     try:
-        config = SyncConfig(**given)
+        config = kind(**given)
     except ConfigError as error:
         problems += error.problems
     if problems:
@@ -83,7 +95,7 @@ def open_services(config: SyncConfig) -> SyncConfig:
     return config.replace(opensearch_url=url)
 
 
-def open_spark(config: SyncConfig) -> SparkSession:
+def open_spark(config: ParameterModel) -> SparkSession:
     """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
     if SparkSession.getActiveSession() is not None:
         return get_spark(config)
@@ -105,8 +117,8 @@ def open_spark(config: SyncConfig) -> SparkSession:
 
 
 def finish(
-    report: RunReport | ValidationReport | Mapping[str, Any],
-    config: SyncConfig,
+    report: Report | Mapping[str, Any],
+    config: ParameterModel,
     namespace: Mapping[str, Any],
 ) -> None:
     """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
@@ -123,7 +135,8 @@ def finish(
     if config.report_path:
         write_report(report, config.report_path)
     print(text, flush=True)  # noqa: T201
-    if isinstance(report, ValidationReport) and config.fail_on_difference and not report.ok:
+    fails = isinstance(config, SyncConfig) and config.fail_on_difference
+    if isinstance(report, ValidationReport) and fails and not report.ok:
         raise IndexDiffersError(
             f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, "
             f"{report.extra} extra, {report.stale} stale documents",
@@ -198,7 +211,7 @@ def _plain_assignments(source: str) -> list[str] | None:
 
 def _unknown_problem(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}" if near else "see SyncConfig.parameters() for all of them"
+    hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
     return f"{name}: unknown parameter. Remedy: {hint}."
 
 

@@ -20,11 +20,15 @@ from icecdc_core.report import Report, RunReport, write_report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icecdc_core.config import SyncConfig
+    from icecdc_core.parameter_model import ParameterModel
 
 R = TypeVar("R", bound=Report)
+C = TypeVar("C", bound="ParameterModel")
 _facts: ContextVar[dict[str, Any] | None] = ContextVar("icecdc_facts", default=None)
-_COUNTS = ("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired")
+_COUNTS = (
+    *("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired"),
+    *("batches", "records", "rows_written", "dead_letters"),
+)
 
 
 def note(**facts: Any) -> None:
@@ -40,7 +44,7 @@ def run_id() -> str:
     return str(known["run_id"]) if known else uuid.uuid4().hex
 
 
-def observed(job: str) -> Callable[[Callable[[SparkSession, SyncConfig], R]], Callable[[SparkSession, SyncConfig], R]]:
+def observed(job: str) -> Callable[[Callable[[SparkSession, C], R]], Callable[[SparkSession, C], R]]:
     """Let a job leave log, metrics and, when it fails, a report of the failure at `report_path`.
 
     Args:
@@ -48,11 +52,11 @@ def observed(job: str) -> Callable[[Callable[[SparkSession, SyncConfig], R]], Ca
     """
 
     def decorate(
-        work: Callable[[SparkSession, SyncConfig], R],
-    ) -> Callable[[SparkSession, SyncConfig], R]:
+        work: Callable[[SparkSession, C], R],
+    ) -> Callable[[SparkSession, C], R]:
         @functools.wraps(work)
-        def run(spark: SparkSession, config: SyncConfig) -> R:
-            facts = {"job": job, "table": config.table, "index": config.index, "run_id": uuid.uuid4().hex}
+        def run(spark: SparkSession, config: C) -> R:
+            facts = {"job": job, **config.subject, "run_id": uuid.uuid4().hex}
             token = _facts.set(dict(facts))
             try:
                 with logging_to(config.log_path), log_fields(**facts):
@@ -82,9 +86,9 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
 
 
 def _watched(
-    work: Callable[[SparkSession, SyncConfig], R],
+    work: Callable[[SparkSession, C], R],
     spark: SparkSession,
-    config: SyncConfig,
+    config: C,
 ) -> R:
     facts = _facts.get() or {}
     begin = time.monotonic()
@@ -116,15 +120,15 @@ def _watched(
     return report
 
 
-def _publish(config: SyncConfig, facts: dict[str, Any]) -> None:
+def _publish(config: ParameterModel, facts: dict[str, Any]) -> None:
     if not (config.metrics_folder or config.metrics_url):
         return
     # The work is done, or has failed for a reason of its own: trouble here is told, and changes neither.
     text = render(facts, time.time())
     problems = []
     if config.metrics_folder:
-        problems.append(write_metrics(text, config.metrics_folder, facts["job"], config.index))
+        problems.append(write_metrics(text, config.metrics_folder, facts["job"], facts["index"]))
     if config.metrics_url:
-        problems.append(push_metrics(text, config.metrics_url, facts["job"], config.index))
+        problems.append(push_metrics(text, config.metrics_url, facts["job"], facts["index"]))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)

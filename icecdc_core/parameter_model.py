@@ -79,6 +79,11 @@ class ParameterModel(BaseModel):
         raise NotImplementedError  # pragma: no cover
 
     @property
+    def subject(self) -> dict[str, str]:
+        """What a run is about, as its log and metrics name it: `table` and `index`."""
+        raise NotImplementedError  # pragma: no cover
+
+    @property
     def warehouse_location(self) -> str:
         """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
         if not self.warehouse:
@@ -108,7 +113,9 @@ class ParameterModel(BaseModel):
 
     __str__ = BaseModel.__repr__
 
-    @field_serializer("catalog_properties", "spark_conf", "kafka_options", check_fields=False)
+    @field_serializer(
+        *("catalog_properties", "spark_conf", "kafka_options", "routes", "table_properties"), check_fields=False
+    )
     def _without_secrets(self, section: Properties) -> dict[str, Any]:
         return {key: redacted(key, value) for key, value in section.items()}
 

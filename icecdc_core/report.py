@@ -165,12 +165,12 @@ class ValidationReport(Report):
         return figures.validation_figure(self.to_dict())
 
 
-def report_json(report: RunReport | ValidationReport | Mapping[str, Any]) -> str:
+def report_json(report: Report | Mapping[str, Any]) -> str:
     """A report, or the plain values of one, as one JSON object on one line."""
     return json.dumps(dict(report), default=str) if isinstance(report, Mapping) else report.to_json()
 
 
-def write_report(report: RunReport | ValidationReport | Mapping[str, Any], path: str) -> Path:
+def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
     """Write the report as JSON to a file, folders made as needed.
 
     Raises:

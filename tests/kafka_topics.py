@@ -31,7 +31,7 @@ class Topic:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         new = NewTopic(self.name, partitions, 1, config=config)
         self.admin.create_topics([new])[self.name].result(30)
-        self._producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 5})
+        self._producer = self._new_producer()
 
     def send(self, *values: Any, partition: int = -1, key: Any = None, headers: Any = None, timestamp: int = 0) -> None:
         """Write records: None is a tombstone, bytes are taken as they are, all else becomes JSON."""
@@ -62,6 +62,9 @@ class Topic:
     def add_partitions(self, total: int) -> None:
         """Give it more partitions."""
         self.admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(30)
+        while len(self.ends()) < total:
+            time.sleep(0.1)
+        self._producer = self._new_producer()
 
     def remove_before(self, partition: int, offset: int) -> None:
         """Remove records, as the retention does."""
@@ -74,6 +77,9 @@ class Topic:
         self.admin.delete_topics([self.name])[self.name].result(30)
         while self.name in self.admin.list_topics(timeout=10).topics:
             time.sleep(0.1)
+
+    def _new_producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5})
 
     def ends(self) -> dict[int, int]:
         """The next offset of each partition."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.report import IngestReport
+from icecdc_core.observation import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["IngestConfig", "IngestReport", "ingest"]
 
 
+@observed("ingest")
 def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
     """Bring everything the topics have into the tables, each record exactly once.
 
@@ -29,6 +31,7 @@ def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
         KafkaUnreachableError: No broker answers.
         KafkaAuthError: The brokers refuse the credentials.
         TopicNotFoundError: A topic does not exist.
+        TableResetError: The only table was dropped, made again or rolled back, and `on_table_reset` is `fail`.
         LostOffsetsError: The topic lost records that were not read, and `on_lost_offsets` is `fail`.
         TopicReplacedError: A topic was deleted and made again, and `on_lost_offsets` is `fail`.
         IcecdcError: What kept the tables from being written, if no table could be.

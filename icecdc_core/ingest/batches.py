@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -140,7 +141,7 @@ class Batches:
         except (IcecdcError, PySparkException, Py4JError) as error:
             failure = typed_failure(error, name)
             self.behind[name] = failure
-            event(f"a table was left behind: {failure}", table=name, batch=batch.number)
+            event(f"a table was left behind: {failure}", logging.WARNING, table=name, batch=batch.number)
             known = self.writer.marks.known.get(name)
             return TableEntry(
                 name=name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -89,16 +90,21 @@ class Known:
         return {n: offsets.parse(entry.offsets) for n, entry in self.tables.items() if entry.state == BEHIND}
 
 
-def create(spark: SparkSession, name: str) -> None:
-    """Make the log, and its namespace, unless it is there."""
+def create_own(spark: SparkSession, name: str, schema: str) -> None:
+    """Make a table of the ingest's own unless it is there; another run may do the same at the same time."""
     if spark.catalog.tableExists(name):
         return
-    writer = spark.createDataFrame([], SCHEMA).writeTo(name).using("iceberg").tableProperty("format-version", "2")
+    writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg").tableProperty("format-version", "2")
     try:
         writer.create()
-    except PySparkException:
+    except (PySparkException, Py4JError):
         if not spark.catalog.tableExists(name):  # else another run was faster
             raise
+
+
+def create(spark: SparkSession, name: str) -> None:
+    """Make the log, and its namespace, unless it is there."""
+    create_own(spark, name, SCHEMA)
 
 
 def read(spark: SparkSession, name: str, job: str) -> Known:

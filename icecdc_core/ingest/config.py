@@ -190,6 +190,11 @@ class IngestConfig(ParameterModel):
         return own.combination_problems(given)
 
     @property
+    def subject(self) -> dict[str, str]:
+        """What a run is about, as its log and metrics name it."""
+        return {"table": self.table or self.namespace, "index": self.job}
+
+    @property
     def namespace_parts(self) -> tuple[str, ...]:
         """Catalog and namespace levels of tables that are named by the data, and of the ingest's own."""
         return values.table_parts(f"{self.namespace}.t")[:-1]

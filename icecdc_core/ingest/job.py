@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ class IngestRun:
         )
         commit_log.write(self.spark, self.config.quoted_commit_log, entry)
         if plan.lost:
-            event("records were lost before they were read", lost=plan.lost)
+            event("records were lost before they were read", logging.WARNING, lost=plan.lost)
 
     def _batches(self, topics: Topics, plan: Plan, known: Known) -> Batches:
         earliest = topics.earliest(plan.topics)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.catalogs import load_table
 from icecdc_core.errors import ConcurrentIngestError
+from icecdc_core.ingest.commit_log import create_own
 from icecdc_core.ingest.marks import JOB, RUN, head_of
 from icecdc_core.ingest.publishing import MovedError, append, publish, stage
 
@@ -59,7 +59,7 @@ class DeadLetters:
             F.current_timestamp().alias("kept_at"),
         )
         with self._lock:
-            _create(spark, name)
+            create_own(spark, name, SCHEMA)
             rows = rows.persist()
             try:
                 for _ in range(_TRIES):
@@ -100,14 +100,3 @@ class DeadLetters:
         except MovedError:
             return None
         return count
-
-
-def _create(spark: SparkSession, name: str) -> None:
-    if spark.catalog.tableExists(name):
-        return
-    writer = spark.createDataFrame([], SCHEMA).writeTo(name).using("iceberg").tableProperty("format-version", "2")
-    try:
-        writer.create()
-    except PySparkException:
-        if not spark.catalog.tableExists(name):  # else another run was faster
-            raise

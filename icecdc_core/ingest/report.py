@@ -9,6 +9,7 @@ from icecdc_core.report import Report
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class IngestReport(Report):
         """How the run ended, one of `exit_states.EXIT_STATES`."""
         return "partial" if self.behind else "ok"
 
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        return {**super().to_dict(), "tables_behind": len(self.behind)}
+
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
         return [
@@ -71,6 +76,12 @@ class IngestReport(Report):
             ("complete through", self.valid_through),
             ("seconds", f"{self.seconds:,.1f}"),
         ]
+
+    def figure(self) -> Figure:
+        """Rows by table, and the time every stage took."""
+        from icecdc_core import figures
+
+        return figures.ingest_figure(self.to_dict())
 
     def table_summary(self) -> pd.DataFrame:
         """A row for each table that was touched."""

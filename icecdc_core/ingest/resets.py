@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.errors import IcecdcError, TableReplacedError, TableRolledBackError
+from icecdc_core.errors import IcecdcError, TableResetError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import TableEntry
 from icecdc_core.ingest.marks import Mark, find_mark, head_of
@@ -49,9 +49,9 @@ class Marks:
             start: Where the batch starts; whoever goes on without what was lost goes on from there.
 
         Raises:
-            TableReplacedError: It is not the table the log knows, and `on_table_reset` is `fail`.
-            TableRolledBackError: It lacks what the log knows it had, and `on_table_reset` is `fail`.
-            RefillError: As both, and `on_table_reset` is `refill`.
+            TableResetError: It is another table than the log knows, or lacks what that had, and `on_table_reset` is
+                `fail`.
+            RefillError: The same, and `on_table_reset` is `refill`.
         """
         mark = find_mark(table, self.config.job, self._seen.get(name))
         logged = self.known.get(name)
@@ -71,9 +71,8 @@ class Marks:
     def _reconciled(self, name: str, table: Any, mark: Mark, logged: TableEntry, start: Offsets) -> Mark:
         """The mark, or what the log knows instead of it."""
         had = offsets.parse(logged.offsets)
-        problem: IcecdcError | None = None
         if logged.uuid and logged.uuid != str(table.uuid()):
-            problem = TableReplacedError(
+            problem = TableResetError(
                 "The table was dropped and made again since the ingest last wrote into it",
                 subject="on_table_reset",
                 value=name,
@@ -85,7 +84,7 @@ class Marks:
             # The log says what the snapshot said; where it names no snapshot, the table need not have one.
             return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
         else:
-            problem = TableRolledBackError(
+            problem = TableResetError(
                 "The table no longer has what the ingest wrote into it: it was rolled back",
                 subject="on_table_reset",
                 value=name,

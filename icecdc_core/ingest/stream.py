@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.offsets import Offsets
 
@@ -53,7 +54,8 @@ def run_stream(
             work(records, at, end)
         except BaseException as error:
             failures.append(error)
-            raise
+            # Spark waits for ever for the answer of a callback that ends in anything but an exception of this kind.
+            raise IcecdcError("The batch was cut off") from error
         at = end
 
     query: StreamingQuery | None = None

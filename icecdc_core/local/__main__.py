@@ -1,4 +1,4 @@
-"""The command line: `python -m icecdc_core.local up | status | down`."""
+"""The command line: `python -m icecdc_core.local up | status | down`, with `--kafka` for the broker as well."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collections.abc import Sequence
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
+from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kafka
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line: `up`, `down`, `status`."""
-    parser = argparse.ArgumentParser(prog="python -m icecdc_core.local", description="An OpenSearch on loopback.")
+    parser = argparse.ArgumentParser(
+        prog="python -m icecdc_core.local", description="OpenSearch, and Kafka, on loopback."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start it and leave it running; a running one is used again")
     up.add_argument("--port", type=int, default=0, help="default: 9200 if free, else any free one")
     up.add_argument("--heap", default="1g", help="default: 1g")
     up.add_argument("--version", help="2.19.1.0 or 3.8.0.0; default: what fits the Java of Spark")
     up.add_argument("--data-folder", help="default: in the user's state folder")
+    up.add_argument("--kafka", action="store_true", help="start a Kafka broker as well, at port 9092 if that is free")
     down = commands.add_parser("down", help="stop it")
     down.add_argument("--remove-data", action="store_true", help="forget its data too")
     commands.add_parser("status", help="say whether it runs; exit code 1 if not")
@@ -28,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state: ServerState | None = start_opensearch(
                 data_folder=given.data_folder, heap=given.heap, version=given.version, port=given.port
             )
+            if given.kafka:
+                start_kafka()
         elif given.command == "down":
-            stopped = stop_opensearch(remove_data=given.remove_data)
+            stopped = any([stop_opensearch(remove_data=given.remove_data), stop_kafka(remove_data=given.remove_data)])
             sys.stdout.write("stopped\n" if stopped else "nothing to stop\n")
             return 0
         else:
@@ -37,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IcecdcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    broker = kafka_status()
+    if broker is not None:
+        sys.stdout.write(
+            f"Kafka {broker.version} at {broker.bootstrap_servers} (process {broker.pid}, log {broker.log})\n"
+        )
     if state is None:
         sys.stdout.write("OpenSearch is not running\n")
         return 1

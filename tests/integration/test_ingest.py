@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from datetime import datetime, timezone
 
 import pytest
 
-from icecdc_core.errors import (
-    LostOffsetsError,
-    TableNotFoundError,
-    TableReplacedError,
-    TableRolledBackError,
-    TopicNotFoundError,
-    TopicReplacedError,
-)
-from icecdc_core.ingest import ingest
+from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
+from icecdc_core.ingest import batches, commit_log, ingest
 from icecdc_core.ingest.marks import BATCH, JOB, OFFSETS, VALID_THROUGH
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
@@ -79,3 +74,140 @@ class DescribeIngest:
         )
         assert (rows(spark, config), report.dead_letters) == ([(1, "one")], 2)
         assert kept == [(1, b"no json", b"k", "h"), (2, b'{"id": "two"}', b"k", "h")]
+
+
+class DescribeAnIngestThatIsCutOff:
+    def it_skips_what_is_there_when_it_died_before_the_commit_log(self, spark, sql, make_ingest, topic, monkeypatch):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 10), b"no json")
+        with monkeypatch.context() as cut:
+            write = commit_log.write
+            cut.setattr(commit_log, "write", lambda s, n, e: write(s, n, e) if e.kind == "start" else exit("killed"))
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        topic.send(*people(10, 15))
+        report = ingest(spark, config)
+        assert (rows(spark, config), report.rows_written) == (expected(0, 15), 5)
+        assert len(letters(spark, config)) == 1
+
+    def it_skips_the_tables_that_are_done_when_it_died_between_two(self, spark, make_ingest, topic, monkeypatch):
+        config = make_ingest(route_by="field", route_field="kind", auto_create=True, table_concurrency=1)
+        topic.send(*({"id": number, "kind": "abc"[number % 3]} for number in range(30)), b"no json")
+        with monkeypatch.context() as cut:
+            one = batches.Batches._one
+
+            def dies_at_b(self, name, records, batch):
+                return one(self, name, records, batch) if "`b`" not in name else exit("killed")
+
+            cut.setattr(batches.Batches, "_one", dies_at_b)
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        ingest(spark, config)
+        actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "abc"}
+        assert actual == {t: list(range(start, 30, 3)) for start, t in enumerate("abc")}
+        assert len(letters(spark, config)) == 1
+
+    def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=50)
+        sql(CREATE)
+        topic.send(*people(0, 200), b"no json")
+        reports, errors = [], []
+
+        def copy():
+            try:
+                reports.append(ingest(spark.newSession(), config))
+            except Exception as error:
+                errors.append(error)
+
+        copies = [threading.Thread(target=copy) for _ in range(2)]
+        for thread in copies:
+            thread.start()
+        for thread in copies:
+            thread.join()
+        assert (errors, rows(spark, config)) == ([], expected(0, 200))
+        assert sum(report.rows_written for report in reports) == 200
+        assert len(letters(spark, config)) == 1
+
+
+class DescribeTopics:
+    def it_sees_only_committed_transactions(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send_in_transaction(*people(0, 5), commit=True)
+        topic.send_in_transaction(*people(100, 105), commit=False)
+        topic.send_in_transaction(*people(5, 10), commit=True)
+        first, second = ingest(spark, config), ingest(spark, config)
+        assert rows(spark, config) == expected(0, 10)
+        assert (first.rows_written, second.batches) == (10, 0)
+
+    def it_takes_partitions_that_were_added_from_their_beginning(self, spark, sql, make_ingest, topic):
+        config = make_ingest(starting_offsets="latest")
+        sql(CREATE)
+        ingest(spark, config)
+        topic.send(*people(0, 10))
+        ingest(spark, config)
+        topic.add_partitions(4)
+        topic.send(*people(10, 20), partition=3)
+        ingest(spark, config)
+        assert rows(spark, config) == expected(0, 20)
+
+    def it_starts_where_it_is_told(self, spark, sql, make_ingest, topic):
+        sql(CREATE)
+        topic.send(*people(0, 5), partition=0)
+        topic.send(*people(5, 10), partition=1)
+        config = make_ingest(starting_offsets={topic.name: {"0": 3, "1": 5}})
+        ingest(spark, config)
+        assert rows(spark, config) == expected(3, 5)
+
+    def it_refuses_to_pass_by_records_that_retention_removed(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 5), partition=0)
+        ingest(spark, config)
+        topic.send(*people(5, 20), partition=0)
+        topic.remove_before(0, 12)
+        with pytest.raises(LostOffsetsError) as caught:
+            ingest(spark, config)
+        report = ingest(spark, config.replace(on_lost_offsets="continue"))
+        again = ingest(spark, config)
+        assert "begins at offset 12" in str(caught.value)
+        assert rows(spark, config) == expected(0, 5) + expected(12, 20)
+        assert report.lost == [{"topic": topic.name, "partition": 0, "from": 5, "to": 12}]
+        assert (again.state, again.lost) == ("ok", [])
+
+    def it_refuses_a_topic_that_was_made_again(self, spark, sql, make_ingest, topic, kafka):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 20))
+        ingest(spark, config)
+        topic.delete()
+        type(topic)(kafka, name=topic.name).send(*people(20, 25))
+        with pytest.raises(TopicReplacedError):
+            ingest(spark, config)
+
+    def it_names_a_topic_that_is_not_there(self, spark, make_ingest):
+        with pytest.raises(TopicNotFoundError):
+            ingest(spark, make_ingest(topics="nowhere"))
+
+    def it_tells_the_time_up_to_which_all_partitions_are_complete(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=6)
+        sql(CREATE)
+        topic.send(*people(0, 10), partition=0)
+        before = datetime.now(timezone.utc)
+        report = ingest(spark, config)
+        logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
+        told = [row.valid_through for row in logged.orderBy("batch").collect()]
+        assert datetime.fromisoformat(report.valid_through) > before
+        assert [moment is not None for moment in told] == [False, True]
+
+    def it_goes_on_until_its_time_is_over(self, spark, sql, make_ingest, topic):
+        config = make_ingest(trigger="continuous", trigger_interval_seconds=0.5, max_seconds=12)
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        later = threading.Timer(6, lambda: topic.send(*people(5, 10)))
+        later.start()
+        report = ingest(spark, config)
+        later.join()
+        assert rows(spark, config) == expected(0, 10)
+        assert report.batches >= 2

@@ -16,6 +16,7 @@ from papermill.inspection import _infer_parameters
 from papermill.iorw import load_notebook_node
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.packages import ICEBERG_RUNTIMES
 
 try:
@@ -27,7 +28,14 @@ ROOT = Path(__file__).parents[2]
 BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
 JOBS = BUNDLE["resources"]["jobs"]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-KNOWN = {parameter.name: parameter for parameter in SyncConfig.parameters()}
+INGEST = "40_kafka_ingest.ipynb"
+SYNC_JOBS = {name: job for name, job in JOBS.items() if name != "kafka_ingest"}
+SYNC_NOTEBOOKS = [name for name in NOTEBOOKS if name != INGEST]
+KNOWN = {
+    notebook: {parameter.name: parameter for parameter in kind.parameters()}
+    for kind, notebooks in ((SyncConfig, SYNC_NOTEBOOKS), (IngestConfig, [INGEST]))
+    for notebook in notebooks
+}
 # Notebook parameters that no job passes: their defaults are right for a job, or they make sense only for a person.
 DEFAULTED = {
     "branch": "the main branch is what a job follows",
@@ -61,6 +69,28 @@ DEFAULTED = {
     "spark_conf": "the job cluster has its own",
     "start_from": "a one-time decision of a person",
     "warehouse": "belongs to the embedded catalog",
+    # Of an ingest.
+    "column_case": "a decision for good, made with the table",
+    "commit_log_table": "beside the tables",
+    "compact_min_files": "many tables have their own maintenance",
+    "distribution": "a tuning knob",
+    "isolation_level": "aborted records must not be seen",
+    "max_records_per_batch": "a tuning knob",
+    "max_seconds": "a scheduled run ends by itself",
+    "metadata_columns": "a decision for good, made with the table",
+    "ordering_column": "another one for each table belongs in a job of its own",
+    "partition_by": "belongs to each table",
+    "schema_registry_password": "not every registry has users",
+    "schema_registry_username": "not every registry has users",
+    "sort_columns": "belongs to each table",
+    "starting_offsets": "a one-time decision of a person",
+    "table_concurrency": "a tuning knob",
+    "table_properties": "belongs to each table",
+    "target_file_bytes": "a property of the table",
+    "tombstones": "the safe way is the default",
+    "topic_pattern": "topics are listed",
+    "trigger_interval_seconds": "for continuous runs",
+    "unknown_fields": "another choice belongs in a job of its own",
 }
 
 
@@ -80,6 +110,7 @@ def _parameters(notebook: str) -> dict[str, Any]:
 
 
 each_task = pytest.mark.parametrize("task", [task for _, task in _all_tasks()], ids=[n for n, _ in _all_tasks()])
+each_sync_job = pytest.mark.parametrize("job", SYNC_JOBS.values(), ids=SYNC_JOBS)
 each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS)
 
@@ -103,15 +134,19 @@ class DescribeTheBundle:
 
     def it_ships_schedules_paused(self):
         actual = [job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job]
-        assert actual == ["PAUSED"]
+        assert actual == ["PAUSED", "PAUSED"]
 
-    @each_job
+    @each_sync_job
     def it_validates_at_the_end(self, job):
         assert [*_tasks(job)][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
 
-    @each_job
+    @each_sync_job
     def it_runs_each_task_for_each_table(self, job):
         assert {task["for_each_task"]["inputs"] for task in job["tasks"]} == {"${var.tables}"}
+
+    def it_ingests_for_each_entry_of_a_list(self):
+        inputs = {task["for_each_task"]["inputs"] for task in JOBS["kafka_ingest"]["tasks"]}
+        assert inputs == {"${var.ingests}"}
 
     @each_job
     def it_runs_the_tasks_one_after_the_other(self, job):
@@ -145,7 +180,8 @@ class DescribeTheBundle:
         assert set(re.findall(r"\$\{var\.(\w+)}", text)) == set(BUNDLE["variables"])
 
     def it_has_a_list_of_tables_whose_fields_are_the_inputs_of_a_task(self):
-        fields = {field for table in json.loads(BUNDLE["variables"]["tables"]["default"]) for field in table}
+        lists = [json.loads(BUNDLE["variables"][name]["default"]) for name in ("tables", "ingests")]
+        fields = {field for entries in lists for entry in entries for field in entry}
         used = set(re.findall(r"{{input\.(\w+)}}", (ROOT / "bundle.yml").read_text()))
         assert used == fields
 
@@ -179,7 +215,7 @@ class DescribeTheNotebooksOfTheBundle:
 class DescribeTheParametersOfTheNotebooks:
     @each_notebook
     def it_has_only_parameters_of_the_configuration(self, notebook):
-        assert set(_parameters(notebook)) - set(KNOWN) == set()
+        assert set(_parameters(notebook)) - set(KNOWN[notebook]) == set()
 
     @each_notebook
     def it_documents_each_parameter_with_type_and_help(self, notebook):
@@ -189,11 +225,15 @@ class DescribeTheParametersOfTheNotebooks:
     @each_notebook
     def it_has_the_configuration_s_defaults(self, notebook):
         given = {name: json.loads(_python_to_json(found.default)) for name, found in _parameters(notebook).items()}
-        actual = SyncConfig(**{**given, "table": "lake.ns.t"})
-        assert actual == SyncConfig(table="lake.ns.t")
+        if notebook == INGEST:
+            needed = {"job": "j", "bootstrap_servers": "127.0.0.1:9092", "topics": "t", "table": "lake.ns.t"}
+            assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
+        else:
+            assert SyncConfig(**{**given, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
 
     def it_has_each_parameter_in_some_notebook(self):
-        assert set().union(*(set(_parameters(notebook)) for notebook in NOTEBOOKS)) == set(KNOWN)
+        assert set().union(*(set(_parameters(n)) for n in SYNC_NOTEBOOKS)) == set(KNOWN[SYNC_NOTEBOOKS[0]])
+        assert set(_parameters(INGEST)) == set(KNOWN[INGEST])
 
     @each_notebook
     def it_is_small_stripped_and_stable(self, notebook):

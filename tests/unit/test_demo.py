@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.demo import Demo, _config, _make_empty, _parser, main
+from icecdc_core.demo import Demo, _config, _parser, main, make_empty
 from icecdc_core.demo_day import DAY, TABLES
 from icecdc_core.demo_results import summary
 from icecdc_core.errors import ConfigError
@@ -21,9 +21,9 @@ class DescribeTheDemo:
         assert "no demo wrote" in capsys.readouterr().err
 
     def it_starts_from_nothing_each_time(self, tmp_path: Path):
-        _make_empty(tmp_path / "demo")
+        make_empty(tmp_path / "demo")
         (tmp_path / "demo" / "old.html").touch()
-        _make_empty(tmp_path / "demo")
+        make_empty(tmp_path / "demo")
         assert [path.name for path in (tmp_path / "demo").iterdir()] == [".icecdc-demo"]
 
     def it_uses_other_services_by_parameters_alone(self, tmp_path: Path):

@@ -1,0 +1,33 @@
+"""What an ingest left, for people: its last batches and its last dead letters, as small frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.ingest.config import IngestConfig
+
+
+def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
+    """The last batches of the job, newest first: number, time, records, rows, tables, dead letters, valid through."""
+    entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
+    rows = F.aggregate("tables", F.lit(0).cast("long"), lambda total, table: total + table["rows"])
+    known = entries.withColumn("rows", rows).withColumn("tables", F.size("tables"))
+    last = known.orderBy(F.desc("batch"), F.desc("committed_at")).limit(limit)
+    return last.select("batch", "committed_at", "records", "rows", "tables", "dead_letters", "valid_through").toPandas()
+
+
+def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
+    """The last dead letters of the job, newest first: when, where they were, the table they were for, the reason."""
+    columns = ["kept_at", "topic", "partition", "offset", "table", "reason"]
+    if not spark.catalog.tableExists(config.quoted_dead_letters):
+        import pandas as pd
+
+        return pd.DataFrame(columns=columns)
+    letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
+    return letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()

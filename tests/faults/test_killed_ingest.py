@@ -1,0 +1,238 @@
+"""Ingests killed at any moment, and brokers that restart: afterwards every table equals what was produced.
+
+A few kills by default; `make faults` asks for more with ICECDC_FAULTS, and for others with ICECDC_SEED.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from icecdc_core.errors import IcecdcError
+from icecdc_core.ingest import ingest
+from icecdc_core.local.kafka import running_kafka
+from tests.kafka_topics import Topic
+
+KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
+
+
+class IngestVictim:
+    """An ingest that is started ahead of its use, because starting Spark takes longest."""
+
+    def __init__(self, parameters):
+        script = Path(__file__).with_name("ingest_victim.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), json.dumps(parameters)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(script.parents[2])},
+            start_new_session=True,
+        )
+
+    def kill(self):
+        """End driver, JVM and Python workers at once, with no chance to clean up."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def run(self, parameters, seconds):
+        """Let it ingest, and kill it after so many seconds; returns how it ended."""
+        self._await("READY")
+        self.process.stdin.write(json.dumps(parameters) + "\n")
+        self.process.stdin.flush()
+        self._await("STARTED")
+        timer = threading.Timer(seconds, self.kill)
+        timer.start()
+        told = self.process.stdout.read()
+        timer.cancel()
+        self.kill()
+        return told.strip().partition(" ")[0] or "killed"
+
+    def _await(self, word):
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return
+        raise AssertionError(f"the victim ended before it said {word}")
+
+
+class Appended:
+    """One table, every record a row, some records no rows."""
+
+    parameters: ClassVar = {}
+
+    def __init__(self):
+        self.rows, self.letters = Counter(), 0
+
+    def produce(self, topic, rng, number):
+        value = {"id": number, "v": rng.randrange(10)}
+        if rng.random() < 0.02:
+            topic.send(b"no json")
+            self.letters += 1
+            return
+        topic.send(value)
+        self.rows["t", number, value["v"]] += 1
+
+    def tables(self, config):
+        return {"t": config.table}
+
+
+class Routed(Appended):
+    """Three tables by a field; some records have none."""
+
+    parameters: ClassVar = {"route_by": "field", "route_field": "kind"}
+
+    def produce(self, topic, rng, number):
+        kind = rng.choice("abc")
+        value = {"id": number, "v": rng.randrange(10)}
+        if rng.random() < 0.02:
+            topic.send(value)
+            self.letters += 1
+            return
+        topic.send({**value, "kind": kind})
+        self.rows[kind, number, value["v"]] += 1
+
+    def tables(self, config):
+        return {kind: f"{config.namespace}.{kind}" for kind in "abc"}
+
+
+class Upserted(Appended):
+    """One table of few keys, updated and deleted."""
+
+    parameters: ClassVar = {"mode": "upsert", "identifier_columns": "id", "op_field": "op"}
+
+    def produce(self, topic, rng, number):
+        key, value = rng.randrange(30), rng.randrange(1000)
+        gone = rng.random() < 0.2
+        topic.send({"id": key, "op": "d"} if gone else {"id": key, "v": value, "op": "u"})
+        for known in [row for row in self.rows if row[1] == key]:
+            del self.rows[known]
+        if not gone:
+            self.rows["t", key, value] = 1
+
+
+KINDS = {"append": Appended, "routes": Routed, "upsert": Upserted}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+class DescribeKilledIngests:
+    def it_ends_with_every_record_once_after_every_kill(self, spark, make_ingest, kafka, name):
+        rng = random.Random(SEED)
+        worlds, outcomes, unequal, victim = {}, Counter(), [], None
+        try:
+            for trial in range(KILLS):
+                kind = list(KINDS)[trial % len(KINDS)]
+                if kind not in worlds:
+                    worlds[kind] = self.made(make_ingest, kafka, f"{name}_{kind}", KINDS[kind])
+                world, topic, config = worlds[kind]
+                victim = victim or IngestVictim(self.given(config))
+                for number in range(rng.randint(60, 150)):
+                    world.produce(topic, rng, trial * 1000 + number)
+                seconds = round(rng.uniform(0.1, 12.0), 2)
+                how = victim.run(self.order(config), seconds)
+                victim = IngestVictim(self.given(config)) if trial + 1 < KILLS else None
+                if rng.random() < 0.5:
+                    for number in range(rng.randint(1, 20)):
+                        world.produce(topic, rng, trial * 1000 + 500 + number)
+                equal, told = self.mended(spark, world, config)
+                outcomes[how, "equal" if equal else "UNEQUAL"] += 1
+                entry = {"trial": trial, "kind": kind, "seconds": seconds, "how": how, "equal": equal, "told": told}
+                if LOG:
+                    with Path(LOG).open("a") as file:
+                        file.write(json.dumps({**entry, "time": time.strftime("%H:%M:%S")}) + "\n")
+                if not equal:
+                    unequal.append(entry)
+        finally:
+            if victim:
+                victim.kill()
+        print(f"seed {SEED}:", ", ".join(f"{count} {' and '.join(key)}" for key, count in sorted(outcomes.items())))
+        assert unequal == []
+
+    def made(self, make_ingest, kafka, name, kind):
+        topic = Topic(kafka, 3)
+        parameters: ClassVar = {"job": name, "topics": [topic.name], "namespace": f"lake.{name}", **kind.parameters}
+        if "route_by" not in parameters:
+            parameters["table"] = f"lake.{name}.t"
+        # Small batches: as many commits as possible to be killed between.
+        return kind(), topic, make_ingest(auto_create=True, max_records_per_batch=15, **parameters)
+
+    def given(self, config):
+        given = {name: getattr(config, name) for name in config.model_fields_set}
+        given = {key: dict(value) if hasattr(value, "items") else value for key, value in given.items()}
+        conf = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+        return {**given, "spark_conf": conf}
+
+    def order(self, config):
+        names = (
+            "job",
+            "topics",
+            "table",
+            "namespace",
+            "route_by",
+            "route_field",
+            "mode",
+            "identifier_columns",
+            "op_field",
+        )
+        return {name: getattr(config, name) for name in names}
+
+    def mended(self, spark, world, config):
+        """What the next run of a schedule does, and whether everything is there once."""
+        try:
+            report = ingest(spark, config.replace(max_records_per_batch=100_000))
+        except IcecdcError as error:
+            return False, str(error)
+        actual = Counter()
+        for short, table in world.tables(config).items():
+            if spark.catalog.tableExists(table):
+                actual.update((short, row.id, row.v) for row in spark.table(table).collect())
+        letters = 0
+        if spark.catalog.tableExists(config.quoted_dead_letters):
+            letters = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+        equal = (actual, letters) == (world.rows, world.letters)
+        missing, extra = world.rows - actual, actual - world.rows
+        return equal, f"{report.rows_written} written then; missing {list(missing)[:3]}, extra {list(extra)[:3]}"
+
+
+@pytest.mark.slow
+class DescribeRestartedBrokers:
+    def it_loses_nothing_when_the_broker_restarts_under_a_continuous_ingest(self, spark, sql, make_ingest, tmp_path):
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        with running_kafka(data_folder=tmp_path / "kafka") as servers:
+            topic = Topic(servers)
+            topic.send(*({"id": number} for number in range(50)))
+            config = make_ingest(bootstrap_servers=servers, topics=topic.name)
+            ending = config.replace(trigger="continuous", trigger_interval_seconds=0.2, max_seconds=25)
+            ended = []
+            running = threading.Thread(target=lambda: ended.append(self.outcome(spark, ending)))
+            running.start()
+            time.sleep(8)
+        port = int(servers.rpartition(":")[2])
+        with running_kafka(data_folder=tmp_path / "kafka", port=port) as servers:
+            topic.send(*({"id": number} for number in range(50, 100)))
+            running.join()
+            ingest(spark, config)
+            actual = sorted(row.id for row in spark.table(config.table).collect())
+        assert (actual, len(ended)) == (list(range(100)), 1)
+
+    def outcome(self, spark, config):
+        try:
+            return ingest(spark, config).state
+        except IcecdcError as error:
+            return type(error).__name__

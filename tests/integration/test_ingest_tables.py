@@ -1,0 +1,176 @@
+"""Kafka to many tables: routed, made, grown, left behind and caught up with, reset and refilled."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.errors import TableNotFoundError, TableResetError
+from icecdc_core.ingest import ingest
+
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
+
+
+def people(start, end):
+    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]
+
+
+def ids(spark, table):
+    return sorted(row.id for row in spark.table(table).collect())
+
+
+def reasons(spark, config):
+    found = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
+    return sorted((letter.offset, letter.reason) for letter in found)
+
+
+class DescribeRouting:
+    def it_names_the_table_by_a_field_and_keeps_what_has_none(self, spark, make_ingest, topic):
+        config = make_ingest(route_by="field", route_field="to.table", auto_create=True)
+        topic.send({"id": 1, "to": {"table": "a"}}, {"id": 2, "to": {"table": "b"}}, partition=0)
+        topic.send({"id": 3}, {"id": 4, "to": {"table": "x`.y"}}, b"no json", partition=0)
+        report = ingest(spark, config)
+        assert (ids(spark, f"{config.namespace}.a"), ids(spark, f"{config.namespace}.b")) == ([1], [2])
+        missing = "no table: the field to.table is missing"
+        assert reasons(spark, config) == [(2, missing), (3, "no table: the field to.table has x`.y"), (4, missing)]
+        assert (report.state, report.dead_letters) == ("ok", 3)
+
+    def it_gives_a_record_to_every_table_whose_expression_matches(self, spark, make_ingest, topic, name):
+        routes = {f"lake.{name}.early": "[ab]", f"lake.{name}.late": "[bc]"}
+        config = make_ingest(route_by="regex", route_field="kind", routes=routes, auto_create=True)
+        topic.send(*({"id": number, "kind": kind} for number, kind in enumerate("abcd")), partition=0)
+        ingest(spark, config)
+        assert (ids(spark, f"lake.{name}.early"), ids(spark, f"lake.{name}.late")) == ([0, 1], [1, 2])
+        assert reasons(spark, config) == [(3, "no table: no expression matches the field kind: d")]
+
+    def it_makes_a_table_of_each_topic(self, spark, make_ingest, topic, kafka):
+        other = type(topic)(kafka, name=f"{topic.name}.more")
+        topic.send({"id": 1})
+        other.send({"id": 2})
+        config = make_ingest(route_by="topic", topics="", topic_pattern=f"{topic.name}.*", auto_create=True)
+        ingest(spark, config)
+        assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
+        assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
+
+
+class DescribeMadeTables:
+    def it_makes_them_with_identifiers_partitions_and_properties(self, spark, make_ingest, topic):
+        config = make_ingest(
+            auto_create=True,
+            identifier_columns="id",
+            partition_by="bucket(4, id),days(_kafka_timestamp)",
+            table_properties={"write.parquet.compression-codec": "snappy"},
+            metadata_columns="topic,partition,offset,timestamp,key,headers",
+            sort_columns="name",
+        )
+        topic.send(*people(0, 3), partition=1, key="k", headers=[("h", b"v")], timestamp=86_400_000)
+        ingest(spark, config)
+        row = spark.table(config.table).where("id = 2").first()
+        described = {each.col_name: each.data_type for each in spark.sql(f"DESCRIBE EXTENDED {config.table}").collect()}
+        assert (row._kafka_topic, row._kafka_partition, row._kafka_offset) == (topic.name, 1, 2)
+        assert (bytes(row._kafka_key), row._kafka_headers[0].key, row._kafka_timestamp.day) == (b"k", "h", 2)
+        assert (described["Part 0"], described["Part 1"]) == ("bucket(4, id)", "days(_kafka_timestamp)")
+        assert "identifier-fields=[id]" in described["Table Properties"]
+        assert "write.parquet.compression-codec=snappy" in described["Table Properties"]
+        assert "sort-order=name ASC" in described["Table Properties"]
+
+    def it_grows_them_when_told_so(self, spark, make_ingest, topic):
+        config = make_ingest(auto_create=True, evolve_schema=True)
+        topic.send({"id": 1, "at": {"x": 1}}, partition=0)
+        ingest(spark, config)
+        topic.send({"id": 2, "at": {"x": 2, "y": "new"}, "more": True}, partition=0)
+        ingest(spark, config)
+        actual = spark.table(config.table).orderBy("id").selectExpr("id", "at.x", "at.y", "more").collect()
+        assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True)]
+
+    def it_compacts_small_files_at_the_end(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=4, compact_min_files=3)
+        sql(CREATE)
+        topic.send(*people(0, 20))
+        report = ingest(spark, config)
+        topic.send(*people(20, 22))
+        ingest(spark, config)
+        operations = [row.operation for row in sql("SELECT * FROM {t}.snapshots ORDER BY committed_at").collect()]
+        assert len(report.compacted) == 1
+        assert "replace" in operations
+        assert ids(spark, config.table) == list(range(22))
+
+
+class DescribeTablesLeftBehind:
+    def it_writes_the_others_and_takes_the_records_again(self, spark, make_ingest, topic, name):
+        routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
+        config = make_ingest(route_by="regex", route_field="kind", routes=routes, max_records_per_batch=4)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        spark.sql(f"CREATE TABLE lake.{name}.good (id BIGINT) USING iceberg")
+        topic.send(*({"id": number, "kind": "x"} for number in range(10)))
+        first = ingest(spark, config)
+        spark.sql(f"CREATE TABLE lake.{name}.bad (id BIGINT) USING iceberg")
+        second, third = ingest(spark, config), ingest(spark, config)
+        assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
+        assert (second.state, second.rows_written, third.batches) == ("ok", 10, 0)
+        assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(10))
+
+    def it_raises_what_is_wrong_with_the_only_table(self, spark, make_ingest, topic):
+        topic.send({"id": 1})
+        with pytest.raises(TableNotFoundError):
+            ingest(spark, make_ingest())
+
+
+class DescribeTablesThatWereReset:
+    def it_refuses_a_table_that_was_made_again(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        sql("DROP TABLE {t}")
+        sql(CREATE)
+        topic.send(*people(5, 8))
+        with pytest.raises(TableResetError):
+            ingest(spark, config)
+        ingest(spark, config.replace(on_table_reset="refill"))
+        assert ids(spark, config.table) == list(range(8))
+
+    def it_refuses_a_table_that_was_rolled_back(self, spark, sql, make_ingest, topic, name):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        snapshot = sql("SELECT snapshot_id FROM {t}.snapshots").first().snapshot_id
+        topic.send(*people(5, 8))
+        ingest(spark, config)
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshot})")
+        topic.send(*people(8, 10))
+        with pytest.raises(TableResetError):
+            ingest(spark, config)
+        ingest(spark, config.replace(on_table_reset="continue"))
+        ingest(spark, config)
+        assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
+
+    def it_fills_a_table_that_was_rolled_back_again_when_told_so(self, spark, sql, make_ingest, topic, name):
+        config = make_ingest(on_table_reset="refill")
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        snapshot = sql("SELECT snapshot_id FROM {t}.snapshots").first().snapshot_id
+        topic.send(*people(5, 8))
+        ingest(spark, config)
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshot})")
+        topic.send(*people(8, 10))
+        ingest(spark, config)
+        assert ids(spark, config.table) == list(range(10))
+
+    def it_knows_from_the_log_what_a_table_has_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
+        routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
+        config = make_ingest(route_by="regex", routes=routes)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        spark.sql(f"CREATE TABLE lake.{name}.good (id BIGINT) USING iceberg")
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        # The table left behind lets the next run begin where this one began.
+        spark.sql(f"CREATE TABLE lake.{name}.bad (id BIGINT) USING iceberg")
+        spark.sql(f"INSERT INTO lake.{name}.good VALUES (100)")
+        expire = f"table => '{name}.good', older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+        spark.sql(f"CALL lake.system.expire_snapshots({expire})")
+        topic.send(*people(5, 8))
+        ingest(spark, config)
+        assert ids(spark, f"lake.{name}.good") == [*range(8), 100]
+        assert ids(spark, f"lake.{name}.bad") == list(range(8))

@@ -1,0 +1,125 @@
+"""Upserts and deletes out of Kafka: the last record of a key is its row, whatever the order in which they come."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from icecdc_core import sync_changes, validate_table
+from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.ingest import ingest
+
+CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
+
+
+@pytest.fixture
+def make_upsert(make_ingest):
+    """Build an IngestConfig that upserts by id."""
+
+    def build(**overrides):
+        return make_ingest(**{"mode": "upsert", "identifier_columns": "id", "op_field": "op", **overrides})
+
+    return build
+
+
+def upsert(number, value):
+    return {"id": number, "v": value, "op": "u"}
+
+
+def delete(number):
+    return {"id": number, "op": "d"}
+
+
+def rows(spark, config):
+    return {row.id: row.v for row in spark.table(config.table).collect()}
+
+
+class DescribeUpserts:
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def it_keeps_the_last_record_of_a_key_and_deletes(self, spark, sql, make_upsert, topic, mode):
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", mode))
+        topic.send(upsert(1, 1), upsert(2, 1), upsert(1, 2), delete(2), upsert(3, 1), delete(4))
+        first = ingest(spark, config)
+        found = rows(spark, config)
+        topic.send(delete(1), upsert(1, 3), upsert(2, 2), delete(3), {"v": 5, "op": "u"})
+        second = ingest(spark, config)
+        assert (found, rows(spark, config)) == ({1: 2, 3: 1}, {1: 3, 2: 2})
+        assert (first.rows_written, first.deletes) == (2, 2)
+        assert (second.rows_written, second.deletes, second.dead_letters) == (2, 1, 1)
+
+    def it_asks_the_ordering_column_between_partitions_and_batches(self, spark, make_upsert, topic):
+        config = make_upsert(ordering_column="v", auto_create=True)
+        topic.send(upsert(1, 5), partition=0)
+        topic.send(upsert(1, 9), upsert(1, 7), partition=1)
+        ingest(spark, config)
+        topic.send(upsert(1, 8), upsert(2, 1), partition=0)
+        ingest(spark, config)
+        found = rows(spark, config)
+        topic.send(delete(2), partition=1)
+        topic.send(upsert(1, 10), partition=0)
+        ingest(spark, config)
+        assert (found, rows(spark, config)) == ({1: 9, 2: 1}, {1: 10})
+
+    def it_asks_the_timestamp_when_a_key_changed_its_partition(self, spark, make_upsert, topic):
+        config = make_upsert(auto_create=True)
+        topic.send(upsert(1, 2), partition=0, timestamp=2_000_000)
+        topic.send(upsert(1, 1), partition=1, timestamp=1_000_000)
+        ingest(spark, config)
+        assert rows(spark, config) == {1: 2}
+
+    def it_deletes_by_tombstones(self, spark, make_upsert, topic):
+        config = make_upsert(auto_create=True, op_field="")
+        topic.send({"id": 1, "v": 1}, key='{"id": 1}')
+        topic.send({"id": 2, "v": 1}, key='{"id": 2}')
+        ingest(spark, config)
+        topic.send(None, key='{"id": 1}')
+        ingest(spark, config)
+        assert rows(spark, config) == {2: 1}
+
+    def it_needs_identifier_columns(self, spark, sql, make_upsert, topic):
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        topic.send(upsert(1, 1))
+        with pytest.raises(IdentifierColumnsError):
+            ingest(spark, make_upsert(identifier_columns=""))
+
+    def it_merges_nothing_twice_over_the_commits_of_others(self, spark, sql, make_upsert, topic, monkeypatch):
+        from icecdc_core.ingest import writing
+
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        topic.send(upsert(1, 1), upsert(2, 1))
+        published = writing.Writer._published
+        others = []
+
+        def somebody_is_faster(self, *given):
+            if not others:
+                others.append(sql("INSERT INTO {t} VALUES (9, 9)"))
+            return published(self, *given)
+
+        monkeypatch.setattr(writing.Writer, "_published", somebody_is_faster)
+        report = ingest(spark, config)
+        assert (rows(spark, config), report.rows_written) == ({1: 1, 2: 1, 9: 9}, 2)
+
+
+@pytest.mark.slow
+class DescribeTheWholeWay:
+    def it_finds_in_opensearch_what_was_produced(self, spark, make_upsert, make_config, indexed, topic, name):
+        config = make_upsert(auto_create=True, max_records_per_batch=60)
+        sync = make_config(identifier_columns=["id"])
+        rng, expected = random.Random(7), {}
+        for _ in range(3):
+            for _ in range(100):
+                number = rng.randrange(40)
+                if rng.random() < 0.25:
+                    topic.send(delete(number))
+                    expected.pop(number, None)
+                else:
+                    expected[number] = rng.randrange(1000)
+                    topic.send(upsert(number, expected[number]))
+            ingest(spark, config)
+            sync_changes(spark, sync)
+        documents = {int(key): document["v"] for key, document in indexed().items()}
+        assert (rows(spark, config), documents) == (expected, expected)
+        assert validate_table(spark, sync).ok
