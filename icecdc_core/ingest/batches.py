@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import commit_log, offsets
@@ -26,6 +27,7 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.publishing import WAP_ID
 from icecdc_core.ingest.resets import RefillError
 from icecdc_core.ingest.routing import TABLE, routed
+from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.topics import Topics
 from icecdc_core.ingest.writing import Batch, Writer
 from icecdc_core.logs import event
@@ -46,6 +48,7 @@ class Batches:
         run_id: The run.
         topics: Tells whether a batch reaches the end of the topics.
         writer: Writes into tables.
+        sharing: Parses the records of several tables together.
         number: Number of the next batch.
         entries: What was done, batch by batch.
         behind: Tables that failed in this run, and why. Later batches leave them out, so that nothing is missing
@@ -59,6 +62,7 @@ class Batches:
     run_id: str
     topics: Topics
     writer: Writer
+    sharing: Sharing
     number: int
     complete: Offsets
     recovering: set[str]
@@ -112,8 +116,25 @@ class Batches:
                 return self._each({name: known}, batch)
             finally:
                 known.unpersist()
+        parts = routed(known, self.config)
+        shared = self.sharing.share(parts)
+        if shared is None:
+            return self._one_by_one(parts, batch)
+        try:
+            frames = {name: _part(shared.rows, name, count) for name, count in shared.counts.items()}
+            tables, letters = self._each(frames, batch, shared.schema)
+        finally:
+            shared.rows.unpersist()
+        if shared.others:
+            elsewhere = F.col(TABLE).isNull() | ~F.col(TABLE).isin(list(shared.names))
+            more, others = self._one_by_one(parts.where(elsewhere), batch)
+            return tables + more, letters + others
+        return tables, letters
+
+    def _one_by_one(self, parts: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
+        """Keep the records, and let every table parse its own."""
         # Sorted, so that reading one table's part of what is kept passes over the others.
-        parts = routed(known, self.config).sortWithinPartitions(TABLE).persist()
+        parts = parts.sortWithinPartitions(TABLE).persist()
         try:
             counts = {row[TABLE]: int(row["count"]) for row in parts.groupBy(TABLE).count().collect()}
             unroutable = counts.pop(None, 0)
@@ -124,16 +145,20 @@ class Batches:
         finally:
             parts.unpersist()
 
-    def _each(self, frames: dict[str, DataFrame], batch: Batch) -> tuple[list[TableEntry], int]:
+    def _each(
+        self, frames: dict[str, DataFrame], batch: Batch, schema: StructType | None = None
+    ) -> tuple[list[TableEntry], int]:
         """Write all tables, several at a time; what fails is noted, and does not stop the others."""
         wanted = [name for name in frames if name not in self.behind]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            found = list(pool.map(lambda name: self._one(name, frames[name], batch), wanted))
+            found = list(pool.map(lambda name: self._one(name, frames[name], batch, schema), wanted))
         return [entry for entry, _ in found], sum(letters for _, letters in found)
 
-    def _one(self, name: str, records: DataFrame, batch: Batch) -> tuple[TableEntry, int]:
+    def _one(
+        self, name: str, records: DataFrame, batch: Batch, schema: StructType | None = None
+    ) -> tuple[TableEntry, int]:
         try:
-            return self.writer.write(name, records, batch)
+            return self.writer.write(name, records, batch, schema)
         except RefillError as refill:
             self.behind[name] = refill
             self.refills.add(name)

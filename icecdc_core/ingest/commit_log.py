@@ -7,6 +7,7 @@ said so has expired since.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 
@@ -126,22 +127,23 @@ def read(spark: SparkSession, name: str, job: str) -> Known:
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
     """Append an entry."""
-    row = (
-        entry.job,
-        entry.batch,
-        entry.run_id,
-        entry.kind,
-        datetime.now(timezone.utc),
-        entry.records,
-        entry.dead_letters,
-        offsets.text(entry.started_at),
-        offsets.text(entry.offsets),
-        entry.valid_through,
-        entry.lost,
-        [tuple(asdict(table).values()) for table in entry.tables],
-    )
-    frame = spark.createDataFrame([row], SCHEMA)
-    frame.coalesce(1).writeTo(name).append()
+    told = {
+        "job": entry.job,
+        "batch": entry.batch,
+        "run_id": entry.run_id,
+        "kind": entry.kind,
+        "committed_at": datetime.now(timezone.utc).isoformat(),
+        "records": entry.records,
+        "dead_letters": entry.dead_letters,
+        "started_at": offsets.text(entry.started_at),
+        "offsets": offsets.text(entry.offsets),
+        "valid_through": entry.valid_through.isoformat() if entry.valid_through else None,
+        "lost": entry.lost,
+        "tables": [asdict(table) for table in entry.tables],
+    }
+    # One row from one text: a frame of Python's rows would wait for Python workers.
+    row = F.from_json(F.lit(json.dumps(told)), SCHEMA)
+    spark.range(1).select(row.alias("row")).select("row.*").coalesce(1).writeTo(name).append()
 
 
 def _last_of_each(entries: DataFrame) -> dict[str, TableEntry]:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.catalogs import load_table
+from icecdc_core.columns import quoted
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.batches import Batches
@@ -26,6 +27,7 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.planning import Plan, make_plan
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.ingest.resets import Marks
+from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.stream import run_stream
 from icecdc_core.ingest.tables import create_namespace
 from icecdc_core.ingest.topics import Topics
@@ -145,18 +147,13 @@ class IngestRun:
         earliest = topics.earliest(plan.topics)
         writer = Writer(self.config, DeadLetters(self.config, self.run_id), Marks(self.config, known.tables, earliest))
         recovering = set(known.behind)
-        return Batches(self.config, self.run_id, topics, writer, known.batch + 1, known.offsets, recovering)
+        sharing = Sharing(self.config, self._destinations(known))
+        return Batches(self.config, self.run_id, topics, writer, sharing, known.batch + 1, known.offsets, recovering)
 
     def _marked(self) -> list[Offsets]:
         """What tables have of this job though the log knows nothing of it: somebody removed the log."""
-        if self.config.route_by == "table":
-            names = [quoted_table(self.config.table)]
-        elif self.config.route_by == "regex":
-            names = [quoted_table(table) for table in self.config.routes]
-        else:
-            names = self._tables_of_the_namespace()
         found = []
-        for name in names:
+        for name in self._destinations(Known()):
             try:
                 found.append(find_mark(load_table(self.spark, name), self.config.job).offsets)
             except TableNotFoundError:
@@ -164,11 +161,16 @@ class IngestRun:
         # Any mark means that the job ran: then a table without one may lack everything since the beginning.
         return found if any(found) else []
 
-    def _tables_of_the_namespace(self) -> list[str]:
-        from icecdc_core.columns import quoted
-
+    def _destinations(self, known: Known) -> list[str]:
+        """Tables that records may go to, as far as they are known before any was read."""
+        if self.config.route_by == "table":
+            return [quoted_table(self.config.table)]
+        if self.config.route_by == "regex":
+            return [quoted_table(table) for table in self.config.routes]
         listed = self.spark.sql(f"SHOW TABLES IN {self.config.quoted_namespace}").collect()
-        return [f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed]
+        there = (f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
+        own = {self.config.quoted_commit_log, self.config.quoted_dead_letters}
+        return sorted({*known.tables, *there} - own)
 
     def _time_is_over(self) -> bool:
         limit = self.config.max_seconds

@@ -65,13 +65,16 @@ class Writer:
     letters: DeadLetters
     marks: Marks
 
-    def write(self, name: str, records: DataFrame, batch: Batch) -> tuple[TableEntry, int]:
+    def write(
+        self, name: str, records: DataFrame, batch: Batch, parsed_as: StructType | None = None
+    ) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table does not have.
 
         Args:
             name: The table, every part quoted.
-            records: As `formats.decoded` returns them, all of them for this table.
+            records: As `formats.decoded` returns them, or as `fitted` does; all of them for this table.
             batch: The batch they are of.
+            parsed_as: The schema that `fitted` was given; None if it was not called yet.
 
         Returns:
             What was done, and how many dead letters were kept.
@@ -82,14 +85,20 @@ class Writer:
             mark = self.marks.of(name, table, batch.start)
             if offsets.covers(mark.offsets, batch.end):
                 return _entry(name, table, mark), letters
-            done, count = self._attempt(name, table, mark, records, batch)
+            done, count = self._attempt(name, table, mark, records, batch, parsed_as)
             letters += count
             if done is not None:
                 return done, letters
         raise _too_busy(name)
 
     def _attempt(
-        self, name: str, table: Any, mark: Mark, records: DataFrame, batch: Batch
+        self,
+        name: str,
+        table: Any,
+        mark: Mark,
+        records: DataFrame,
+        batch: Batch,
+        parsed_as: StructType | None,
     ) -> tuple[TableEntry | None, int]:
         """Write on top of what the table has now; no entry if somebody was faster."""
         spark = records.sparkSession
@@ -97,7 +106,14 @@ class Writer:
         wanted = records if unread is None else records.where(unread)
         seen = grow(spark, name, wanted, self.config) if self.config.evolve_schema else None
         schema = payload_schema(spark, name, self.config)
-        rows = fitted(wanted, schema, self.config, seen)
+        if parsed_as not in (None, schema):
+            raise ConcurrentIngestError(
+                "The table's columns changed while a batch was read",
+                subject="table",
+                value=name,
+                remedy="none: the next run takes the records again",
+            )
+        rows = wanted if parsed_as else fitted(wanted, schema, self.config, seen)
         moved = Mark(
             offsets=offsets.furthest(mark.offsets, batch.end),
             batch=batch.number,

@@ -1,0 +1,116 @@
+"""Kafka into Iceberg: icecdc's ingest into one table and into twenty, against Spark's plain stream into one table."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.ingest import IngestConfig, ingest
+
+TABLES = 20
+PARTITIONS = 4
+_SCHEMA = (
+    "id BIGINT, kind STRING, customer BIGINT, amount DOUBLE, quantity BIGINT, city STRING, note STRING, flag BOOLEAN, "
+    "code STRING, at STRING"
+)
+
+
+class IngestBenchmark:
+    """One topic of records of ten fields; each contestant reads all of it into tables of its own.
+
+    Args:
+        spark: A session with Kafka's connector.
+        servers: Brokers that make topics by themselves, with `PARTITIONS` partitions.
+        warehouse: The catalog's folder.
+        records: How many there are.
+    """
+
+    def __init__(self, spark: SparkSession, servers: str, warehouse: str, records: int) -> None:
+        self.spark, self.servers, self.warehouse, self.records = spark, servers, warehouse, records
+        self.topic = f"bench-{uuid.uuid4().hex[:8]}"
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
+        number = F.col("id")
+        fields = {
+            "id": number,
+            "kind": F.concat(F.lit("k"), (number % TABLES).cast("string")),
+            "customer": F.pmod(F.xxhash64("id"), F.lit(100_000)),
+            "amount": F.rand(7) * 1000,
+            "quantity": number % 17,
+            "city": F.concat(F.lit("city "), (F.pmod(F.xxhash64("id"), F.lit(500))).cast("string")),
+            "note": F.sha1(number.cast("string")),
+            "flag": number % 3 == 0,
+            "code": F.hex(F.xxhash64("id")),
+            "at": F.lit("2026-11-21T12:00:00Z"),
+        }
+        rows = spark.range(0, records, 1, PARTITIONS)
+        value = F.to_json(F.struct(*(column.alias(name) for name, column in fields.items()))).alias("value")
+        sink = rows.select(number.cast("string").alias("key"), value).write.format("kafka")
+        sink.option("kafka.bootstrap.servers", servers).option("topic", self.topic).save()
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        """What is measured, the plain stream first."""
+        return {
+            "Spark's writeStream.toTable, one table": self.plain,
+            "icecdc ingest, one table": self.one_table,
+            f"icecdc ingest, {TABLES} tables": self.many_tables,
+        }
+
+    def plain(self) -> float:
+        """Spark's own stream; it has no offsets in the table, no dead letters, and drops nothing twice."""
+        name = self._table()
+        checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
+        options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingOffsets": "earliest"}
+        begin = time.monotonic()
+        source = self.spark.readStream.format("kafka").options(**options).load()
+        rows = source.select(F.from_json(F.col("value").cast("string"), _SCHEMA).alias("row")).select("row.*")
+        writer = rows.writeStream.format("iceberg").option("checkpointLocation", checkpoint.as_uri())
+        writer.trigger(availableNow=True).toTable(name).awaitTermination()
+        seconds = time.monotonic() - begin
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._check([name])
+        return seconds
+
+    def one_table(self) -> float:
+        """The same into one table, by an ingest."""
+        name = self._table()
+        return self._ingested([name], table=name)
+
+    def many_tables(self) -> float:
+        """The same records into twenty tables."""
+        namespace = f"lake.bench_{uuid.uuid4().hex[:8]}"
+        self.spark.sql(f"CREATE NAMESPACE {namespace}")
+        names = [self._table(f"{namespace}.k{number}") for number in range(TABLES)]
+        return self._ingested(names, namespace=namespace, route_by="field", route_field="kind")
+
+    def _ingested(self, names: list[str], **parameters: str) -> float:
+        config = IngestConfig(
+            job=f"bench-{uuid.uuid4().hex[:8]}",
+            bootstrap_servers=self.servers,
+            topics=self.topic,
+            warehouse=self.warehouse,
+            max_records_per_batch=0,
+            **parameters,
+        )
+        begin = time.monotonic()
+        ingest(self.spark, config)
+        seconds = time.monotonic() - begin
+        self._check(names)
+        return seconds
+
+    def _table(self, name: str = "") -> str:
+        name = name or f"lake.bench.t{uuid.uuid4().hex[:8]}"
+        self.spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING iceberg")
+        return name
+
+    def _check(self, names: list[str]) -> None:
+        found = sum(self.spark.table(name).agg(F.count_distinct("id")).first()[0] for name in names)
+        assert found == self.records, f"{found} of {self.records} records"
+        for name in names:
+            self.spark.sql(f"DROP TABLE {name} PURGE")
