@@ -23,7 +23,7 @@ from icecdc_core.ingest.tables import payload_schema
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-_MOST = 200
+_MOST = 2000
 """Tables whose schemas are looked at; more would take longer than what they save."""
 
 
