@@ -64,13 +64,13 @@ def run_figure(report: Mapping[str, Any]) -> Figure:
 
 def ingest_figure(report: Mapping[str, Any]) -> Figure:
     """Rows an ingest wrote into each table (the twelve with the most), beside the time its stages took."""
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         most = sorted(report["tables"].items(), key=lambda item: -item[1]["rows"])[:12]
         bars = [(name.rpartition(".")[2].strip("`"), told["rows"], INSERTED) for name, told in most]
         bars += [("deletes", report["deletes"], DELETED)] if report["deletes"] else []
         bars += [("dead letters", report["dead_letters"], UPDATED)]
-        figure, (written, stages) = _panels(2, height=2.0 + 0.3 * len(bars))
-        _horizontal_bars(written, bars, _count)
+        figure, (written, stages) = panels(2, height=2.0 + 0.3 * len(bars))
+        _horizontal_bars(written, bars, count_text)
         written.set_title("Rows written, by table")
         written.set_xlabel("rows")
         _draw_stages(stages, report["stage_seconds"], report["seconds"])

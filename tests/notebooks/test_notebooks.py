@@ -1,4 +1,4 @@
-"""All four notebooks: through papermill in processes of their own, and the way Databricks runs them."""
+"""All notebooks: through papermill in processes of their own, and the way Databricks runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from papermill.exceptions import PapermillExecutionError
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
+from tests.kafka_topics import Topic
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -141,6 +143,18 @@ class DescribeTheDatabricksWay:
         assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
+
+    def it_ingests_from_kafka_with_texts_from_widgets(
+        self, spark: SparkSession, make_ingest: Callable[..., IngestConfig], topic: Topic
+    ):
+        config = make_ingest(auto_create=True, identifier_columns="id")
+        topic.send({"id": 1, "name": "one"}, {"id": 2, "name": "two"}, b"no json")
+        given = {name: getattr(config, name) for name in sorted(config.model_fields_set)}
+        texts = {name: ",".join(value) if isinstance(value, list) else str(value) for name, value in given.items()}
+        texts = {name: text for name, text in texts.items() if text != "{}"}
+        report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**texts), spark)
+        assert (report["state"], report["rows_written"], report["dead_letters"]) == ("ok", 2, 1)
+        assert spark.table(config.table).count() == 2
 
     def it_makes_a_widget_of_each_parameter(self, spark: SparkSession, make_config: MakeConfig):
         dbutils = Dbutils(**_as_texts(make_config()))

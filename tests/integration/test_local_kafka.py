@@ -1,0 +1,37 @@
+"""The embedded Kafka broker: left running and found again, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from icecdc_core.errors import PortInUseError
+from icecdc_core.local.__main__ import main
+from icecdc_core.local.kafka import answers, running_kafka
+from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kafka
+from tests.kafka_topics import Topic
+
+
+def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first, second = start_kafka(), start_kafka()
+    try:
+        Topic(first.bootstrap_servers).send({"id": 1})
+        main(["status"])
+        told = capsys.readouterr().out
+    finally:
+        stopped = stop_kafka(remove_data=True)
+    assert (first, stopped, kafka_status()) == (second, True, None)
+    assert f"Kafka {first.version} at {first.bootstrap_servers}" in told
+    assert not answers(first.bootstrap_servers)
+
+
+def it_names_the_port_that_is_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUseError) as caught, running_kafka(port=port):
+            pass
+    assert str(port) in str(caught.value)
