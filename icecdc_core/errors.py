@@ -159,6 +159,10 @@ class DataReadError(IcecdcError):
     """Files of the table could not be read."""
 
 
+class SchemaRegistryError(IcecdcError):
+    """The schema registry does not answer, or refuses to."""
+
+
 class SecretError(IcecdcError):
     """A reference to a secret cannot be resolved."""
 

@@ -11,6 +11,8 @@ from icecdc_core.errors import DependencyError
 
 # The Iceberg runtime that was released for, and tested with, each Spark line.
 ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
+# Not every patch version of Spark has its Avro reader in every repository; any fits its line.
+AVRO_VERSIONS = {"4.0": "4.0.0", "4.1": "4.1.1"}
 SCALA_VERSION = "2.13"
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
 # The jar that an object store's client needs beside the runtime, and the properties by which its use is known.
@@ -64,6 +66,15 @@ def kafka_connector(pyspark_version: str = pyspark.__version__) -> str:
         DependencyError: No connector is known for that version of pyspark.
     """
     return f"connector-{_iceberg_version(pyspark_version)[0]}"
+
+
+def avro_package(pyspark_version: str = pyspark.__version__) -> str:
+    """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need.
+
+    Raises:
+        DependencyError: None is known for that version of pyspark.
+    """
+    return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[_iceberg_version(pyspark_version)[0]]}"
 
 
 def merged_packages(needed: Sequence[str], given: str | None) -> str:

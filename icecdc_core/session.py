@@ -16,7 +16,14 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
 from icecdc_core.local.jars import kafka_jars
-from icecdc_core.packages import iceberg_packages, kafka_connector, kafka_package, merged_packages, needed_bundles
+from icecdc_core.packages import (
+    avro_package,
+    iceberg_packages,
+    kafka_connector,
+    kafka_package,
+    merged_packages,
+    needed_bundles,
+)
 from icecdc_core.secrets import REDACTED, is_reference, redacted
 
 if TYPE_CHECKING:
@@ -105,7 +112,8 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
     prefix = f"spark.sql.catalog.{config.catalog}."
     bundles = needed_bundles({key.removeprefix(prefix): value for key, value in settings.items()})
     given = config.resolved_spark_conf()
-    packages = merged_packages(iceberg_packages(bundles=bundles), given.pop("spark.jars.packages", None))
+    needed = [*iceberg_packages(bundles=bundles), *([avro_package()] if config.reads_kafka else [])]
+    packages = merged_packages(needed, given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",

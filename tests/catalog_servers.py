@@ -36,7 +36,7 @@ def rest_catalog(folder: Path) -> Iterator[str]:
     """Iceberg's own REST servlet over a catalog on SQLite."""
     jars = [*_jars("rest", find_spark_java()), _spark_jars() / "*"]
     arguments = [HERE / "RestCatalogServer.java", folder / "catalog.db", folder / "warehouse"]
-    with _java(find_spark_java(), ["-cp", os.pathsep.join(map(str, jars)), *arguments], folder) as port:
+    with running_java(find_spark_java(), ["-cp", os.pathsep.join(map(str, jars)), *arguments], folder) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -45,7 +45,7 @@ def hive_metastore(folder: Path) -> Iterator[str]:
     """The Hive metastore whose classes come with Spark, on Derby."""
     arguments = [HERE / "HiveMetastoreServer.java", folder / "metastore", folder / "warehouse"]
     options = [f"-Dderby.stream.error.file={folder / 'derby.log'}", "-cp", _spark_jars() / "*"]
-    with _java(find_spark_java(), [*options, *arguments], folder) as port:
+    with running_java(find_spark_java(), [*options, *arguments], folder) as port:
         yield f"thrift://127.0.0.1:{port}"
 
 
@@ -73,7 +73,7 @@ def nessie(folder: Path, aws: Aws) -> Iterator[str]:
         "lake.secret": aws.secret_access_key,
     }
     options = [f"-D{key}={value}" for key, value in settings.items()]
-    with _java(java, [*options, "-jar", *_jars("nessie", java)], folder) as port:
+    with running_java(java, [*options, "-jar", *_jars("nessie", java)], folder) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -107,7 +107,7 @@ def aws_services() -> Iterator[Aws]:
 
 
 @contextmanager
-def _java(java: JavaHome, arguments: Sequence[object], folder: Path) -> Iterator[str]:
+def running_java(java: JavaHome, arguments: Sequence[object], folder: Path) -> Iterator[str]:
     """Run a server until the end of the block; yields the port that its output tells."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"

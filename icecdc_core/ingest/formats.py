@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
+from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.ingest import debezium, dms
+from icecdc_core.ingest.fitting import checked
+from icecdc_core.ingest.outcomes import outcome, spread, told
 from icecdc_core.ingest.settings import FormatSettings
+from icecdc_core.ingest.texts import NO_VALUE, field, key_payload
+from icecdc_core.ingest.wire import WireFormat
 
 __all__ = ["FormatSettings", "decoded", "field"]
 
 _KEPT = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
+_NUMBER = f"{OWN_PREFIX}schema_number"
+_NOT_UTF8 = "the value is not valid UTF-8"
 
 
 def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
     """Decode the records of a batch.
+
+    Plain JSON is not parsed yet: what is wrong in it is found by `fitted`. The formats with a schema registry, and
+    Debezium's JSON, look through the frame once for the schemas that its records have.
 
     Args:
         records: Spark's Kafka columns; `headers` may be absent. Not a streaming frame.
@@ -24,36 +34,56 @@ def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value` as they came, then
         `payload` (the row's fields as JSON text), `payload_type` (the Spark schema of the payload as JSON where its
         writer tells, else null), `op` (``upsert``, ``delete`` or null: the table's mode decides) and `problem` (why
-        the record cannot be used, else null). JSON is not parsed yet: what is wrong in it is found by `fitted`.
+        the record cannot be used, else null). Records that tell of no row (control records, messages, and tombstones
+        if they are to be ignored) are left out.
+
+    Raises:
+        SchemaRegistryError: The registry does not answer, or refuses to.
+        ConfigError: The format needs a registry, and no URL is given.
+        DependencyError: The format is Avro, and the session has no Avro reader.
     """
-    value = F.col("value").cast("string")
-    problem = F.when(value.isNull(), F.lit("the record has no value")).when(
-        ~F.is_valid_utf8(value), F.lit("the value is not valid UTF-8")
-    )
-    nothing = F.lit(None).cast("string")
     kept = [name for name in _KEPT if name in records.columns]
-    return records.select(
-        *kept,
-        value.alias("payload"),
-        nothing.alias("payload_type"),
-        nothing.alias("op"),
-        problem.alias("problem"),
-    )
+    if settings.tombstones == "ignore":
+        records = records.where(F.col("value").isNotNull())
+    tombstone = F.col("value").isNull()
+    if settings.tombstones == "reject":
+        body, tombstone = F.col("value"), F.lit(False)
+    else:
+        body = F.coalesce(F.col("value"), F.col("key"))
+    if settings.format == "json":
+        return _plain(records, kept, body.cast("string"), tombstone, settings)
+    missing = outcome(problem=F.lit("the record has no value"), op=F.when(tombstone, F.lit("delete")))
+    if settings.format in ("debezium_json", "dms"):
+        return spread(
+            records, F.when(body.isNull(), missing).otherwise(_in_json(records, body, tombstone, settings)), kept
+        )
+    wire = WireFormat(records, body, tombstone, settings)
+    result = F.when(body.isNull(), missing).otherwise(wire.outcome())
+    if settings.format != "json_schema":
+        return spread(records, result, kept)
+    made = spread(records.withColumn(_NUMBER, wire.number), result, [*kept, _NUMBER])
+    for number, kind in wire.json_types().items():
+        made = checked(made, kind, (F.col(_NUMBER) == number) & ~F.col("op").eqNullSafe("delete"))
+    return made.drop(_NUMBER)
 
 
-def field(payload: Column, name: str) -> Column:
-    """Return one field of a payload as text; null where it is not there.
+def _plain(records: DataFrame, kept: list[str], text: Column, tombstone: Column, settings: FormatSettings) -> DataFrame:
+    payload = F.when(tombstone, key_payload(text, settings.identifier_columns)).otherwise(text)
+    problem = F.when(text.isNull(), F.lit("the record has no value")).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
+    problem = problem.when(tombstone & payload.isNull(), F.lit(NO_VALUE))
+    op = F.when(tombstone, F.lit("delete"))
+    if settings.op_field:
+        done, unknown = told(field(text, settings.op_field), f"the operation (field {settings.op_field})")
+        op, problem = op.otherwise(done), problem.when(~tombstone, unknown)
+    nothing = F.lit(None).cast("string")
+    columns = {"payload": payload, "payload_type": nothing, "op": op, "problem": problem}
+    return records.select(*kept, *(column.alias(name) for name, column in columns.items()))
 
-    Args:
-        payload: The column `payload` of `decoded`.
-        name: The field; dotted for fields of objects.
-    """
-    path = name.split(".")
-    kind: T.DataType = T.StringType()
-    for part in reversed(path):
-        kind = T.StructType([T.StructField(part, kind)])
-    assert isinstance(kind, T.StructType)
-    column: Column = F.from_json(payload, kind, {"allowSingleQuotes": "false"})
-    for part in path:
-        column = column.getField(part)
-    return column
+
+def _in_json(records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    text = body.cast("string")
+    if settings.format == "dms":
+        result = dms.change(text, tombstone, settings.identifier_columns)
+    else:
+        result = debezium.from_json_text(records, text, tombstone, settings.identifier_columns)
+    return F.when(~F.is_valid_utf8(text), outcome(problem=F.lit(_NOT_UTF8))).otherwise(result)

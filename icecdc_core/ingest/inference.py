@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.merging_types import merged
+from icecdc_core.ingest.merging_types import merged, widened
+from icecdc_core.ingest.texts import text_at
 
 GUESSED = "icecdc.guessed"
 """Metadata key of a field whose type was taken from values: it says nothing about whether the field is optional."""
@@ -25,7 +26,7 @@ _SCALARS: dict[str, T.DataType] = {
 _LONG_DIGITS = 18
 
 
-def inferred(decoded: DataFrame) -> T.StructType:
+def inferred(decoded: DataFrame, current: T.StructType | None = None) -> T.StructType:
     """Return the schema of all payloads of a frame, found in one distributed aggregation.
 
     Records with a writer schema (Avro, JSON Schema, Debezium with its ``schema`` part) count with that schema; of two
@@ -38,6 +39,8 @@ def inferred(decoded: DataFrame) -> T.StructType:
 
     Args:
         decoded: What `formats.decoded` returned; records with a `problem` are left out. Not a streaming frame.
+        current: The columns of the table that is to follow. With them, values are looked at once more where a column of
+            the type int or float may have to be widened for a guessed bigint or double (not inside arrays and maps).
 
     Returns:
         The schema; guessed fields are optional and marked in their metadata. Empty when no record tells anything.
@@ -50,7 +53,10 @@ def inferred(decoded: DataFrame) -> T.StructType:
     ).first()
     assert found is not None
     known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]
-    return _merged([variant_schema(found["guessed"]), *known])
+    # A field that a schema lacks becomes optional, which nothing must make it that says nothing at all.
+    telling = [schema for schema in (variant_schema(found["guessed"]), *known) if schema.fields]
+    seen = _merged(telling) if telling else T.StructType()
+    return seen if current is None else _proven(decoded.where("problem is null"), seen, current)
 
 
 def variant_schema(text: str) -> T.StructType:
@@ -71,6 +77,45 @@ def _merged(schemas: Sequence[T.StructType]) -> T.StructType:
         assert isinstance(together, T.StructType)
         result = together
     return result
+
+
+def _proven(decoded: DataFrame, seen: T.StructType, current: T.StructType) -> T.StructType:
+    """Take the mark of a guess from those fields that hold a value too big for their column."""
+    candidates = list(_candidates(seen, current, ()))
+    if not candidates:
+        return seen
+    limits: dict[type[T.DataType], float] = {T.IntegerType: 2**31 - 1, T.FloatType: 3.4028234663852886e38}
+    tests = [
+        F.max(F.abs(text_at(F.col("payload"), path).try_cast(wide)) > F.lit(limits[type(narrow)])).alias(str(place))
+        for place, (path, narrow, wide) in enumerate(candidates)
+    ]
+    found = decoded.agg(*tests).first()
+    assert found is not None
+    return _unmarked(seen, {path for (path, _, _), big in zip(candidates, found, strict=True) if big})
+
+
+def _candidates(
+    seen: T.StructType, current: T.StructType, outer: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], T.DataType, T.DataType]]:
+    columns = {column.name.lower(): column.dataType for column in current.fields}
+    for each in seen.fields:
+        path, kind = (*outer, each.name), columns.get(each.name.lower())
+        if isinstance(each.dataType, T.StructType) and isinstance(kind, T.StructType):
+            yield from _candidates(each.dataType, kind, path)
+            continue
+        narrow = GUESSED in each.metadata and isinstance(kind, (T.IntegerType, T.FloatType))
+        if narrow and kind is not None and widened(kind, each.dataType) is not None:
+            yield path, kind, each.dataType
+
+
+def _unmarked(seen: T.StructType, paths: set[tuple[str, ...]], outer: tuple[str, ...] = ()) -> T.StructType:
+    fields = []
+    for each in seen.fields:
+        path, kind = (*outer, each.name), each.dataType
+        if isinstance(kind, T.StructType):
+            kind = _unmarked(kind, paths, path)
+        fields.append(T.StructField(each.name, kind, each.nullable, {} if path in paths else each.metadata))
+    return T.StructType(fields)
 
 
 class _Parser:

@@ -8,7 +8,8 @@ from functools import reduce
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.merging_types import merged
-from icecdc_core.ingest.reading import Broken, Fields, Instant, Listed, Mapped, Part, Path, Slot
+from icecdc_core.ingest.nested import Fields, Listed, Mapped, Slot
+from icecdc_core.ingest.reading import Broken, Instant, Part, Path
 
 
 class Matching:

@@ -1,4 +1,4 @@
-"""Two types of one field, and the type that holds the values of both."""
+"""Two types of one field: the type that holds the values of both, and the one that a column can be given."""
 
 from __future__ import annotations
 
@@ -35,6 +35,22 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
         nulls = left.valueContainsNull or right.valueContainsNull
         return T.MapType(merged(left.keyType, right.keyType), merged(left.valueType, right.valueType), nulls)
     return _merged_scalars(left, right)
+
+
+def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:
+    """Return the type to which Iceberg can promote a column so that it takes values of another; None if there is none.
+
+    The rules are those of the Iceberg specification, "Schema evolution".
+    """
+    if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
+        return seen
+    if isinstance(current, T.FloatType) and isinstance(seen, T.DoubleType):
+        return seen
+    if isinstance(current, T.DecimalType) and isinstance(seen, T.DecimalType):
+        digits = seen.precision - seen.scale + current.scale
+        if seen.scale <= current.scale and current.precision < digits <= 38:
+            return T.DecimalType(digits, current.scale)
+    return None
 
 
 def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:

@@ -15,6 +15,7 @@ from icecdc_core.catalogs import load_table
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.fitting import ROW, fitted
 from icecdc_core.ingest.inference import GUESSED, inferred
+from icecdc_core.ingest.merging_types import widened
 from icecdc_core.ingest.settings import FormatSettings
 
 __all__ = ["ROW", "Change", "evolution", "evolve", "fitted", "inferred"]
@@ -140,22 +141,6 @@ def _of_type(
         yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings)
     elif not guessed and (wider := widened(current, seen)) is not None:
         yield Change("widen", path, wider)
-
-
-def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:
-    """Return the type to which Iceberg can promote a column so that it takes values of another; None if there is none.
-
-    The rules are those of the Iceberg specification, "Schema evolution".
-    """
-    if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
-        return seen
-    if isinstance(current, T.FloatType) and isinstance(seen, T.DoubleType):
-        return seen
-    if isinstance(current, T.DecimalType) and isinstance(seen, T.DecimalType):
-        digits = seen.precision - seen.scale + current.scale
-        if seen.scale <= current.scale and current.precision < digits <= 38:
-            return T.DecimalType(digits, current.scale)
-    return None
 
 
 def new_type(kind: T.DataType, settings: FormatSettings) -> T.DataType:

@@ -38,11 +38,12 @@ class Jar:
     sha256: str
     size: int
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """Its name in the cache folder; the group is part of it because artifact names repeat."""
-        return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + ".jar"
+        return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + f".{self.extension}"
 
 
 def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: str) -> Path:
@@ -73,7 +74,8 @@ def _ivy_module(jars: list[Jar]) -> str:
     modules: dict[tuple[str, str, str], list[str]] = {}
     for jar in jars:
         classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
-        artifact = f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"{classifier}/>'
+        kind = quoteattr(jar.extension)
+        artifact = f"<artifact name={quoteattr(jar.artifact)} type={kind} ext={kind}{classifier}/>"
         modules.setdefault((jar.group, jar.artifact, jar.version), []).append(artifact)
     dependencies = "\n".join(
         f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} "
@@ -134,7 +136,7 @@ def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings
 
 def _size_of_jars(folder: Path) -> int:
     size = 0
-    for path in folder.rglob("*.jar*"):
+    for path in folder.rglob("*ar*"):
         try:
             size += path.stat().st_size
         except OSError:  # renamed by Ivy between listing and looking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.packages import iceberg_packages, merged_packages, needed_bundles
+from icecdc_core.packages import avro_package, iceberg_packages, merged_packages, needed_bundles
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
@@ -29,6 +29,12 @@ class DescribeIcebergPackages:
     def it_refuses_a_pyspark_without_a_runtime(self, pyspark):
         with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
             iceberg_packages(pyspark)
+
+
+class DescribeAvroPackage:
+    @pytest.mark.parametrize(("pyspark", "line"), [("4.1.4", "4.1."), ("4.0.5", "4.0.")])
+    def it_names_a_reader_of_the_same_line(self, pyspark, line):
+        assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{line}")
 
 
 class DescribeBundles:

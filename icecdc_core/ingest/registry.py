@@ -1,0 +1,129 @@
+"""Schemas of a Confluent-compatible registry, by the number that stands in the records."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from icecdc_core.errors import ConfigError, SchemaRegistryError
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json"
+_UNKNOWN = frozenset({40401, 40402, 40403})
+"""The registry's codes for: no such subject, no such version, no such schema."""
+_TIMEOUT_SECONDS = 15.0
+_PAUSES = (0.5, 2.0)
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema as it was registered.
+
+    Attributes:
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        text: The schema.
+        references: What it refers to, name to schema; those of the references too.
+    """
+
+    kind: str
+    text: str
+    references: dict[str, RegisteredSchema] = field(default_factory=dict)
+
+
+class SchemaRegistry:
+    """The schema registry at a URL; a schema is asked for once.
+
+    The two requests are those of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) serve
+    too: ``GET /schemas/ids/{id}`` and, for references, ``GET /subjects/{subject}/versions/{version}``.
+
+    Args:
+        url: ``http(s)://[user:password@]host:port[/path]``.
+        auth: ``user:password``; empty: none.
+        sleep: How to wait between tries.
+
+    Raises:
+        ConfigError: There is no URL.
+    """
+
+    def __init__(self, url: str, auth: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigError(
+                "The format needs a schema registry",
+                subject="schema_registry_url",
+                value=url,
+                remedy="give its URL, http(s)://host:port",
+            )
+        parts = urlsplit(url)
+        inside, _, host = parts.netloc.rpartition("@")
+        self._url, self._sleep = parts._replace(netloc=host).geturl().rstrip("/"), sleep
+        auth = auth or unquote(inside)
+        self._headers = {"Accept": _ACCEPT}
+        if auth:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
+        self._known: dict[int, RegisteredSchema | None] = {}
+
+    def schema(self, number: int) -> RegisteredSchema | None:
+        """Return the schema of that number, with all it refers to; None when the registry knows none.
+
+        Raises:
+            SchemaRegistryError: The registry does not answer, or refuses to.
+        """
+        if number not in self._known:
+            answer = self._get(f"/schemas/ids/{number}")
+            self._known[number] = None if answer is None else self._registered(answer)
+        return self._known[number]
+
+    def _registered(self, answer: dict[str, Any]) -> RegisteredSchema:
+        references: dict[str, RegisteredSchema] = {}
+        for reference in answer.get("references") or []:
+            path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
+            found = self._get(path)
+            if found is None:
+                raise SchemaRegistryError(
+                    "A schema refers to another one that the registry does not have",
+                    subject=reference["subject"],
+                    value=reference["version"],
+                    remedy="register it again, or restore the registry's topic",
+                )
+            other = self._registered(found)
+            references.update(other.references)
+            references[reference["name"]] = other
+        return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        for pause in (*_PAUSES, None):
+            try:
+                with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
+                    answer: dict[str, Any] = json.loads(response.read())
+                    return answer
+            except HTTPError as error:
+                if error.code == 404 and _code(error) in _UNKNOWN:
+                    return None
+                if (error.code < 500 and error.code != 429) or pause is None:
+                    raise self._error(f"The schema registry refuses the request: {error}", path) from error
+            except (URLError, OSError, ValueError) as error:
+                if pause is None:
+                    raise self._error(f"The schema registry does not answer as it should: {error}", path) from error
+            self._sleep(pause)
+        raise self._error("The schema registry does not answer", path)
+
+    def _error(self, message: str, path: str) -> SchemaRegistryError:
+        return SchemaRegistryError(
+            message,
+            subject="schema_registry_url",
+            value=self._url + path,
+            remedy="check the URL, the credentials, and that the registry runs; nothing of the batch was written",
+        )
+
+
+def _code(error: HTTPError) -> int:
+    try:
+        return int(json.loads(error.read()).get("error_code", 0))
+    except (ValueError, AttributeError, OSError):
+        return 0
