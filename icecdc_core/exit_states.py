@@ -68,6 +68,7 @@ _STATES: dict[type[IcecdcError], str] = {
     errors.OpenSearchAuthError: "access",
     errors.SecretError: "access",
     errors.IndexDiffersError: "differs",
+    errors.SchemaRegistryError: "retry",
     errors.KafkaError: "retry",
     errors.KafkaUnreachableError: "retry",
     errors.KafkaAuthError: "access",
