@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -18,12 +19,16 @@ from icecdc_core.cluster import Connection, typed
 from icecdc_core.runs import KEEP_ALIVE
 
 if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
     from icecdc_core.config import SyncConfig
 
 # A digest travels as two numbers, because Spark groups those by a hash map, and binary values by sorting.
 _SOURCE_COLUMNS = "id string, high long, low long"
 _INDEX_COLUMNS = "id string, high long, low long, version long"
-_PAGE = 2000
+_PAGE = 5000
+# Documents, about, that one task reads. Each page looks its range up anew, so a range is to be short.
+_RANGE = 200_000
 _NESTED = (ArrayType, MapType, StructType)
 
 
@@ -66,37 +71,68 @@ def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
     return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
 
 
-def index_digests(spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, shards: int) -> DataFrame:
-    """Read an index at a point in time as (id, high, low, version), in slices side by side, some for each shard."""
-    slices = shards * max(1, -(-spark.sparkContext.defaultParallelism // shards))
+class _Part(NamedTuple):
+    """A part of an index: of one shard, the sequence numbers from ``low`` to below ``high``."""
+
+    shard: int
+    shards: int
+    low: int
+    high: int
+
+    def query(self, pit: str) -> dict[str, Any]:
+        return {
+            "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
+            # As many slices as shards are the shards themselves, without a look at any document; slices within a shard
+            # would look at all of its documents for each page. One slice is no slice for the server.
+            **({"slice": {"field": "_seq_no", "id": self.shard, "max": self.shards}} if self.shards > 1 else {}),
+            "query": {"range": {"_seq_no": {"gte": self.low, "lt": self.high}}},
+            "track_total_hits": False,
+        }
+
+
+def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[_Part]:
+    """Cut an index at a point in time into parts to be read side by side; every document is in one of them.
+
+    Args:
+        client: The client.
+        pit: The point in time.
+        shards: Number of its primary shards.
+        parallelism: So many readers there are at least.
+    """
+    parts = []
+    for shard in range(shards):
+        query = _Part(shard, shards, 0, 1 << 62).query(pit)
+        newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
+        found = client.search(body={**query, **newest})["aggregations"]["newest"]["value"]
+        end = int(found or 0) + 1
+        pieces = max(-(-end // _RANGE), -(-parallelism // shards))
+        ends = [end * piece // pieces for piece in range(pieces + 1)]
+        parts += [_Part(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
+    return parts
+
+
+def index_digests(
+    spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, parts: list[_Part]
+) -> DataFrame:
+    """Read an index at a point in time as (id, high, low, version), a task for each of the ``index_parts``."""
     connection, patience = Connection.of(config), config.retry_timeout_seconds
 
-    def read_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read_slice(connection, schema, pit, number, slices, patience)
+                yield from _read_part(connection, schema, pit, parts[number], patience)
 
-    numbers = spark.range(0, slices, 1, slices)
-    return numbers.mapInArrow(read_slices, _INDEX_COLUMNS)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, _INDEX_COLUMNS)
 
 
-def _read_slice(
-    connection: Connection, schema: StructType, pit: str, number: int, slices: int, patience: float = 0.0
+def _read_part(
+    connection: Connection, schema: StructType, pit: str, part: _Part, patience: float
 ) -> Iterator[pa.RecordBatch]:
     digest_one = _digester(schema)
     client = connection.client(1, patience_seconds=patience)
     client.transport.deserializer.serializers["application/json"] = _FastSerializer()
-    query: dict[str, Any] = {
-        "size": _PAGE,
-        "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
-        # With at least as many slices as shards no slice spans two shards, so that a position within the shard is
-        # an order without ties. Slicing by sequence number needs no field data of the ids on the heap.
-        # One slice is no slice for the server.
-        **({"slice": {"field": "_seq_no", "id": number, "max": slices}} if slices > 1 else {}),
-        "sort": ["_doc"],
-        "version": True,
-        "track_total_hits": False,
-    }
+    # Within one shard a document's place is an order without ties.
+    query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
     try:
         while True:
             answer = client.search(body=query, params={"filter_path": "hits.hits"})

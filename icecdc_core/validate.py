@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.digests import index_digests, source_digests
+from icecdc_core.digests import index_digests, index_parts, source_digests
 from icecdc_core.documents import document_id, document_json
 from icecdc_core.export import current_rows, settled_position
 from icecdc_core.grouping import many_groups
@@ -107,7 +107,9 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
         )
         table_side = source_digests(documents, source.schema)
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])
-        index_side = index_digests(spark, run.config, source.schema, run.point_in_time(position.physical_index), shards)
+        pit = run.point_in_time(position.physical_index)
+        parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+        index_side = index_digests(spark, run.config, source.schema, pit, parts)
         by_content = not source.identifier_columns
         sides = _sides(table_side, index_side)
         compared = (_by_content(sides) if by_content else _by_id(sides)).persist(StorageLevel.MEMORY_AND_DISK)

@@ -88,9 +88,19 @@ def it_refuses_an_index_without_a_position(spark, exported):
         validate_table(spark, exported.replace(index="never-exported"))
 
 
-def it_reads_an_index_in_one_slice_where_spark_has_one_core(exported, opensearch):
-    connection, schema = Connection.of(exported), StructType([])
-    pit = opensearch.create_pit(index=exported.index, params={"keep_alive": "1m"})["pit_id"]
-    rows = sum(batch.num_rows for batch in digests._read_slice(connection, schema, pit, 0, 1))
+@pytest.mark.parametrize(("shards", "parallelism"), [(1, 1), (1, 4), (3, 2)])
+def it_reads_every_document_in_one_part_of_the_index(
+    spark, sql, make_config, opensearch, monkeypatch, shards, parallelism
+):
+    sql(CREATE)
+    sql(FILL)
+    config = make_config(number_of_shards=shards)
+    export_table(spark, config)
+    monkeypatch.setattr(digests, "_RANGE", 60)
+    monkeypatch.setattr(digests, "_PAGE", 7)
+    pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
+    parts = digests.index_parts(opensearch, pit, shards, parallelism)
+    read = [digests._read_part(Connection.of(config), StructType([]), pit, part, 0.0) for part in parts]
+    ids = [identity for batches in read for batch in batches for identity in batch.column("id").to_pylist()]
     opensearch.delete_pit(body={"pit_id": [pit]})
-    assert rows == opensearch.count(index=exported.index)["count"]
+    assert (sorted(map(int, ids)), len(parts) >= 8) == (list(range(500)), True)
