@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.compaction import compact
 from icecdc_core.ingest.failures import typed_failure
 from icecdc_core.ingest.formats import decoded
 from icecdc_core.ingest.offsets import Offsets
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # So many rows are worth a writer of their own; fewer make small files.
 _ROWS_OF_A_WRITER = 100_000
+# A batch is a file of the commit log; from so many on they become one.
+_BATCHES_OF_A_FILE = 100
 
 
 @dataclass
@@ -95,10 +98,13 @@ class Batches:
             started_at=start,
             records=offsets.count(start, end),
             dead_letters=letters,
-            valid_through=batch.valid_through,
+            # Not of all tables, while one is behind.
+            valid_through=None if self.behind or self.recovering else batch.valid_through,
             tables=tables,
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
+        if batch.number % _BATCHES_OF_A_FILE == _BATCHES_OF_A_FILE - 1:
+            compact(spark, [self.config.quoted_commit_log], _BATCHES_OF_A_FILE)
         self.entries.append(entry)
         self.number += 1
         told = {"batch": batch.number, "records": entry.records, "tables": len(tables), "dead_letters": letters}
