@@ -26,8 +26,8 @@ def last_of_each(rows: DataFrame) -> DataFrame:
     """Keep the last row of each identifier.
 
     Args:
-        rows: `topic`, `partition`, `offset`, `timestamp`, `op`, the columns `IDENTIFIER` 0, 1, ... and `ORDER` (null
-            throughout where nothing but Kafka tells the order), and any others.
+        rows: `topic`, `partition`, `offset`, `timestamp`, `op`, the columns `IDENTIFIER` 0, 1, ... and `ORDER` (the
+            same throughout where nothing but Kafka tells the order), and any others.
 
     Returns:
         The same columns, one row for each identifier.

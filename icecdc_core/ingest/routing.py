@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 TABLE = "_icecdc_table"
 """Column with the name of the record's table, every part quoted; null if it has none, and then there is a problem."""
 
+_VALUE = "_icecdc_route"
+
 # What a record may name: it must not reach other namespaces, nor make names that no catalog takes.
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
 _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
@@ -33,9 +35,14 @@ def routed(decoded: DataFrame, config: IngestConfig) -> DataFrame:
     """
     if config.route_by == "table":
         return decoded.withColumn(TABLE, F.lit(quoted_table(config.table)))
-    value = field(F.col("payload"), config.route_field) if config.route_field else F.col("topic")
+    value = F.col("topic")
+    if config.route_field:
+        # Spark puts a deterministic expression wherever its column is used, filters below too, and would take the
+        # record apart each time.
+        once = F.when(F.monotonically_increasing_id() >= 0, field(F.col("payload"), config.route_field))
+        decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
     if config.route_by == "regex":
-        return _by_expression(decoded, config, value)
+        return _by_expression(decoded, config, value).drop(_VALUE)
     if config.route_by == "topic":
         value = F.regexp_replace("topic", _NOT_IN_A_NAME, "_")
     named = F.when(value.rlike(f"^{_NAME}$"), value)
@@ -44,7 +51,7 @@ def routed(decoded: DataFrame, config: IngestConfig) -> DataFrame:
         named.isNull(), F.concat(F.lit(f"no table: the field {config.route_field} has "), F.substring(value, 1, 200))
     )
     table = F.concat(F.lit(f"{config.quoted_namespace}.`"), named, F.lit("`"))
-    return _with_problem(decoded.withColumn(TABLE, table), problem)
+    return _with_problem(decoded.withColumn(TABLE, table), problem).drop(_VALUE)
 
 
 def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> DataFrame:

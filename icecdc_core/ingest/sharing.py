@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -106,8 +108,8 @@ class Sharing:
         for name in list(self.candidates)[:_MOST]:
             try:
                 schemas[name] = payload_schema(spark, name, self.config)
-            except IcecdcError:
-                continue  # told when it is written to
+            except (IcecdcError, PySparkException, Py4JError):
+                continue  # not made yet, or broken: that is told when it is written to
         times = Counter(schema.json() for schema in schemas.values())
         if not times or times.most_common(1)[0][1] < 2:
             return None

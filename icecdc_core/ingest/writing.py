@@ -156,24 +156,21 @@ class Writer:
             )
         for number, column in enumerate(own):
             rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
-        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(None).cast("long"))
+        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
         without: Column = F.lit(False)
         for number in range(len(own)):
             without = without | F.col(f"{IDENTIFIER}{number}").isNull()
         rows = rows.withColumn("problem", F.coalesce("problem", F.when(without, F.lit(_NO_IDENTIFIER))))
         fit, observed = F.col("problem").isNull(), Observation()
         counted = rows.observe(observed, F.count_if(~fit).alias("rejected"))
-        # The merge reads its source more than once, and rows must not be of another order the second time.
-        last = last_of_each(counted.where(fit)).persist()
-        try:
-            deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
-            found = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
-            assert found is not None
-            staged = stage(
-                rows.sparkSession, name, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
-            )
-        finally:
-            last.unpersist()
+        # The merge reads its source more than once, and takes none that could be another one the second time.
+        last = last_of_each(counted.where(fit)).localCheckpoint()
+        deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
+        found = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
+        assert found is not None
+        staged = stage(
+            rows.sparkSession, name, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
+        )
         counts = {**found.asDict(), "rejected": int(observed.get["rejected"])}
         return staged, counts, rows.where(~fit)
 

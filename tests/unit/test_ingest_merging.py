@@ -35,6 +35,9 @@ def last(spark, *records):
         ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 9, order=4)], [(1, 0, 2)]),
         ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 0, order=6)], [(1, 1, 9)]),
         ([record(1, 0, 2, 2, "delete"), record(2, 0, 3, 3)], [(1, 0, 2), (2, 0, 3)]),
+        # Without an ordering column it is like any other record.
+        ([record(1, 0, 2, 2, "delete", 0), record(1, 0, 3, 3, None, 0)], [(1, 0, 3)]),
+        ([record(1, 0, 2, 2, None, 0), record(1, 0, 3, 3, "delete", 0)], [(1, 0, 3)]),
     ],
 )
 def it_keeps_the_last_of_each_key(spark, records, expected):
