@@ -23,12 +23,15 @@ from pyspark.sql import SparkSession
 from benchmarks import charts, memory
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.growth import GrowthBenchmark
+from benchmarks.ingest import PARTITIONS, IngestBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
+from icecdc_core.ingest import IngestConfig
 from icecdc_core.local import running_opensearch
+from icecdc_core.local.kafka import running_kafka
 
 KINDS = ((2, "copy-on-write"), (3, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read"))
 Contest = tuple[str, dict[str, Callable[[], float]]]
@@ -63,7 +66,7 @@ def main() -> None:
                 number_of_replicas=0,
                 spark_conf={"spark.driver.memory": "4g"},
             )
-            spark = get_spark(config)
+            spark = get_spark(_with_kafka(config))
             spark.sparkContext.setLogLevel("ERROR")
             for part in parts:
                 if part in PARTS:
@@ -124,6 +127,24 @@ def _growth(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, 
     yield f"{charts.GROWTH}cores", growth.cores()
 
 
+def _ingest(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
+    settings = {"auto.create.topics.enable": "true", "num.partitions": str(PARTITIONS)}
+    with running_kafka(settings=settings) as servers:
+        yield "Kafka into Iceberg", IngestBenchmark(spark, servers, config.warehouse, given.rows).contestants()
+
+
+def _with_kafka(config: SyncConfig) -> IngestConfig:
+    """The session of the benchmarks, with Kafka's connector."""
+    return IngestConfig(
+        job="bench",
+        bootstrap_servers="127.0.0.1:9092",
+        topics="bench",
+        table=config.table,
+        warehouse=config.warehouse,
+        spark_conf=dict(config.spark_conf),
+    )
+
+
 PARTS = {
     "changes": _changes,
     "ranges": _ranges,
@@ -131,6 +152,7 @@ PARTS = {
     "jobs": _jobs,
     "sink": _sink,
     "growth": _growth,
+    "ingest": _ingest,
 }
 MEMORY = "memory"
 ALL = (*PARTS, MEMORY)

@@ -27,14 +27,15 @@ class IngestBenchmark:
 
     Args:
         spark: A session with Kafka's connector.
-        servers: Brokers that make topics by themselves, with `PARTITIONS` partitions.
+        servers: Brokers.
         warehouse: The catalog's folder.
         records: How many there are.
+        topic: The topic; default: a new one, which the brokers make by themselves.
     """
 
-    def __init__(self, spark: SparkSession, servers: str, warehouse: str, records: int) -> None:
+    def __init__(self, spark: SparkSession, servers: str, warehouse: str, records: int, topic: str = "") -> None:
         self.spark, self.servers, self.warehouse, self.records = spark, servers, warehouse, records
-        self.topic = f"bench-{uuid.uuid4().hex[:8]}"
+        self.topic = topic or f"bench-{uuid.uuid4().hex[:8]}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
         number = F.col("id")
         fields = {

@@ -8,13 +8,20 @@ from benchmarks import charts, memory
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.growth import GrowthBenchmark
+from benchmarks.ingest import PARTITIONS, IngestBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
 from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
+from tests.kafka_topics import Topic
 
 
 class DescribeTheBenchmarks:
+    def it_ingests_every_record_as_its_contestants_do(self, spark, warehouse, kafka):
+        topic = Topic(kafka, PARTITIONS)
+        contestants = IngestBenchmark(spark, kafka, str(warehouse), 500, topic.name).contestants()
+        assert min(run() for run in contestants.values()) > 0
+
     @pytest.mark.parametrize(("version", "mode"), KINDS)
     def it_finds_the_same_changes_as_its_contestants(self, spark, sql, name, version, mode):
         contestants = ChangesBenchmark(spark, f"lake.ns.{name}", 2000, version, mode).contestants()
