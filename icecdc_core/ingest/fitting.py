@@ -9,12 +9,16 @@ from pyspark.sql import types as T
 from icecdc_core.columns import quoted
 from icecdc_core.ingest.inference import inferred
 from icecdc_core.ingest.matching import Matching
-from icecdc_core.ingest.misfits import JSON_OPTIONS, PARSED, RECORD, enclosed, first_problem, shell
+from icecdc_core.ingest.misfits import JSON_OPTIONS, PARSED, RECORD, enclosed, judged, shell
 from icecdc_core.ingest.nested import Fields
 from icecdc_core.ingest.settings import FormatSettings
 
 ROW = "row"
 """The column of `fitted` that holds the row: a struct of the table's columns."""
+
+
+FITS = "fits"
+"""The column of `fitted` that says whether the row may be used."""
 
 
 def fitted(
@@ -36,15 +40,17 @@ def fitted(
             where fields find their columns in any case, or must all have one.
 
     Returns:
-        The columns of `decoded` but for `payload` and `payload_type`, with `problem` filled in, and then `row`, a
+        The columns of `decoded` but for `payload` and `payload_type`, with `problem` filled in, then `fits` (whether
+        there is no problem, which costs less to know: a frame of good rows should not touch `problem`), and `row`, a
         struct with exactly the columns of `schema`, whatever their names: spread it with ``select("row.*")``. The row
-        of a record with a `problem` is not to be used.
+        of a record that does not fit is not to be used.
     """
     rejecting = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
     if seen is None and (any_case or rejecting):
         seen = inferred(decoded)
-    matching = Matching(any_case, rejecting, frozenset({"Op"} if settings.format == "dms" else {settings.op_field}))
+    told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
+    matching = Matching(any_case, rejecting, frozenset({told}))
     fields = matching.fields(schema, seen)
     parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS)
     if fields.by_place:
@@ -52,11 +58,14 @@ def fitted(
     read = decoded.withColumn(PARSED, parsed)
     read = read.withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
     kept = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
-    problem = F.coalesce(F.col("problem"), first_problem(fields, settings.identifier_columns, seen is not None))
-    # A filter on the problem must not be pushed below the parsing, which would then be done twice: Spark leaves
-    # filters above a projection that is not deterministic.
-    problem = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(problem)
-    return read.select(*kept, problem.alias("problem"), F.col(ROW))
+    judgement = judged(fields, settings.identifier_columns, seen is not None)
+    problem = F.coalesce(F.col("problem"), judgement.problem)
+    fits = F.col("problem").isNull() & judgement.fits
+    # A filter must not be pushed below the parsing, which would then be done twice: Spark leaves filters above a
+    # projection that is not deterministic.
+    never = F.monotonically_increasing_id() < 0
+    problem, fits = F.when(never, F.lit("")).otherwise(problem), F.when(never, F.lit(False)).otherwise(fits)
+    return read.select(*kept, problem.alias("problem"), fits.alias(FITS), F.col(ROW))
 
 
 def checked(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
@@ -65,7 +74,7 @@ def checked(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFra
     read = F.when(chosen, F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS))
     parsed = decoded.withColumn(PARSED, read)
     values = parsed.withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
-    problem = F.when(chosen, first_problem(fields, (), False))
+    problem = F.when(chosen, judged(fields, (), False).problem)
     return values.withColumn("problem", F.coalesce(F.col("problem"), problem)).drop(PARSED, ROW)
 
 

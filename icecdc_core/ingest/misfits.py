@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -35,30 +38,43 @@ JSON_OPTIONS = {
 }
 
 
-def first_problem(fields: Fields, identifiers: Iterable[str], compared: bool) -> Column:
-    """Return the first reason why a record doesn't fit, null when it does.
+@dataclass(frozen=True)
+class Judgement:
+    """What is wrong with a record.
+
+    Attributes:
+        fits: Whether nothing is.
+        problem: The first reason why it doesn't fit, null when it does.
+    """
+
+    fits: Column
+    problem: Column
+
+
+def judged(fields: Fields, identifiers: Iterable[str], compared: bool) -> Judgement:
+    """Return how a record fits, which stands in the columns `PARSED` and `row`.
 
     Args:
         fields: How it was read.
         identifiers: Columns that it must have.
         compared: Whether fields were compared with those that were seen in all records.
     """
-    record = F.col(PARSED)[RECORD]
-    needed = {name.lower() for name in identifiers}
-    problem = F.when(_is_broken(F.col(PARSED)), _unreadable(fields))
+    checks = [(_is_broken(F.col(PARSED)), _unreadable(fields))]
     if compared:
         # What `seen` says comes from Spark's variants, which take no object with the same key twice and no bare NaN.
         unseen = F.col("payload_type").isNull() & F.try_parse_json(F.col("payload")).isNull()
         text = "cannot be compared with the columns: a key is there twice, or a value that is no JSON, or it is too big"
-        problem = problem.when(unseen, F.lit(text))
-    if needed:
-        for slot, columns in fields.found(record):
-            if slot.name.lower() in needed:
-                missing = F.coalesce(*columns).isNull()
-                problem = problem.when(missing, F.lit(f"field {slot.name}, an identifier column, is missing or null"))
-    for flaw in fields.flaws(record, (), F.col("row")):
-        problem = problem.when(flaw.condition, _reason(flaw))
-    return problem
+        checks.append((unseen, F.lit(text)))
+    record, needed = F.col(PARSED)[RECORD], {name.lower() for name in identifiers}
+    for slot, columns in fields.found(record) if needed else ():
+        if slot.name.lower() in needed:
+            reason = F.lit(f"field {slot.name}, an identifier column, is missing or null")
+            checks.append((F.coalesce(*columns).isNull(), reason))
+    checks += [(flaw.condition, _reason(flaw)) for flaw in fields.flaws(record, (), F.col("row"))]
+    problem = reduce(lambda case, check: case.when(*check), checks[1:], F.when(*checks[0]))
+    unfit = reduce(or_, (condition for condition, _ in checks))
+    # Whether a record fits is asked of all, so that it must be cheaper than to know why one doesn't.
+    return Judgement(F.when(unfit, F.lit(False)).otherwise(F.lit(True)), problem)
 
 
 def _reason(flaw: Flaw) -> Column:

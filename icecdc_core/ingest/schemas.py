@@ -13,12 +13,12 @@ from pyspark.sql import types as T
 
 from icecdc_core.catalogs import load_table
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.fitting import ROW, fitted
+from icecdc_core.ingest.fitting import FITS, ROW, fitted
 from icecdc_core.ingest.inference import GUESSED, inferred
 from icecdc_core.ingest.merging_types import widened
 from icecdc_core.ingest.settings import FormatSettings
 
-__all__ = ["ROW", "Change", "evolution", "evolve", "fitted", "inferred"]
+__all__ = ["FITS", "ROW", "Change", "evolution", "evolve", "fitted", "inferred"]
 
 Kind = Literal["add", "widen", "optional"]
 

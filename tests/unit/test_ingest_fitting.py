@@ -49,7 +49,8 @@ def fit(spark):
         chosen = settings(**given)
         frame = fitted(decoded(records(spark, values), chosen), T.StructType.fromDDL(ddl), chosen, seen)
         row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
-        found = frame.orderBy("offset").select("problem", row.alias("row")).collect()
+        found = frame.orderBy("offset").select("problem", "fits", row.alias("row")).collect()
+        assert [each.fits for each in found] == [each.problem is None for each in found]
         return [each.problem or each.row for each in found]
 
     return run
@@ -204,7 +205,7 @@ class DescribeFitted:
         values = ['{"id":1,"s":{"y":2},"a":[{"d":"2024-01-01"}]}', '{"s":null}']
         table = f"lake.ns.{name}"
         frame = fitted(decoded(records(spark, values), settings()), spark.table(table).schema, settings())
-        frame.where("problem is null").select("row.*").writeTo(table).append()
+        frame.where("fits").select("row.*").writeTo(table).append()
         assert [row.id for row in spark.table(table).collect()] == [1]
 
     def it_parses_once_even_when_the_problem_is_filtered(self, spark):
