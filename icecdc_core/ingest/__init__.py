@@ -33,7 +33,7 @@ def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
         TopicNotFoundError: A topic does not exist.
         TableResetError: The only table was dropped, made again or rolled back, and `on_table_reset` is `fail`.
         LostOffsetsError: The topic lost records that were not read, and `on_lost_offsets` is `fail`.
-        TopicReplacedError: A topic was deleted and made again, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic was deleted and made again.
         IcecdcError: What kept the tables from being written, if no table could be.
     """
     return IngestRun(spark, config).run()

@@ -51,7 +51,7 @@ def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[O
 
     Raises:
         LostOffsetsError: Records that were not read are gone, and `on_lost_offsets` is `fail`.
-        TopicReplacedError: A topic ends before what was read of it, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic ends before what was read of it.
     """
     names = topics.names()
     earliest, latest = topics.earliest(names), topics.latest(names)
@@ -91,14 +91,15 @@ def _checked(
 ) -> tuple[Offsets, list[dict[str, Any]]]:
     """The offsets to start at, and what is lost on the way there."""
     beyond = [e for e in offsets.each(wanted) if e[2] > offsets.get(latest, e[0], e[1])]
-    if beyond and config.on_lost_offsets == "fail":
+    if beyond:
+        # No policy could help: the tables know the records below as taken.
         topic, partition, offset = beyond[0]
         raise TopicReplacedError(
             f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
             "was read: it was deleted and made again, or lost its end",
             subject="topics",
             value=f"{topic}-{partition}",
-            remedy="set on_lost_offsets=continue once, to read the topic from its beginning; or use another job name",
+            remedy="ingest this topic under a job name of its own from now on; the rows of the old one stay",
         )
     gone = offsets.behind(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
@@ -112,8 +113,4 @@ def _checked(
             "retention or run more often",
         )
     lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
-    lost += [{"topic": t, "partition": p, "from": offset, "to": 0} for t, p, offset in beyond]
-    start = offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone))
-    for topic, partition, _ in beyond:
-        start[topic][partition] = offsets.get(earliest, topic, partition)
-    return start, lost
+    return offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone)), lost
