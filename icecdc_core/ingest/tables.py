@@ -24,7 +24,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
 from icecdc_core.ingest.publishing import WAP_ENABLED
-from icecdc_core.ingest.schemas import evolution, evolve, inferred
+from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_type
 from icecdc_core.parameters import table_parts
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ def payload_schema(spark: SparkSession, name: str, config: IngestConfig) -> Stru
 
 def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
     """Let the records' schema into the table's, in one commit; returns the records'."""
-    seen = inferred(records)
-    changes = evolution(payload_schema(spark, name, config), seen, config)
+    current = payload_schema(spark, name, config)
+    seen = inferred(records, current)
+    changes = evolution(current, seen, config)
     if changes:
         evolve(spark, name, changes)
     return seen
@@ -120,7 +121,10 @@ def _create(spark: SparkSession, name: str, payload: StructType, config: IngestC
     """Make the table with all it needs at once: a crash leaves all of it or nothing."""
     jvm: Any = spark._jvm
     required = set(config.identifier_columns)
-    columns = [StructField(f.name, f.dataType, f.nullable and f.name not in required) for f in payload]
+    own = new_type(payload, config)
+    assert isinstance(own, StructType)
+    optional = {field.name.lower() for field in payload if field.nullable}
+    columns = [StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in own]
     columns += [
         StructField(f"{METADATA_PREFIX}{n}", _METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
     ]

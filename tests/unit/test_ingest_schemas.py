@@ -8,9 +8,12 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
+from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.formats import decoded
 from icecdc_core.ingest.inference import GUESSED, variant_schema
 from icecdc_core.ingest.merging_types import merged
 from icecdc_core.ingest.schemas import Change, evolution, evolve
+from icecdc_core.ingest.tables import grow, open_table
 
 # DDL is read by Spark.
 pytestmark = pytest.mark.usefixtures("spark")
@@ -118,6 +121,35 @@ class DescribeMerged:
     def it_finds_the_type_that_holds_both(self, left, right, expected):
         kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
         assert merged(*kinds).simpleString() == expected
+
+
+class DescribeTables:
+    @staticmethod
+    def records(spark, config, *values):
+        columns = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+        rows = [(None, bytearray(value.encode()), "t", 0, number, None) for number, value in enumerate(values)]
+        return decoded(spark.createDataFrame(rows, columns), config)
+
+    @staticmethod
+    def config(name, **overrides):
+        given = {"job": "j", "bootstrap_servers": "127.0.0.1:1", "topics": "t", "table": f"lake.ns.{name}"}
+        return IngestConfig(**given, evolve_schema=True, **overrides)
+
+    def it_widens_a_column_for_a_number_that_does_not_fit(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, kept INT, x FLOAT) USING iceberg")
+        config = self.config(name)
+        grow(spark, config.table, self.records(spark, config, '{"id": 3000000000, "kept": 1, "x": 1e300}'), config)
+        assert spark.table(config.table).schema.simpleString() == "struct<id:bigint,kept:int,x:double>"
+
+    def it_names_columns_of_a_new_table_by_the_case_rule(self, spark, name):
+        config = self.config(name, auto_create=True, column_case="lower", identifier_columns=["id"], mode="upsert")
+        try:
+            open_table(spark, config.table, self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}'), config)
+            columns = spark.table(config.table).schema
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {config.table}")
+        found = columns.simpleString(), [column.nullable for column in columns]
+        assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
 
 
 class DescribeEvolve:
