@@ -122,34 +122,31 @@ class Batches:
                 return self._each({name: known}, batch)
             finally:
                 known.unpersist()
-        parts = routed(known, self.config)
-        shared = self.sharing.share(parts)
+        shared = self.sharing.share(known)
         if shared is None:
-            return self._one_by_one(parts, batch)
+            # Sorted, so that reading one table's part of what is kept passes over the others.
+            parts = routed(known, self.config).sortWithinPartitions(TABLE).persist()
+            try:
+                counts = {row[TABLE]: int(row["count"]) for row in parts.groupBy(TABLE).count().collect()}
+                return self._one_by_one(parts, counts, batch)
+            finally:
+                parts.unpersist()
         try:
             frames = {name: _part(shared.rows, name, count) for name, count in shared.counts.items()}
             tables, letters = self._each(frames, batch, shared.schema)
-        finally:
-            shared.rows.unpersist()
-        if shared.others:
-            elsewhere = F.col(TABLE).isNull() | ~F.col(TABLE).isin(list(shared.names))
-            more, others = self._one_by_one(parts.where(elsewhere), batch)
+            more, others = self._one_by_one(shared.others, shared.elsewhere, batch)
             return tables + more, letters + others
-        return tables, letters
-
-    def _one_by_one(self, parts: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
-        """Keep the records, and let every table parse its own."""
-        # Sorted, so that reading one table's part of what is kept passes over the others.
-        parts = parts.sortWithinPartitions(TABLE).persist()
-        try:
-            counts = {row[TABLE]: int(row["count"]) for row in parts.groupBy(TABLE).count().collect()}
-            unroutable = counts.pop(None, 0)
-            letters = self.writer.letters.keep(parts.where(F.col(TABLE).isNull())) if unroutable else 0
-            frames = {name: _part(parts, name, count) for name, count in counts.items()}
-            tables, others = self._each(frames, batch)
-            return tables, letters + others
         finally:
-            parts.unpersist()
+            shared.kept.unpersist()
+
+    def _one_by_one(
+        self, parts: DataFrame, counts: dict[str | None, int], batch: Batch
+    ) -> tuple[list[TableEntry], int]:
+        """Let every table parse its own records; those of no table are dead letters."""
+        letters = self.writer.letters.keep(parts.where(F.col(TABLE).isNull())) if counts.get(None) else 0
+        frames = {name: _part(parts, name, count) for name, count in counts.items() if name is not None}
+        tables, others = self._each(frames, batch)
+        return tables, letters + others
 
     def _each(
         self, frames: dict[str, DataFrame], batch: Batch, schema: StructType | None = None

@@ -23,12 +23,13 @@ _NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
 _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
 
-def routed(decoded: DataFrame, config: IngestConfig) -> DataFrame:
+def routed(decoded: DataFrame, config: IngestConfig, named_by: Column | None = None) -> DataFrame:
     """Add the table of each record; one that goes to several tables becomes several rows.
 
     Args:
         decoded: As `formats.decoded` returns it.
         config: How records are routed.
+        named_by: The route field's value, where it is known already.
 
     Returns:
         The same columns and `TABLE`; `problem` says so where a record has no table.
@@ -39,7 +40,8 @@ def routed(decoded: DataFrame, config: IngestConfig) -> DataFrame:
     if config.route_field:
         # Spark puts a deterministic expression wherever its column is used, filters below too, and would take the
         # record apart each time.
-        once = F.when(F.monotonically_increasing_id() >= 0, field(F.col("payload"), config.route_field))
+        found = field(F.col("payload"), config.route_field) if named_by is None else named_by
+        once = F.when(F.monotonically_increasing_id() >= 0, found)
         decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
     if config.route_by == "regex":
         return _by_expression(decoded, config, value).drop(_VALUE)

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.routing import TABLE
+from icecdc_core.ingest.formats import field
+from icecdc_core.ingest.routing import TABLE, routed
 from icecdc_core.ingest.schemas import ROW, fitted
 from icecdc_core.ingest.tables import payload_schema
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
+_RAW, _MISFIT = "_icecdc_raw", "_icecdc_misfit"
+_KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_OF_PAYLOAD = ("payload", "payload_type")
+_AS_DECODED = (*_OF_PAYLOAD, "problem")
 _MOST = 2000
 """Tables whose schemas are looked at; more would take longer than what they save."""
 
@@ -34,18 +39,20 @@ class Shared:
     """Rows of several tables, parsed once.
 
     Attributes:
-        names: The tables.
-        rows: As `fitted` returns them, and `TABLE`; kept until `rows.unpersist()`.
+        kept: What all others are made of; it is kept until `kept.unpersist()`.
+        rows: Rows as `fitted` returns them, and `TABLE`.
         schema: The columns of all these tables.
-        counts: Records of each table that has any.
-        others: Records that go elsewhere, or nowhere.
+        counts: Records of each of these tables that has any.
+        others: Records of other tables and of none, as `routed` returns them.
+        elsewhere: How many those are, by table; None: of no table.
     """
 
-    names: list[str]
+    kept: DataFrame
     rows: DataFrame
     schema: StructType
     counts: dict[str, int]
-    others: int
+    others: DataFrame
+    elsewhere: dict[str | None, int]
 
 
 @dataclass
@@ -60,47 +67,62 @@ class Sharing:
     config: IngestConfig
     candidates: Iterable[str]
     _group: tuple[list[str], StructType] | None = None
-    _known: bool = field(default=False)
+    _known: bool = False
 
-    def share(self, routed: DataFrame) -> Shared | None:
+    def share(self, decoded: DataFrame) -> Shared | None:
         """Parse the records of the tables that have one schema.
 
         Args:
-            routed: As `routing.routed` returns it.
+            decoded: As `formats.decoded` returns it.
 
         Returns:
-            Their rows; None where there are no such tables, or the records have to be seen before.
+            Their rows, and the records of all others; None where there are no such tables, or the records have to be
+            seen before.
         """
-        if (
-            self.config.evolve_schema
-            or self.config.column_case != "sensitive"
-            or self.config.unknown_fields != "ignore"
-        ):
+        config = self.config
+        if config.evolve_schema or config.column_case != "sensitive" or config.unknown_fields != "ignore":
             return None
         if not self._known:
-            self._group, self._known = self._largest_group(routed.sparkSession), True
+            self._group, self._known = self._largest_group(decoded.sparkSession), True
         if self._group is None:
             return None
         names, schema = self._group
-        elsewhere = F.col(TABLE).isNull() | ~F.col(TABLE).isin(names)
-        observed = Observation()
-        counted = routed.observe(observed, F.count_if(elsewhere).alias("others"))
-        rows = self._compact(fitted(counted.where(~elsewhere), schema, self.config))
+        raw = F.struct(*(F.col(column) for column in _AS_DECODED))
+        parsed = fitted(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _MISFIT)
+        parsed = parsed.withColumn("problem", F.col(_RAW)["problem"])
+        every = self._compact(routed(parsed, config, self._route_value(schema)), names)
         # Sorted, so that reading one table's part of what is kept passes over the others.
-        rows = rows.sortWithinPartitions(TABLE).persist()
-        counts = {row[TABLE]: int(row["count"]) for row in rows.groupBy(TABLE).count().collect()}
-        return Shared(names, rows, schema, counts, int(observed.get["others"]))
-
-    def _compact(self, rows: DataFrame) -> DataFrame:
-        """Keep of a record what is still needed: its bytes only where they may become a dead letter."""
-        letter = F.col("problem").isNotNull() | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
-        wanted = set(self.config.metadata_columns)
-        for column in ("key", "value", "headers"):
-            if column not in wanted:
-                rows = rows.withColumn(column, F.when(letter, F.col(column)))
-        return rows.select(
-            TABLE, "topic", "partition", "offset", "timestamp", "key", "value", "headers", "op", "problem", ROW
+        every = every.sortWithinPartitions(TABLE).persist()
+        counts = {row[TABLE]: int(row["count"]) for row in every.groupBy(TABLE).count().collect()}
+        within = {name: counts[name] for name in names if name in counts}
+        elsewhere = {name: count for name, count in counts.items() if name not in within}
+        others = every.where(F.col(TABLE).isNull() | ~F.col(TABLE).isin(names))
+        others = others.select(
+            TABLE, *_KAFKA, "op", *(F.col(_RAW)[column].alias(column) for column in _OF_PAYLOAD), "problem"
         )
+        return Shared(every, every.drop(_RAW), schema, within, others, elsewhere)
+
+    def _route_value(self, schema: StructType) -> Column | None:
+        """The route field as it was parsed already; of a record that could not be, as it stands in the payload."""
+        name = self.config.route_field
+        if not name:
+            return None
+        found = field(F.col(_RAW)["payload"], name)
+        if name in schema.names and isinstance(schema[name].dataType, StringType):
+            return F.coalesce(F.col(ROW)[name], found)
+        return found
+
+    def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
+        """Keep of a record what is still needed: its bytes only where they may become a dead letter."""
+        within = F.coalesce(F.col(TABLE).isin(names), F.lit(False))
+        problem = F.coalesce("problem", F.when(within, F.col(_MISFIT)))
+        letter = problem.isNotNull() | ~within | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
+        kept = {column: F.col(column) for column in _KAFKA}
+        for column in {"key", "value", "headers"} - set(self.config.metadata_columns):
+            kept[column] = F.when(letter, F.col(column))
+        taken = [value.alias(column) for column, value in kept.items()]
+        raw = F.when(~within, F.col(_RAW)).alias(_RAW)
+        return rows.select(TABLE, *taken, "op", problem.alias("problem"), F.when(within, F.col(ROW)).alias(ROW), raw)
 
     def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:
         """The tables of the schema that most of them have; None where no two have the same."""

@@ -51,6 +51,23 @@ class DescribeRouting:
         assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
         assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
 
+    def it_parses_the_records_of_tables_of_one_schema_together_and_all_others_as_ever(self, spark, make_ingest, topic):
+        config = make_ingest(route_by="field", route_field="kind", auto_create=True)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
+        for table in "ab":
+            spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
+        spark.sql(f"CREATE TABLE {config.namespace}.other (id STRING) USING iceberg")
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(10)), partition=0)
+        topic.send(
+            {"id": "no number", "kind": "a"}, {"id": "x", "kind": "other"}, {"id": 11, "kind": "new"}, partition=0
+        )
+        topic.send({"id": 12}, b"no json", partition=0)
+        report = ingest(spark, config)
+        actual = {table: ids(spark, f"{config.namespace}.{table}") for table in ("a", "b", "other", "new")}
+        assert actual == {"a": [0, 2, 4, 6, 8], "b": [1, 3, 5, 7, 9], "other": ["x"], "new": [11]}
+        assert [offset for offset, _ in reasons(spark, config)] == [10, 13, 14]
+        assert (report.rows_written, report.dead_letters) == (12, 3)
+
 
 class DescribeMadeTables:
     def it_makes_them_with_identifiers_partitions_and_properties(self, spark, make_ingest, topic):
