@@ -97,8 +97,8 @@ class DescribeAnIngestThatIsCutOff:
         with monkeypatch.context() as cut:
             one = batches.Batches._one
 
-            def dies_at_b(self, name, records, batch):
-                return one(self, name, records, batch) if "`b`" not in name else exit("killed")
+            def dies_at_b(self, name, *given):
+                return one(self, name, *given) if "`b`" not in name else exit("killed")
 
             cut.setattr(batches.Batches, "_one", dies_at_b)
             with pytest.raises(SystemExit):
