@@ -73,9 +73,10 @@ def main() -> None:
                     for title, contestants in PARTS[part](spark, config, given, stages):
                         print(title, flush=True)
                         figures[title] = _race(contestants, given.rounds)
+            prepared = memory.prepare(spark, config, given.times_heap) if MEMORY in parts else None
             spark.stop()
             # Last and without the session above, which would share the machine's memory with it.
-            large = memory.measure(config, given.times_heap) if MEMORY in parts else {}
+            large = memory.measure(prepared) if prepared else {}
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)
     given.output.mkdir(parents=True, exist_ok=True)

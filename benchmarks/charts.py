@@ -15,6 +15,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from icecdc_core.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
 
 GROWTH = "time against "
+# Axes that span more than this are logarithmic.
+_DECADE = 10
 _COLOURS = {"executor JVM": NEUTRAL, "driver JVM": INSERTED, "Python workers": UPDATED, "driver Python": DELETED}
 
 
@@ -38,8 +40,13 @@ def growth_figure(growth: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure
             for size, seconds in zip(sizes, seconds_of.values(), strict=True):
                 axes.plot([size] * len(seconds), seconds, linestyle="", marker=".", markersize=3, color=DELETED)
             _scaled(axes, sizes)
-            top = max(max(seconds) for seconds in seconds_of.values())
-            axes.set_ylim(0, top * 1.15)
+            bottom, top = min(map(min, seconds_of.values())), max(map(max, seconds_of.values()))
+            if top > _DECADE * bottom:
+                axes.set_yscale("log")
+                for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+                    formatted(FuncFormatter(lambda value, _: count_text(value)))
+            else:
+                axes.set_ylim(0, top * 1.15)
             axes.set_title(what.capitalize())
         charts[0].set_ylabel("seconds")
         return figure
@@ -64,7 +71,7 @@ def memory_figure(memory: Mapping[str, Any]) -> Figure:
 
 
 def _scaled(axes: Axes, sizes: Sequence[int]) -> None:
-    if max(sizes) > 100 * min(sizes):
+    if max(sizes) > _DECADE * min(sizes):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(sizes)

@@ -27,11 +27,20 @@ EXECUTOR_MEGABYTES = 512
 # A row in memory: the note and about a hundred bytes beside it.
 _NOTE_BYTES = 2048
 ROW_BYTES = _NOTE_BYTES + 100
+_ROW_GROUP_BYTES = 8 * 1024 * 1024
 _EVERY_SECONDS = 0.5
 
 
-def measure(config: SyncConfig, times_heap: float) -> dict[str, Any]:
-    """Sync a change set so many times the executor's heap in a process of its own.
+def prepare(spark: SparkSession, config: SyncConfig, times_heap: float) -> SyncConfig:
+    """Make a table of which every row changes, so many times the executor's heap in all, and say how to sync it."""
+    config = config.replace(table=config.table.rsplit(".", 1)[0] + ".memory", index="memory", identifier_columns=["id"])
+    # Both sides of every row are read.
+    rows = int(times_heap * EXECUTOR_MEGABYTES * 1024 * 1024 / ROW_BYTES / 2)
+    return config.replace(start_from=str(_changed(spark, config.table, rows)))
+
+
+def measure(config: SyncConfig) -> dict[str, Any]:
+    """Sync what was prepared in a process of its own.
 
     Returns:
         ``samples``: seconds and megabytes of ``driver JVM``, ``driver Python``, ``executor JVM`` and ``Python
@@ -39,7 +48,7 @@ def measure(config: SyncConfig, times_heap: float) -> dict[str, Any]:
     """
     given = {field: getattr(config, field) for field in config.model_fields_set}
     answer = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", json.dumps(given, default=dict), str(times_heap)],
+        [sys.executable, "-m", "benchmarks.memory", json.dumps(given, default=dict)],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -59,9 +68,7 @@ def _session(given: dict[str, Any]) -> tuple[SparkSession, SyncConfig]:
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
     }
-    config = SyncConfig(
-        **{**given, "table": given["table"].rsplit(".", 1)[0] + ".memory", "index": "memory", "spark_conf": conf}
-    )
+    config = SyncConfig(**{**given, "spark_conf": conf})
     spark = get_spark(config)
     spark.sparkContext.setLogLevel("ERROR")
     return spark, config
@@ -69,6 +76,8 @@ def _session(given: dict[str, Any]) -> tuple[SparkSession, SyncConfig]:
 
 def _changed(spark: SparkSession, table: str, rows: int) -> int:
     """Make a table and change every row of it; returns the snapshot before."""
+    catalog, namespace, _ = table.split(".")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     n = F.col("id")
     # Few bytes on disk, all of them in memory.
@@ -76,7 +85,9 @@ def _changed(spark: SparkSession, table: str, rows: int) -> int:
     columns = (n, note, (n * 1.1).alias("price"), F.timestamp_seconds(n).alias("seen"))
     filled = spark.range(0, rows, 1, 16).select(*columns).writeTo(table).using("iceberg")
     # Row lineage: whole rows go through the shuffle, which is the harder case for memory.
-    filled.tableProperty("format-version", "3").create()
+    filled = filled.tableProperty("format-version", "3")
+    # A reader holds a row group, so those of the usual size are too much for so small an executor by themselves.
+    filled.tableProperty("write.parquet.row-group-size-bytes", str(_ROW_GROUP_BYTES)).create()
     start = head(spark, table)
     spark.sql(f"UPDATE {table} SET price = price + 1 WHERE id >= 0")
     return start
@@ -116,24 +127,20 @@ def _spilled(spark: SparkSession) -> int:
         return sum(stage["diskBytesSpilled"] + stage["memoryBytesSpilled"] for stage in json.load(answer))
 
 
-def _main(given: str, times_heap: str) -> None:
+def _main(given: str) -> None:
     spark, config = _session(json.loads(given))
-    heap = EXECUTOR_MEGABYTES * 1024 * 1024
-    # Both sides of every row are read.
-    rows = int(float(times_heap) * heap / ROW_BYTES / 2)
-    start = _changed(spark, config.table, rows)
-    spilled_before = _spilled(spark)
+    rows = spark.table(config.table).count()
     stop, samples = threading.Event(), list[dict[str, float]]()
     watcher = threading.Thread(target=_watch, args=(stop, samples))
     watcher.start()
     try:
-        report = sync_changes(spark, config.replace(start_from=str(start), identifier_columns=["id"]))
+        report = sync_changes(spark, config)
     finally:
         stop.set()
         watcher.join()
     if report.upserts != rows:
         raise SystemExit(f"{report.upserts} documents were written, expected {rows}")
-    spilled = _spilled(spark) - spilled_before
+    spilled, heap = _spilled(spark), EXECUTOR_MEGABYTES * 1024 * 1024
     spark.stop()
     sizes = {"rows": rows, "change_set_bytes": rows * 2 * ROW_BYTES, "executor_bytes": heap, "spilled_bytes": spilled}
     print(json.dumps({**sizes, "seconds": report.seconds, "samples": samples}))

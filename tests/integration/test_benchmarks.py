@@ -52,8 +52,8 @@ class DescribeTheBenchmarks:
         charts.draw({"seconds": seconds, "memory": {}}, tmp_path)
         assert (tmp_path / "growth.png").stat().st_size > 10_000
 
-    def it_takes_a_change_set_on_a_cluster_while_every_process_is_watched(self, make_config, tmp_path):
-        measured = memory.measure(make_config(), 0.02)
+    def it_takes_a_change_set_on_a_cluster_while_every_process_is_watched(self, spark, make_config, tmp_path):
+        measured = memory.measure(memory.prepare(spark, make_config(), 0.02))
         charts.draw({"seconds": {}, "memory": measured}, tmp_path)
         seen = {kind for sample in measured["samples"] for kind, megabytes in sample.items() if megabytes}
         assert seen == {"seconds", "driver JVM", "driver Python", "executor JVM", "Python workers"}
