@@ -40,7 +40,7 @@ Contest = tuple[str, dict[str, Callable[[], float]]]
 def main() -> None:
     """Run the benchmarks and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default=",".join(ALL), help=f"which to run, of {', '.join(ALL)}")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which to run, of {', '.join(ALL)}")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table whose changes are read")
     parser.add_argument("--documents", type=int, default=300_000, help="documents that are written")
     parser.add_argument("--files", type=int, default=100_000, help="data files of the table that is only planned")

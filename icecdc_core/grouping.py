@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 # Spark generates a fast hash map for each aggregate with keys of fixed width or text, and keeps what does not fit in a
 # general one. By default it does so for partial aggregates only and for 2^16 groups, which is nothing where almost
-# every row has an identifier of its own: with room for 2^21 a task groups three times as fast. Its pages come from
-# Spark's memory manager; what is beyond them are 16 MB a task.
+# every row has an identifier of its own: with room for 2^20 a task groups three times as fast. Its pages come from
+# Spark's memory manager; what is beyond them are 8 MB a task, 16 MB where keys are text. So it is for narrow rows only.
 _SETTINGS = {
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
-    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "21",
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 
 

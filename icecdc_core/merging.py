@@ -78,11 +78,10 @@ def merged_changes(changes: DataFrame, identifier_columns: Sequence[str], scans:
     Raises:
         PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
     """
+    if not any(scan.by_value for scan in scans):
+        return _at_once(changes, identifier_columns)
     steps = {scan.step.ordinal for scan in scans}
-    with many_groups(changes.sparkSession):
-        if not any(scan.by_value for scan in scans):
-            return _at_once(changes, identifier_columns)
-        return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None)
+    return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None)
 
 
 def _at_once(changes: DataFrame, identifier_columns: Sequence[str]) -> Merged:
@@ -96,7 +95,8 @@ def _at_once(changes: DataFrame, identifier_columns: Sequence[str]) -> Merged:
 
 
 def _by_narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> Merged:
-    found = find_survivors(changes, identifier_columns, only_step)
+    with many_groups(changes.sparkSession):
+        found = find_survivors(changes, identifier_columns, only_step)
     rows = fetch_survivors(changes, identifier_columns, found)
     if not found.doubtful:
         return Merged(rows, found.upserts, found.deletes, found.nulls, found.carryovers, [found.identifiers])

@@ -16,7 +16,7 @@ class DescribeManyGroups:
     def it_sets_what_helps_and_takes_it_back(self, spark):
         with many_groups(spark):
             inside = settings(spark)
-        assert (inside, settings(spark)) == (("false", "21"), (None, None))
+        assert (inside, settings(spark)) == (("false", "20"), (None, None))
 
     def it_keeps_the_settings_of_the_session(self, spark):
         spark.conf.set(CAPACITY, "12")
