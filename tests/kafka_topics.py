@@ -35,14 +35,22 @@ class Topic:
 
     def send(self, *values: Any, partition: int = -1, key: Any = None, headers: Any = None, timestamp: int = 0) -> None:
         """Write records: None is a tombstone, bytes are taken as they are, all else becomes JSON."""
+        refused: list[Any] = []
         for value in values:
             told = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
             by = key if key is not None else (str(value["id"]) if isinstance(value, dict) and "id" in value else None)
             self._producer.produce(
-                self.name, told, key=by, partition=partition, headers=headers, timestamp=timestamp or _now()
+                self.name,
+                told,
+                key=by,
+                partition=partition,
+                headers=headers,
+                timestamp=timestamp or _now(),
+                on_delivery=lambda error, _: refused.append(error) if error else None,
             )
             self._producer.poll(0)
-        self._producer.flush(30)
+        waiting = self._producer.flush(30)
+        assert (waiting, refused) == (0, [])
 
     def send_in_transaction(self, *values: Any, commit: bool) -> None:
         """Write records in a transaction of their own, and commit or abort it."""

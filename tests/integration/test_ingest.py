@@ -163,7 +163,7 @@ class DescribeTopics:
     def it_starts_at_a_moment(self, spark, sql, make_ingest, topic):
         sql(CREATE)
         topic.send(*people(0, 5), partition=0, timestamp=1_700_000_000_000)
-        topic.send(*people(5, 8), partition=0, timestamp=1_800_000_000_000)
+        topic.send(*people(5, 8), partition=0, timestamp=1_760_000_000_000)
         config = make_ingest(starting_offsets="2025-01-01T00:00:00Z")
         ingest(spark, config)
         assert rows(spark, config) == expected(5, 8)
