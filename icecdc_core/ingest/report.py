@@ -87,4 +87,5 @@ class IngestReport(Report):
         """A row for each table that was touched."""
         import pandas as pd
 
-        return pd.DataFrame([{"table": name, **told} for name, told in sorted(self.tables.items())])
+        shown = [{"table": name.replace("`", ""), **told} for name, told in sorted(self.tables.items())]
+        return pd.DataFrame(shown)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from icecdc_core.errors import DependencyError, DiskFullError, DownloadError
 from icecdc_core.java import JavaHome
