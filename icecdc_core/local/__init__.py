@@ -2,26 +2,24 @@
 
 The way of a start: `runtime` (which version on which Java), `jars` (fetched once, checked), `ports` (a free one),
 `server` (start, wait until healthy). A server for a block lives under `watchdog`, so that it cannot be left behind; one
-that is meant to stay is written down by `detached`.
+that is meant to stay is written down by `left_running`. `kafka` and `kafka_detached` do the same for a broker.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from icecdc_core.errors import ServiceStartError
-from icecdc_core.local import watchdog
 from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
 from icecdc_core.local.ports import candidate_ports
+from icecdc_core.local.processes import end, guarded, log_tail
 from icecdc_core.local.runtime import choose_runtime
-from icecdc_core.local.server import end, log_tail, start_server
+from icecdc_core.local.server import start_server
 
 __all__ = ["ServerState", "running_opensearch", "start_opensearch", "status", "stop_opensearch"]
 
@@ -61,17 +59,8 @@ def running_opensearch(
     runtime, ports = choose_runtime(version), candidate_ports(port)
     folder = Path(tempfile.mkdtemp(prefix="icecdc-opensearch-"))
     data = Path(data_folder).expanduser().resolve() if data_folder else folder / "data"
-    removed = str(folder)
-
-    def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-        guarded = [sys.executable, str(Path(watchdog.__file__)), removed, *command]
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                guarded, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-            )
-
     try:
-        server = start_server(runtime, folder, data, heap, ports, timeout_seconds, spawn)
+        server = start_server(runtime, folder, data, heap, ports, timeout_seconds, guarded(folder))
     except BaseException as error:
         _remove_but_log(folder, keep_log=isinstance(error, ServiceStartError))
         raise

@@ -5,26 +5,24 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
+from icecdc_core.errors import PortInUseError, ServiceStartError
 from icecdc_core.java import JavaHome, find_spark_java
-from icecdc_core.local import watchdog
+from icecdc_core.local.folders import usable
 from icecdc_core.local.jars import kafka_jars
 from icecdc_core.local.ports import free_ports
-from icecdc_core.local.server import end, log_tail
+from icecdc_core.local.processes import LOGGING, Spawn, end, guarded, log_tail
 
 KAFKA_VERSION = "4.1.2"
 DEFAULT_KAFKA_PORT = 9092
@@ -48,17 +46,6 @@ _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "8388608",
 }
-_LOGGING = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d{ISO8601}] %p %c{1} %m%n
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-"""
-
-Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -100,16 +87,8 @@ def running_kafka(
     """
     folder = Path(tempfile.mkdtemp(prefix="icecdc-kafka-"))
     data = Path(data_folder).expanduser().resolve() if data_folder else folder / "data"
-
-    def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-        guarded = [sys.executable, str(Path(watchdog.__file__)), str(folder), *command]
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                guarded, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-            )
-
     try:
-        broker = start_broker(folder, data, port, heap, dict(settings or {}), timeout_seconds, spawn)
+        broker = start_broker(folder, data, port, heap, dict(settings or {}), timeout_seconds, guarded(folder))
         try:
             yield broker.bootstrap_servers
         finally:
@@ -175,28 +154,14 @@ def _java(java: JavaHome, jars: list[Path], folder: Path, heap: str) -> list[str
 
 def _prepare(folder: Path, settings: dict[str, str], data: Path, java: JavaHome, jars: list[Path]) -> None:
     """Write the configuration, and format the data folder if it is new."""
-    try:
+    with usable(data, "Kafka broker"):
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (folder / "server.properties").write_text(text, encoding="utf-8")
-        (folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+        (folder / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
         if (data / "meta.properties").is_file():
             return
         data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                "No room left for the data of the embedded Kafka broker",
-                subject="data_folder",
-                value=str(data),
-                remedy="free some space, or give a data_folder on another disk (the default one follows TMPDIR)",
-            ) from error
-        raise ServiceStartError(
-            f"The folder of the embedded Kafka broker cannot be used: {error}",
-            subject="data_folder",
-            value=str(data),
-            remedy="give a folder you may write to",
-        ) from error
     # The id of a cluster of one needs no secret; a fixed one lets a broker find its own data again.
     command = [*_java(java, jars, folder, "256m"), "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["--cluster-id", "aWNlY2RjLWthZmthLTAwMQ", "--config", str(folder / "server.properties")]

@@ -1,13 +1,71 @@
-"""Recognise a process again and end it: an id alone may belong to somebody else by now."""
+"""Spawn a server's process, recognise it again (an id alone may belong to somebody else by now), and end it."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from icecdc_core.local import watchdog
+
+Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
+"""Starts a command with a file as its output."""
+
+LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+"""Log4j's configuration for a server: to its output, in the form that `log_tail` reads."""
+
+
+def guarded(folder: Path) -> Spawn:
+    """Spawns under `watchdog`: the server ends with this process, and the folder is removed then."""
+
+    def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        guard = [sys.executable, str(Path(watchdog.__file__)), str(folder)]
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [*guard, *command], stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            )
+
+    return spawn
+
+
+def detached(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Spawns a server that outlives this process."""
+    with log.open("wb") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+    """End a process that was spawned here, by force if it does not within the given time."""
+    if process.stdin:
+        process.stdin.close()
+    else:
+        process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def log_tail(log: Path, lines: int = 12) -> str:
+    """The last lines of a log, those with errors first of all."""
+    text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    errors = [line for line in text if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
+    return "\n".join((errors or text)[-lines:])
 
 
 def start_time(pid: int) -> str | None:

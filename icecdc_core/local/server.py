@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -12,13 +11,14 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
+from icecdc_core.errors import PortInUseError, ServiceStartError
+from icecdc_core.local.folders import disk_full, usable
 from icecdc_core.local.jars import cached_jars
 from icecdc_core.local.ports import free_ports
+from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
 from icecdc_core.local.runtime import Runtime
 
 _SMALLEST_DISK = 300 * 1024 * 1024
@@ -32,17 +32,6 @@ transport.port: 0
 discovery.type: single-node
 cluster.routing.allocation.disk.threshold_enabled: false
 """
-_LOGGING = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-"""
-
-Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -114,44 +103,15 @@ def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
         return {}
 
 
-def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
-    """End a process that was spawned here, by force if it does not within the given time."""
-    if process.stdin:
-        process.stdin.close()
-    else:
-        process.terminate()
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def log_tail(log: Path, lines: int = 12) -> str:
-    """The last lines of a log, those with errors first of all."""
-    text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    errors = [line for line in text if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
-    return "\n".join((errors or text)[-lines:])
-
-
 def _prepare(folder: Path, data_folder: Path) -> None:
-    try:
+    with usable(data_folder, "OpenSearch"):
         (folder / "config").mkdir(parents=True, exist_ok=True)
         data_folder.mkdir(parents=True, exist_ok=True)
         (folder / "config" / "opensearch.yml").write_text(_SETTINGS, encoding="utf-8")
-        (folder / "config" / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
-        full = shutil.disk_usage(data_folder).free < _SMALLEST_DISK
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise ServiceStartError(
-                f"The folder of the embedded OpenSearch cannot be used: {error}",
-                subject="data_folder",
-                value=str(data_folder),
-                remedy="give a folder you may write to",
-            ) from error
-        full = True
-    if full:
-        raise _disk_full(data_folder)
+        (folder / "config" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
+        free = shutil.disk_usage(data_folder).free
+    if free < _SMALLEST_DISK:
+        raise disk_full(data_folder, "OpenSearch")
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_name: str, seconds: float) -> str | None:
@@ -170,7 +130,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_nam
         return None
     if "No space left on device" in text:
         end(process)
-        raise _disk_full(log.parent)
+        raise disk_full(log.parent, "OpenSearch")
     ended = process.poll() is not None
     how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:g} seconds"
     if process.stdin and not ended:
@@ -182,13 +142,4 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_nam
         subject="log",
         value=str(log),
         remedy="read the log; often there is too little memory (heap=...) or another server uses the same data folder",
-    )
-
-
-def _disk_full(folder: Path) -> DiskFullError:
-    return DiskFullError(
-        "No room left for the data of the embedded OpenSearch",
-        subject="data_folder",
-        value=str(folder),
-        remedy="free some space, or give a data_folder on another disk (the default one follows TMPDIR)",
     )
