@@ -100,24 +100,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when everything is equal."""
     options = _parser().parse_args(arguments)
     output = Path(options.output).absolute()
-    begin = time.monotonic()
-    # Kernels start in a process of their own and must find this package even when it is not installed.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    try:
-        require_checkout()
-        make_empty(output)
+
+    def work() -> bool:
         tell("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
         with nullcontext(given) if given else running_opensearch() as url:
             demo = Demo(_config(options, url, output), output)
             equal = demo.run()
             tell(f"\n{summary(demo.results.values())}\n\nExecuted notebooks: {shown(output)}/*.html")
-    except IcecdcError as error:
-        tell(f"The demo stopped: {error}", sys.stderr)
-        return 1
-    verdict = "Every index equals its table" if equal else "NOT every index equals its table"
-    tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
-    return 0 if equal else 1
+        return equal
+
+    return carried_out(work, output)
 
 
 def _config(options: argparse.Namespace, url: str, output: Path) -> SyncConfig:
@@ -142,10 +135,32 @@ def _parser() -> argparse.ArgumentParser:
         ("opensearch-password", "reference to the password: env:NAME"),
         ("catalog-properties", "Iceberg catalog properties as JSON, instead of the embedded catalog"),
     ):
-        variable = "ICECDC_" + name.replace("-", "_").upper()
-        parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=f"{text} [{variable}]")
+        add_option(parser, name, text)
     parser.add_argument("--output", default=str(ROOT / "build" / "demo"), help="folder for the results, emptied first")
     return parser
+
+
+def carried_out(work: Callable[[], bool], output: Path) -> int:
+    """Do a demo's work on an emptied folder and tell how it ended; 0 when every index equals its table."""
+    begin = time.monotonic()
+    # Kernels start in a process of their own and must find this package even when it is not installed.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    try:
+        require_checkout()
+        make_empty(output)
+        equal = work()
+    except IcecdcError as error:
+        tell(f"The demo stopped: {error}", sys.stderr)
+        return 1
+    verdict = "Every index equals its table" if equal else "NOT every index equals its table"
+    tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
+    return 0 if equal else 1
+
+
+def add_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """An option that can also be given as an environment variable."""
+    variable = "ICECDC_" + name.replace("-", "_").upper()
+    parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=f"{text} [{variable}]")
 
 
 def require_checkout() -> None:

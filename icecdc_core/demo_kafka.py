@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,9 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.demo import ROOT, make_empty, require_checkout, shown, tell, told
+from icecdc_core.demo import ROOT, add_option, carried_out, shown, tell, told
 from icecdc_core.demo_results import run_notebook
-from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestConfig, IngestReport, ingest
 from icecdc_core.local import running_opensearch
 from icecdc_core.local.kafka import running_kafka
@@ -136,32 +133,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when everything is equal."""
     parser = argparse.ArgumentParser(prog="python -m icecdc_core.demo_kafka", description=__doc__)
     for name, text in (("opensearch-url", "an OpenSearch"), ("bootstrap-servers", "Kafka brokers that make topics")):
-        variable = "ICECDC_" + name.replace("-", "_").upper()
-        default = os.environ.get(variable, "")
-        parser.add_argument(
-            f"--{name}", default=default, help=f"{text} to use instead of the embedded one [{variable}]"
-        )
+        add_option(parser, name, f"{text} to use instead of the embedded one")
     parser.add_argument("--output", default=str(ROOT / "build" / "demo-kafka"), help="folder for the results")
     given = parser.parse_args(arguments)
     output = Path(given.output).absolute()
-    begin = time.monotonic()
-    # Kernels start in a process of their own and must find this package even when it is not installed.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    try:
-        require_checkout()
-        make_empty(output)
+
+    def work() -> bool:
         with ExitStack() as services:
             with told("OpenSearch and Kafka start on loopback"):
                 url = given.opensearch_url or services.enter_context(running_opensearch())
                 servers = given.bootstrap_servers or services.enter_context(running_kafka(settings=_TOPICS))
             equal = KafkaDemo(servers, url, output).run()
             tell(f"\nExecuted notebook: {shown(output)}/40_kafka_ingest.html")
-    except IcecdcError as error:
-        tell(f"The demo stopped: {error}", sys.stderr)
-        return 1
-    verdict = "Every index equals its table" if equal else "NOT every index equals its table"
-    tell(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
-    return 0 if equal else 1
+        return equal
+
+    return carried_out(work, output)
 
 
 def _send(records: DataFrame, config: IngestConfig, topic: str) -> None:
