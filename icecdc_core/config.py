@@ -12,7 +12,22 @@ from pydantic_core import PydanticCustomError
 from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
 from icecdc_core.config_problems import combination_problems
-from icecdc_core.parameter_model import Parameter, ParameterModel
+from icecdc_core.parameter_model import (
+    CatalogProperties,
+    Count,
+    LogPath,
+    LowerCase,
+    MetricsUrl,
+    Names,
+    OptionalTableName,
+    Parameter,
+    ParameterModel,
+    ReportPath,
+    Seconds,
+    SecretReference,
+    SparkConf,
+    Warehouse,
+)
 from icecdc_core.secrets import Properties, resolve
 
 __all__ = ["Parameter", "SyncConfig"]
@@ -20,20 +35,13 @@ __all__ = ["Parameter", "SyncConfig"]
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
 Url = Annotated[str, AfterValidator(values.opensearch_url)]
-OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
-SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
-ColumnNames = Annotated[list[str], BeforeValidator(values.column_names)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
 Name = Annotated[str, AfterValidator(values.plain_name)]
-TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
-ChangeMode = Annotated[Literal["net", "snapshot"], BeforeValidator(values.lower_case)]
-Policy = Annotated[Literal["fail", "reexport"], BeforeValidator(values.lower_case)]
-DuplicatePolicy = Annotated[Literal["fail", "last"], BeforeValidator(values.lower_case)]
-ValidateAt = Annotated[Literal["current", "position"], BeforeValidator(values.lower_case)]
-AwsService = Annotated[Literal["es", "aoss"], BeforeValidator(values.lower_case)]
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
+Policy = Annotated[Literal["fail", "reexport"], LowerCase]
+DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
+ValidateAt = Annotated[Literal["current", "position"], LowerCase]
+AwsService = Annotated[Literal["es", "aoss"], LowerCase]
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -71,21 +79,14 @@ class SyncConfig(ParameterModel):
     opensearch_aws_service: AwsService = Field(
         "es", description="What the signature is for: es (OpenSearch Service) or aoss (Serverless)."
     )
-    catalog_properties: TextMapping = Field(
-        default_factory=Properties,
-        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
-        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
-    )
-    warehouse: str = Field(
-        "",
-        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
-    )
-    identifier_columns: ColumnNames = Field(
+    catalog_properties: CatalogProperties = Properties()
+    warehouse: Warehouse = ""
+    identifier_columns: Names = Field(
         default_factory=list,
         description='Columns that make the document id, as a list, JSON array or "a,b". '
         "Default: the table's own identifier fields.",
     )
-    columns: ColumnNames = Field(
+    columns: Names = Field(
         default_factory=list,
         description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
     )
@@ -126,16 +127,12 @@ class SyncConfig(ParameterModel):
     )
     poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
     max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
-    report_path: str = Field("", description="File for the report as JSON. Default: none is written.")
-    log_path: str = Field(
-        "", description="File for the structured log, JSON lines; - for the standard error. Default: none is written."
-    )
+    report_path: ReportPath = ""
+    log_path: LogPath = ""
     metrics_folder: str = Field(
         "", description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none."
     )
-    metrics_url: OptionalUrl = Field(
-        "", description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."
-    )
+    metrics_url: MetricsUrl = ""
     bulk_bytes: int = Field(
         4 * 1024 * 1024,
         ge=1024,
@@ -156,10 +153,7 @@ class SyncConfig(ParameterModel):
     lease_seconds: PositiveSeconds = Field(
         60.0, description="Seconds after which a run that gives no sign of life loses the table."
     )
-    spark_conf: TextMapping = Field(
-        default_factory=Properties,
-        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
-    )
+    spark_conf: SparkConf = Properties()
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:

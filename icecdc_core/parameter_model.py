@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
 from typing_extensions import Self
 
+from icecdc_core import parameters as values
 from icecdc_core.config_problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redacted
+
+OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
+SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
+Names = Annotated[list[str], BeforeValidator(values.column_names)]
+TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
+LowerCase = BeforeValidator(values.lower_case)
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+# Every job's parameters, each declared where the readers of a configuration look for it.
+CatalogProperties = Annotated[
+    TextMapping,
+    Field(
+        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
+    ),
+]
+Warehouse = Annotated[
+    str, Field(description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.")
+]
+ReportPath = Annotated[str, Field(description="File for the report as JSON. Default: none is written.")]
+LogPath = Annotated[
+    str,
+    Field(description="File for the structured log, JSON lines; - for the standard error. Default: none is written."),
+]
+MetricsUrl = Annotated[
+    OptionalUrl, Field(description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.")
+]
+SparkConf = Annotated[
+    TextMapping,
+    Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
+]
 
 
 class Parameter(NamedTuple):
@@ -37,7 +72,6 @@ class ParameterModel(BaseModel):
     """Whether the session needs Spark's Kafka connector."""
 
     if TYPE_CHECKING:
-        # Every job's, declared by each configuration in the place where its readers look for it.
         catalog_properties: Properties
         warehouse: str
         spark_conf: Properties
@@ -74,14 +108,14 @@ class ParameterModel(BaseModel):
         return []
 
     @property
+    @abstractmethod
     def catalog(self) -> str:
         """Name of the Spark catalog."""
-        raise NotImplementedError  # pragma: no cover
 
     @property
+    @abstractmethod
     def subject(self) -> dict[str, str]:
         """What a run is about, as its log and metrics name it: `table` and `index`."""
-        raise NotImplementedError  # pragma: no cover
 
     @property
     def warehouse_location(self) -> str:

@@ -10,25 +10,33 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
 from icecdc_core.ingest import parameters as own
-from icecdc_core.parameter_model import ParameterModel
+from icecdc_core.parameter_model import (
+    CatalogProperties,
+    Count,
+    LogPath,
+    LowerCase,
+    MetricsUrl,
+    Names,
+    OptionalTableName,
+    OptionalUrl,
+    ParameterModel,
+    ReportPath,
+    Seconds,
+    SecretReference,
+    SparkConf,
+    TextMapping,
+    Warehouse,
+)
 from icecdc_core.secrets import Properties, resolve
 
-OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
 Namespace = Annotated[str, AfterValidator(own.namespace_name)]
 JobName = Annotated[str, AfterValidator(own.job_name)]
 Servers = Annotated[str, BeforeValidator(own.servers)]
-Names = Annotated[list[str], BeforeValidator(values.column_names)]
 MetadataColumns = Annotated[list[str], BeforeValidator(own.metadata_columns)]
 Transforms = Annotated[list[str], BeforeValidator(own.transforms)]
 Routes = Annotated[Properties, BeforeValidator(own.routes)]
-TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
 ClientOptions = Annotated[Properties, BeforeValidator(own.client_options)]
-SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 StartingOffsets = Annotated[str, BeforeValidator(own.starting_offsets)]
-Lower = BeforeValidator(values.lower_case)
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 LOG_TABLE = "icecdc_ingest_log"
 LETTER_TABLE = "icecdc_ingest_dead_letters"
@@ -57,7 +65,7 @@ class IngestConfig(ParameterModel):
         description="Kafka client properties such as security.protocol, a mapping or JSON object; values may be "
         "env:NAME or secret:scope/key.",
     )
-    isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], Lower] = Field(
+    isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], LowerCase] = Field(
         "read_committed",
         description="read_committed: records of aborted transactions are not seen. Or read_uncommitted.",
     )
@@ -66,16 +74,16 @@ class IngestConfig(ParameterModel):
         description="Where the first run of a job starts: earliest, latest, an ISO timestamp (UTC) or JSON, topic to "
         "partition to offset.",
     )
-    trigger: Annotated[Literal["available_now", "continuous"], Lower] = Field(
+    trigger: Annotated[Literal["available_now", "continuous"], LowerCase] = Field(
         "available_now", description="available_now: what is there, then end. continuous: go on until stopped."
     )
     trigger_interval_seconds: Seconds = Field(5.0, description="continuous: seconds from one batch to the next.")
     max_seconds: Seconds = Field(0.0, description="continuous: seconds after which the run ends; 0: never.")
     max_records_per_batch: Count = Field(1_000_000, description="Records of one batch, about; 0: no limit.")
-    on_lost_offsets: Annotated[Literal["fail", "continue"], Lower] = Field(
+    on_lost_offsets: Annotated[Literal["fail", "continue"], LowerCase] = Field(
         "fail", description="When the topic no longer has records that were not read: fail, or continue without them."
     )
-    on_table_reset: Annotated[Literal["fail", "refill", "continue"], Lower] = Field(
+    on_table_reset: Annotated[Literal["fail", "refill", "continue"], LowerCase] = Field(
         "fail",
         description="When a table was dropped, replaced or rolled back: fail, refill it from what the topic still has, "
         "or continue with new records.",
@@ -83,30 +91,30 @@ class IngestConfig(ParameterModel):
 
     format: Annotated[
         Literal["json", "avro", "json_schema", "debezium_json", "debezium_avro", "dms"],
-        Lower,
+        LowerCase,
     ] = Field("json", description="json, avro, json_schema, debezium_json, debezium_avro or dms.")
     schema_registry_url: OptionalUrl = Field("", description="http(s)://host:port of the schema registry.")
     schema_registry_username: str = Field("", description="User of the schema registry. Default: none.")
     schema_registry_password: SecretReference = Field(
         "", description="Reference to its password: env:NAME or secret:scope/key; never the password itself."
     )
-    tombstones: Annotated[Literal["delete", "ignore", "reject"], Lower] = Field(
+    tombstones: Annotated[Literal["delete", "ignore", "reject"], LowerCase] = Field(
         "delete", description="Records without a value: delete the row of their key, ignore, or reject as dead letters."
     )
     op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
-    column_case: Annotated[Literal["insensitive", "sensitive", "lower"], Lower] = Field(
+    column_case: Annotated[Literal["insensitive", "sensitive", "lower"], LowerCase] = Field(
         "sensitive",
         description="How fields find their columns: sensitive: exactly. insensitive: in any case. lower: in any case, "
         "and new columns are lower-case.",
     )
-    unknown_fields: Annotated[Literal["ignore", "reject"], Lower] = Field(
+    unknown_fields: Annotated[Literal["ignore", "reject"], LowerCase] = Field(
         "ignore", description="A field without a column: ignore the field, or reject the record as a dead letter."
     )
     evolve_schema: bool = Field(
         False, description="Let records add columns, widen types and make columns optional. Else they are dead letters."
     )
 
-    route_by: Annotated[Literal["table", "regex", "field", "topic"], Lower] = Field(
+    route_by: Annotated[Literal["table", "regex", "field", "topic"], LowerCase] = Field(
         "table",
         description="table: all to one. regex: to each table of routes whose expression matches. field: the table is "
         "named by a field. topic: by the topic.",
@@ -124,7 +132,7 @@ class IngestConfig(ParameterModel):
     )
     table_concurrency: int = Field(4, ge=1, le=64, description="Tables that are written at the same time (1 to 64).")
 
-    mode: Annotated[Literal["append", "upsert"], Lower] = Field(
+    mode: Annotated[Literal["append", "upsert"], LowerCase] = Field(
         "append", description="append: every record is a row. upsert: the last record of an identifier is its row."
     )
     identifier_columns: Names = Field(
@@ -148,7 +156,7 @@ class IngestConfig(ParameterModel):
         default_factory=Properties, description="Properties of made tables, a mapping or JSON object."
     )
     sort_columns: Names = Field(default_factory=list, description="Columns by which the rows of a file are sorted.")
-    distribution: Annotated[Literal["table", "none", "hash", "range"], Lower] = Field(
+    distribution: Annotated[Literal["table", "none", "hash", "range"], LowerCase] = Field(
         "table", description="How rows are brought to writers: as the table says, or none, hash or range."
     )
     target_file_bytes: Count = Field(0, description="Size of data files to aim at; 0: as the table says.")
@@ -162,24 +170,13 @@ class IngestConfig(ParameterModel):
     dead_letter_table: OptionalTableName = Field(
         "", description=f"Table for records that fit nowhere. Default: {LETTER_TABLE} in the namespace."
     )
-    catalog_properties: TextMapping = Field(
-        default_factory=Properties,
-        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
-        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
-    )
-    warehouse: str = Field(
-        "", description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder."
-    )
-    report_path: str = Field("", description="File for the report as JSON. Default: none is written.")
-    log_path: str = Field(
-        "", description="File for the structured log, JSON lines; - for the standard error. Default: none is written."
-    )
+    catalog_properties: CatalogProperties = Properties()
+    warehouse: Warehouse = ""
+    report_path: ReportPath = ""
+    log_path: LogPath = ""
     metrics_folder: str = Field("", description="Folder for the metrics as Prometheus text. Default: none.")
-    metrics_url: OptionalUrl = Field("", description="http(s)://host:port of a Prometheus Pushgateway. Default: none.")
-    spark_conf: TextMapping = Field(
-        default_factory=Properties,
-        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
-    )
+    metrics_url: MetricsUrl = ""
+    spark_conf: SparkConf = Properties()
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
