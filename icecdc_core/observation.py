@@ -6,7 +6,8 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +37,20 @@ def note(**facts: Any) -> None:
     known = _facts.get()
     if known is not None:
         known.update(facts)
+
+
+@contextmanager
+def timed_stage(name: str, stage_seconds: dict[str, float]) -> Iterator[None]:
+    """Time a stage of the run that is under way; its seconds are added to those of its name."""
+    begin = time.monotonic()
+    note(stage=name, stage_seconds=stage_seconds)
+    try:
+        with log_fields(stage=name):
+            yield
+    finally:
+        seconds = round(time.monotonic() - begin, 3)
+        stage_seconds[name] = round(stage_seconds.get(name, 0.0) + seconds, 3)
+        event("stage ended", stage=name, seconds=seconds)
 
 
 def run_id() -> str:

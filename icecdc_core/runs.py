@@ -22,8 +22,7 @@ from icecdc_core.errors import (
     IcecdcError,
     IdentifierColumnsError,
 )
-from icecdc_core.logs import event, log_fields
-from icecdc_core.observation import note, run_id
+from icecdc_core.observation import run_id, timed_stage
 from icecdc_core.patience import at_once
 from icecdc_core.positions import HeldTable, PositionStore
 from icecdc_core.secrets import masked
@@ -99,15 +98,8 @@ class Run:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
-        begin = time.monotonic()
-        note(stage=name, stage_seconds=self.stage_seconds)
-        try:
-            with log_fields(stage=name), self.talking(name), spark_errors(self.config):
-                yield
-        finally:
-            seconds = round(time.monotonic() - begin, 3)
-            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
-            event("stage ended", stage=name, seconds=seconds)
+        with timed_stage(name, self.stage_seconds), self.talking(name), spark_errors(self.config):
+            yield
 
     @contextmanager
     def talking(self, doing: str) -> Iterator[None]:
@@ -153,11 +145,9 @@ def spark_errors(config: SyncConfig) -> Iterator[None]:
 
 def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcError:
     text = root_cause(error)
-    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
-    if raised:
-        # Raised on an executor; its text already names the value and the remedy.
-        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
-        return kind(raised.group(2))
+    known = known_failure(text)
+    if known is not None:
+        return known
     named = re.search(r"duplicate identifier[^\n]*", text)
     if named:
         return DuplicateIdentifierError(
@@ -175,12 +165,6 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcErr
             value=list(config.identifier_columns),
             remedy="choose columns that are never null, or leave those rows out with row_filter",
         )
-    if "No space left on device" in text:
-        return DiskFullError(
-            "Spark ran out of disk space for its shuffle or spill files",
-            subject="spark.local.dir",
-            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
-        )
     reason = text.strip().splitlines()[0]
     if is_refused_access(reason):
         return DataReadError(
@@ -195,6 +179,22 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcErr
         value=config.table,
         remedy="if a data file is missing or damaged, restore it or roll the table back; the position did not move",
     )
+
+
+def known_failure(text: str) -> IcecdcError | None:
+    """The typed error for what Spark says of a failure, whatever it was doing; None if that does not tell."""
+    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
+    if raised:
+        # Raised on an executor; its text already names the value and the remedy.
+        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
+        return kind(raised.group(2))
+    if "No space left on device" in text:
+        return DiskFullError(
+            "Spark ran out of disk space for its shuffle or spill files",
+            subject="spark.local.dir",
+            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
+        )
+    return None
 
 
 def root_cause(error: PySparkException | Py4JError) -> str:

@@ -7,10 +7,9 @@ import re
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from icecdc_core import errors
-from icecdc_core.errors import DiskFullError, IcecdcError, IngestWriteError, LostOffsetsError
+from icecdc_core.errors import IcecdcError, IngestWriteError, LostOffsetsError
 from icecdc_core.ingest.topics import typed as typed_kafka
-from icecdc_core.runs import root_cause
+from icecdc_core.runs import known_failure, root_cause
 from icecdc_core.secrets import masked
 
 _LOST = re.compile(r"data may have been lost|Some data may have been lost|OffsetOutOfRangeException|failOnDataLoss")
@@ -19,12 +18,9 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 def typed_failure(error: Exception, table: str) -> IcecdcError:
     """The typed error for what happened while a table was written."""
-    if isinstance(error, IcecdcError):
-        return error
-    text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
-    common = _common(text)
-    if common is not None:
-        return common
+    known, text = _foreseen(error)
+    if known is not None:
+        return known
     reason = masked(text.strip().partition("\n")[0])[:500]
     return IngestWriteError(
         f"The table could not be written: {reason}",
@@ -36,30 +32,20 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
 
 def typed_stream_failure(error: Exception, bootstrap_servers: str) -> IcecdcError | None:
     """The typed error for what ended the stream itself; None if nobody knows it."""
+    known, text = _foreseen(error)
+    return known or (typed_kafka(text, bootstrap_servers) if _KAFKA.search(text) else None)
+
+
+def _foreseen(error: Exception) -> tuple[IcecdcError | None, str]:
+    """What can happen to any part of an ingest, and the text of the failure."""
     if isinstance(error, IcecdcError):
-        return error
+        return error, str(error)
     text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
-    common = _common(text)
-    if common is not None:
-        return common
-    return typed_kafka(text, bootstrap_servers) if _KAFKA.search(text) else None
-
-
-def _common(text: str) -> IcecdcError | None:
-    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
-    if raised:
-        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
-        return kind(raised.group(2))
-    if "No space left on device" in text:
-        return DiskFullError(
-            "Spark ran out of disk space for its shuffle or spill files",
-            subject="spark.local.dir",
-            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
-        )
-    if _LOST.search(text):
-        return LostOffsetsError(
+    known = known_failure(text)
+    if known is None and _LOST.search(text):
+        known = LostOffsetsError(
             "Records were removed from the topic while they were about to be read",
             subject="topics",
             remedy="run again: what is gone is named then, and on_lost_offsets says what to do about it",
         )
-    return None
+    return known, text

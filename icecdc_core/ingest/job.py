@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -33,7 +32,7 @@ from icecdc_core.ingest.tables import create_namespace
 from icecdc_core.ingest.topics import Topics
 from icecdc_core.ingest.writing import Writer
 from icecdc_core.logs import event
-from icecdc_core.observation import note, run_id
+from icecdc_core.observation import run_id, timed_stage
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -176,16 +175,9 @@ class IngestRun:
         limit = self.config.max_seconds
         return self.config.trigger == "continuous" and bool(limit) and time.monotonic() - self.started > limit
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> AbstractContextManager[None]:
         """Time a stage."""
-        begin = time.monotonic()
-        note(stage=name, stage_seconds=self.stage_seconds)
-        try:
-            yield
-        finally:
-            spent = self.stage_seconds.get(name, 0.0) + time.monotonic() - begin
-            self.stage_seconds[name] = round(spent, 3)
+        return timed_stage(name, self.stage_seconds)
 
     def _report(self) -> IngestReport:
         tables: dict[str, dict[str, Any]] = {}
