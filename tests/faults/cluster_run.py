@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyspark
 
 import icecdc_core
@@ -25,18 +26,13 @@ os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
 os.environ.setdefault("SPARK_SCALA_VERSION", "2.13")
 
 
-def below(pid: int) -> dict[int, str]:
-    """The processes below one, with their command lines."""
-    parents, lines = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                lines[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    family = {pid}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return {child: lines[child] for child in family - {pid}}
+def below() -> dict[int, str]:
+    """The processes below this one, with their command lines."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            found[process.pid] = " ".join(process.cmdline())
+    return found
 
 
 def kill_some(stop: threading.Event, seed: int, kills: int, done: list[str]) -> None:
@@ -44,7 +40,7 @@ def kill_some(stop: threading.Event, seed: int, kills: int, done: list[str]) -> 
     rng = random.Random(seed)
     while kills and not stop.is_set():
         stop.wait(rng.uniform(0.2, 1.5))
-        processes = below(os.getpid())
+        processes = below()
         executors = [pid for pid, line in processes.items() if "CoarseGrainedExecutorBackend" in line]
         workers = [pid for pid, line in processes.items() if "pyspark.daemon" in line or "pyspark/daemon" in line]
         # The daemon's children, not the daemon alone: either kills tasks that are under way.

@@ -15,12 +15,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from icecdc_core.parameter_model import ParameterModel
 from tests.loopback_proxy import Act, loopback_proxy
 
+KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
+SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
+LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
 JOBS = ("sync", "sync", "export", "validate")
 
 
@@ -46,7 +52,11 @@ class Blow:
 
 
 class Victim:
-    """A driver that is started ahead of its use, because starting Spark takes longest."""
+    """A driver that is started ahead of its use, because starting Spark takes longest.
+
+    Args:
+        parameters: Those of a sync or an ingest.
+    """
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         script = Path(__file__).with_name("victim.py")
@@ -68,9 +78,6 @@ class Victim:
 
     def run(self, job: str, parameters: dict[str, Any], blow: Blow, url: str) -> str:
         """Let it do a job and kill it; returns where that was, or how it ended before."""
-        assert self.process.stdout is not None
-        assert self.process.stdin is not None
-        self._await("READY")
         requests: list[str] = []
         killed: list[str] = []
 
@@ -89,21 +96,29 @@ class Victim:
             return Act.RESET
 
         with loopback_proxy(url, trouble=trouble) as proxy:
-            order = {"job": job, "parameters": {**parameters, "opensearch_url": proxy.url}}
-            self.process.stdin.write(json.dumps(order) + "\n")
-            self.process.stdin.flush()
-            self._await("STARTED")
+            self.start(job, {**parameters, "opensearch_url": proxy.url})
             if blow.seconds:
                 time.sleep(blow.seconds)
                 if self.process.poll() is None:
                     killed.append(f"at some moment, after {requests[-1] if requests else 'no request'}")
                 self.kill()
                 return killed[0]
-            line = self.process.stdout.readline()
-            while line and not line.startswith(("DONE", "FAILED")):
-                line = self.process.stdout.readline()
+            ended = self.ended()
             self.kill()
-        return killed[0] if killed else line.strip()[:200]
+        return killed[0] if killed else ended
+
+    def start(self, job: str, parameters: dict[str, Any]) -> None:
+        """Let it start a job, with these parameters changed."""
+        assert self.process.stdin is not None
+        self._await("READY")
+        self.process.stdin.write(json.dumps({"job": job, "parameters": parameters}) + "\n")
+        self.process.stdin.flush()
+        self._await("STARTED")
+
+    def ended(self) -> str:
+        """Wait until it ends; what it said of the job, "" when it was killed."""
+        assert self.process.stdout is not None
+        return next((line for line in self.process.stdout if line.startswith(("DONE", "FAILED"))), "").strip()[:200]
 
     def _await(self, word: str) -> None:
         assert self.process.stdout is not None
@@ -111,6 +126,35 @@ class Victim:
             if line.startswith(word):
                 return
         raise AssertionError(f"the victim ended before it said {word}")
+
+
+class Trials:
+    """What came of each kill: counted, and written to the file named by ICECDC_FAULTS_LOG."""
+
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self.unequal: list[dict[str, Any]] = []
+
+    def record(self, outcome: str, *, equal: bool, **known: Any) -> None:
+        """Take down how a run ended, and whether all was equal after the next one."""
+        entry = {**known, "equal": equal}
+        self._outcomes[f"{outcome} and {'equal' if equal else 'UNEQUAL'}"] += 1
+        if not equal:
+            self.unequal.append(entry)
+        if LOG:
+            with Path(LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**entry, "time": time.strftime("%H:%M:%S")}) + "\n")
+
+    def __str__(self) -> str:
+        return f"seed {SEED}: " + ", ".join(f"{count} {how}" for how, count in sorted(self._outcomes.items()))
+
+
+def of_one_core(config: ParameterModel) -> dict[str, Any]:
+    """The parameters as JSON takes them, for a small Spark of its own."""
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+    conf = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+    return {**given, "spark_conf": conf}
 
 
 def rows_as_documents(spark: Any, table: str) -> dict[str, dict[str, Any]]:

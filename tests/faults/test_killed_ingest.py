@@ -5,17 +5,10 @@ A few kills by default; `make faults` asks for more with ICECDC_FAULTS, and for 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -23,52 +16,8 @@ import pytest
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import ingest
 from icecdc_core.local.kafka import running_kafka
+from tests.faults.killing import KILLS, SEED, Trials, Victim, of_one_core
 from tests.kafka_topics import Topic
-
-KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
-SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
-LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
-
-
-class IngestVictim:
-    """An ingest that is started ahead of its use, because starting Spark takes longest."""
-
-    def __init__(self, parameters):
-        script = Path(__file__).with_name("ingest_victim.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), json.dumps(parameters)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(script.parents[2])},
-            start_new_session=True,
-        )
-
-    def kill(self):
-        """End driver, JVM and Python workers at once, with no chance to clean up."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def run(self, parameters, seconds):
-        """Let it ingest, and kill it after so many seconds; returns how it ended."""
-        self._await("READY")
-        self.process.stdin.write(json.dumps(parameters) + "\n")
-        self.process.stdin.flush()
-        self._await("STARTED")
-        timer = threading.Timer(seconds, self.kill)
-        timer.start()
-        told = self.process.stdout.read()
-        timer.cancel()
-        self.kill()
-        return told.strip().partition(" ")[0] or "killed"
-
-    def _await(self, word):
-        for line in self.process.stdout:
-            if line.startswith(word):
-                return
-        raise AssertionError(f"the victim ended before it said {word}")
 
 
 class Appended:
@@ -126,6 +75,9 @@ class Upserted(Appended):
             self.rows["t", key, value] = 1
 
 
+ORDERED = ["job", "topics", "table", "namespace", "route_by", "route_field", "mode", "identifier_columns", "op_field"]
+"""What a victim of one kind has to be told to do the work of another one."""
+
 KINDS = {"append": Appended, "routes": Routed, "upsert": Upserted}
 
 
@@ -134,35 +86,29 @@ KINDS = {"append": Appended, "routes": Routed, "upsert": Upserted}
 class DescribeKilledIngests:
     def it_ends_with_every_record_once_after_every_kill(self, spark, make_ingest, kafka, name):
         rng = random.Random(SEED)
-        worlds, outcomes, unequal, victim = {}, Counter(), [], None
+        worlds, trials, victim = {}, Trials(), None
         try:
             for trial in range(KILLS):
                 kind = list(KINDS)[trial % len(KINDS)]
                 if kind not in worlds:
                     worlds[kind] = self.made(make_ingest, kafka, f"{name}_{kind}", KINDS[kind])
                 world, topic, config = worlds[kind]
-                victim = victim or IngestVictim(self.given(config))
+                victim = victim or Victim(of_one_core(config))
                 for number in range(rng.randint(60, 150)):
                     world.produce(topic, rng, trial * 1000 + number)
                 seconds = round(rng.uniform(0.1, 12.0), 2)
-                how = victim.run(self.order(config), seconds)
-                victim = IngestVictim(self.given(config)) if trial + 1 < KILLS else None
+                how = self.killed(victim, config, seconds)
+                victim = Victim(of_one_core(config)) if trial + 1 < KILLS else None
                 if rng.random() < 0.5:
                     for number in range(rng.randint(1, 20)):
                         world.produce(topic, rng, trial * 1000 + 500 + number)
                 equal, told = self.mended(spark, world, config)
-                outcomes[how, "equal" if equal else "UNEQUAL"] += 1
-                entry = {"trial": trial, "kind": kind, "seconds": seconds, "how": how, "equal": equal, "told": told}
-                if LOG:
-                    with Path(LOG).open("a") as file:
-                        file.write(json.dumps({**entry, "time": time.strftime("%H:%M:%S")}) + "\n")
-                if not equal:
-                    unequal.append(entry)
+                trials.record(how, equal=equal, trial=trial, kind=kind, seconds=seconds, how=how, told=told)
         finally:
             if victim:
                 victim.kill()
-        print(f"seed {SEED}:", ", ".join(f"{count} {' and '.join(key)}" for key, count in sorted(outcomes.items())))
-        assert unequal == []
+        print(trials)
+        assert trials.unequal == []
 
     def made(self, make_ingest, kafka, name, kind):
         topic = Topic(kafka, 3)
@@ -172,25 +118,15 @@ class DescribeKilledIngests:
         # Small batches: as many commits as possible to be killed between.
         return kind(), topic, make_ingest(auto_create=True, max_records_per_batch=15, **parameters)
 
-    def given(self, config):
-        given = {name: getattr(config, name) for name in config.model_fields_set}
-        given = {key: dict(value) if hasattr(value, "items") else value for key, value in given.items()}
-        conf = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
-        return {**given, "spark_conf": conf}
-
-    def order(self, config):
-        names = (
-            "job",
-            "topics",
-            "table",
-            "namespace",
-            "route_by",
-            "route_field",
-            "mode",
-            "identifier_columns",
-            "op_field",
-        )
-        return {name: getattr(config, name) for name in names}
+    def killed(self, victim, config, seconds):
+        """Let it ingest, and kill it after so many seconds; returns how it ended."""
+        victim.start("ingest", {name: getattr(config, name) for name in ORDERED})
+        timer = threading.Timer(seconds, victim.kill)
+        timer.start()
+        told = victim.ended()
+        timer.cancel()
+        victim.kill()
+        return told.partition(" ")[0] or "killed"
 
     def mended(self, spark, world, config):
         """What the next run of a schedule does, and whether everything is there once."""

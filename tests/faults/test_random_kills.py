@@ -5,22 +5,13 @@ A few kills by default; `make faults` asks for more with ICECDC_FAULTS, and for 
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from tests.faults.killing import JOBS, Blow, Victim, rows_as_documents
-
-KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
-SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
-LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
+from tests.faults.killing import JOBS, KILLS, SEED, Blow, Trials, Victim, of_one_core, rows_as_documents
 
 _MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
 KINDS = {
@@ -53,17 +44,14 @@ def change(spark, table, rng):
 class DescribeKilledDrivers:
     def it_ends_equal_after_every_kill(self, spark, make_config, indexed, opensearch, name, opensearch_url):
         rng = random.Random(SEED)
-        configs = {}
-        outcomes = Counter()
-        unequal = []
-        victim = None
+        configs, trials, victim = {}, Trials(), None
         try:
             for trial in range(KILLS):
                 kind = list(KINDS)[trial % len(KINDS)]
                 if kind not in configs:
                     configs[kind] = self.prepared(spark, make_config, f"{name}_{trial}", KINDS[kind])
                 config = configs[kind]
-                victim = victim or self.started(config)
+                victim = victim or Victim(of_one_core(config))
                 job, blow = rng.choice(JOBS), Blow.drawn(rng)
                 change(spark, config.table, rng)
                 if job == "validate":
@@ -73,26 +61,21 @@ class DescribeKilledDrivers:
                 given = {"table": config.table, "index": config.index, "positions_index": config.positions_index}
                 given |= {"repair": True} if job == "validate" else {}
                 where = victim.run(job, {**given, "export_group_bytes": 1}, blow, opensearch_url)
-                victim = self.started(config) if trial + 1 < KILLS else None
+                victim = Victim(of_one_core(config)) if trial + 1 < KILLS else None
                 if rng.random() < 0.5:
                     change(spark, config.table, rng)
                 equal, told = self.mended(spark, config, indexed, validating=job == "validate")
                 reached = not where.startswith(("DONE", "FAILED"))
-                outcomes[("killed" if reached else "ended first", "equal" if equal else "UNEQUAL")] += 1
-                entry = {"trial": trial, "kind": kind, "job": job, "blow": str(blow), "where": where, "equal": equal}
-                entry["told"] = told
-                if LOG:
-                    with Path(LOG).open("a") as file:
-                        file.write(json.dumps({**entry, "time": time.strftime("%H:%M:%S")}) + "\n")
-                if not equal:
-                    unequal.append(entry)
+                how = "killed" if reached else "ended first"
+                known = {"trial": trial, "kind": kind, "job": job, "blow": str(blow), "where": where, "told": told}
+                trials.record(how, equal=equal, **known)
         finally:
             if victim:
                 victim.kill()
             for config in configs.values():
                 spark.sql(f"DROP TABLE IF EXISTS {config.table}")
-        print(f"seed {SEED}:", ", ".join(f"{count} {' and '.join(key)}" for key, count in sorted(outcomes.items())))
-        assert unequal == []
+        print(trials)
+        assert trials.unequal == []
 
     def prepared(self, spark, make_config, name, kind):
         config = make_config(table=f"lake.ns.{name}", index=name, positions_index=f"positions-{name}")
@@ -102,12 +85,6 @@ class DescribeKilledDrivers:
             spark.sql(f"INSERT INTO {config.table} {rows}")
         export_table(spark, config)
         return config
-
-    def started(self, config):
-        given = {name: getattr(config, name) for name in config.model_fields_set}
-        conf = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
-        given = {key: dict(value) if key == "catalog_properties" else value for key, value in given.items()}
-        return Victim({**given, "spark_conf": conf})
 
     def mended(self, spark, config, indexed, validating):
         """What the next run of a schedule does; a validation that was killed is run again."""

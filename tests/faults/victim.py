@@ -1,6 +1,7 @@
 """A driver in a process of its own: starts Spark, says READY, does one job, says DONE. It is there to be killed.
 
-Usage: python victim.py <SyncConfig as JSON>; then one JSON object on the standard input: job and changed parameters.
+Usage: python victim.py <SyncConfig or IngestConfig as JSON>; then one JSON object on the standard input: job and
+changed parameters.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ import json
 import sys
 
 import icecdc_core
+from icecdc_core.ingest import IngestConfig, ingest
 
 JOBS = {
     "export": icecdc_core.export_table,
     "sync": icecdc_core.sync_changes,
     "validate": icecdc_core.validate_table,
     "replay": icecdc_core.replay_dead_letters,
+    "ingest": ingest,
 }
 
 
 def main(parameters: str) -> None:
     """Wait for the job, then do it."""
     given = json.loads(parameters)
-    spark = icecdc_core.get_spark(icecdc_core.SyncConfig(**given))
-    spark.sql(f"SHOW NAMESPACES IN {given['table'].partition('.')[0]}").collect()
+    kind = IngestConfig if "bootstrap_servers" in given else icecdc_core.SyncConfig
+    spark = icecdc_core.get_spark(kind(**given))
+    spark.sql(f"SHOW NAMESPACES IN {kind(**given).catalog}").collect()
     print("READY", flush=True)
     order = json.loads(sys.stdin.readline())
-    config = icecdc_core.SyncConfig(**{**given, **order["parameters"]})
+    config = kind(**{**given, **order["parameters"]})
     print("STARTED", flush=True)
     try:
         report = JOBS[order["job"]](spark, config)
