@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import functions as F
@@ -13,6 +11,7 @@ from pyspark.sql import types as T
 from icecdc_core.errors import ConfigError, SchemaRegistryError
 from icecdc_core.ingest.formats import decoded
 from icecdc_core.ingest.schemas import fitted, inferred
+from tests.kafka_records import records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
 
 
@@ -44,32 +43,6 @@ def rows(spark):
         return [(row.op, None if row.problem else tuple(row.row), row.problem) for row in found]
 
     return run
-
-
-def settings(**given):
-    standard = {
-        "format": "json",
-        "schema_registry_url": "",
-        "schema_registry_auth": "",
-        "op_field": "",
-        "tombstones": "delete",
-        "identifier_columns": [],
-        "column_case": "sensitive",
-        "unknown_fields": "ignore",
-        "evolve_schema": False,
-    }
-    return SimpleNamespace(**{**standard, **given})
-
-
-def records(spark, pairs):
-    def data(value):
-        if isinstance(value, str):
-            return bytearray(value.encode())
-        return bytearray(json.dumps(value).encode()) if isinstance(value, dict) else value
-
-    lines = [(data(key), data(value), "topic", 0, offset, None) for offset, (key, value) in enumerate(pairs)]
-    columns = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
-    return spark.createDataFrame(lines, columns).coalesce(1)
 
 
 class DescribeJson:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -16,29 +15,14 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.formats import decoded, field
 from icecdc_core.ingest.inference import inferred
 from icecdc_core.ingest.schemas import evolution, evolve, fitted
+from tests import kafka_records
+from tests.kafka_records import settings
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def settings(**given):
-    standard = {
-        "format": "json",
-        "op_field": "",
-        "tombstones": "delete",
-        "identifier_columns": [],
-        "column_case": "sensitive",
-        "unknown_fields": "ignore",
-        "evolve_schema": False,
-    }
-    return SimpleNamespace(**{**standard, **given})
-
-
 def records(spark, values):
-    data = [value.encode() if isinstance(value, str) else value for value in values]
-    lines = [(None, None if value is None else bytearray(value), "t", 0, place) for place, value in enumerate(data)]
-    columns = "key binary, value binary, topic string, partition int, offset long"
-    frame = spark.createDataFrame(lines, columns).coalesce(1)
-    return frame.withColumn("timestamp", F.lit(None).cast("timestamp"))
+    return kafka_records.records(spark, [(None, value) for value in values])
 
 
 @pytest.fixture

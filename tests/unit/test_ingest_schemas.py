@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from pyspark.sql import types as T
 
@@ -14,14 +12,10 @@ from icecdc_core.ingest.inference import GUESSED, variant_schema
 from icecdc_core.ingest.merging_types import merged
 from icecdc_core.ingest.schemas import Change, evolution, evolve
 from icecdc_core.ingest.tables import grow, open_table
+from tests.kafka_records import records, settings
 
 # DDL is read by Spark.
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-def settings(**overrides):
-    given = {"evolve_schema": True, "column_case": "sensitive", "identifier_columns": [], **overrides}
-    return SimpleNamespace(**given)
 
 
 def ddl(text):
@@ -29,7 +23,9 @@ def ddl(text):
 
 
 def changes(current, seen, **overrides):
-    return [str(change) for change in evolution(ddl(current), ddl(seen), settings(**overrides))]
+    return [
+        str(change) for change in evolution(ddl(current), ddl(seen), settings(**{"evolve_schema": True, **overrides}))
+    ]
 
 
 class DescribeEvolution:
@@ -79,7 +75,7 @@ class DescribeEvolution:
 
     def it_does_not_widen_for_a_guess(self):
         seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
-        assert evolution(ddl("id int not null"), seen, settings()) == []
+        assert evolution(ddl("id int not null"), seen, settings(evolve_schema=True)) == []
 
 
 class DescribeVariantSchema:
@@ -125,10 +121,8 @@ class DescribeMerged:
 
 class DescribeTables:
     @staticmethod
-    def records(spark, config, *values):
-        columns = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
-        rows = [(None, bytearray(value.encode()), "t", 0, number, None) for number, value in enumerate(values)]
-        return decoded(spark.createDataFrame(rows, columns), config)
+    def records(spark, config, value):
+        return decoded(records(spark, [(None, value)]), config)
 
     @staticmethod
     def config(name, **overrides):
@@ -163,7 +157,7 @@ class DescribeEvolve:
             " `new.name` struct<u:int,w:array<double>>"
         )
         table = f"lake.ns.{name}"
-        evolve(spark, table, evolution(spark.table(table).schema, seen, settings()))
+        evolve(spark, table, evolution(spark.table(table).schema, seen, settings(evolve_schema=True)))
         assert spark.table(table).schema.simpleString() == (
             "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
             "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"

@@ -1,0 +1,39 @@
+"""Records as Spark reads them from Kafka, and what an ingest is told of their format, without a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+
+
+def records(spark: SparkSession, pairs: Iterable[tuple[Any, Any]]) -> DataFrame:
+    """Pairs of key and value as records; texts and objects, which become JSON, are encoded."""
+
+    def data(value: Any) -> Any:
+        value = json.dumps(value) if isinstance(value, dict) else value
+        return bytearray(value.encode() if isinstance(value, str) else value) if value is not None else None
+
+    lines = [(data(key), data(value), "topic", 0, offset, None) for offset, (key, value) in enumerate(pairs)]
+    return spark.createDataFrame(lines, _COLUMNS).coalesce(1)
+
+
+def settings(**given: Any) -> SimpleNamespace:
+    """The parameters that say how records are read, with their defaults."""
+    standard = {
+        "format": "json",
+        "schema_registry_url": "",
+        "schema_registry_auth": "",
+        "op_field": "",
+        "tombstones": "delete",
+        "identifier_columns": [],
+        "column_case": "sensitive",
+        "unknown_fields": "ignore",
+        "evolve_schema": False,
+    }
+    return SimpleNamespace(**{**standard, **given})
