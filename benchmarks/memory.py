@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import psutil
 import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -93,32 +94,24 @@ def _changed(spark: SparkSession, table: str, rows: int) -> int:
     return start
 
 
-def _memory(driver: int) -> dict[str, float]:
-    """Resident megabytes of the processes below one, by what they are."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    family = {driver}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
+def _memory() -> dict[str, float]:
+    """Resident megabytes of this process and those below, by what they are."""
+    driver = psutil.Process()
     found = dict.fromkeys(("driver JVM", "driver Python", "executor JVM", "Python workers"), 0.0)
-    for pid in family:
-        with suppress(OSError):
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    for process in (driver, *driver.children(recursive=True)):
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
             kind = "driver JVM" if "SparkSubmit" in line else "executor JVM" if "ExecutorBackend" in line else ""
-            kind = kind or ("driver Python" if pid == driver else "Python workers" if "pyspark" in line else "")
+            kind = kind or ("driver Python" if process == driver else "Python workers" if "pyspark" in line else "")
             if kind:
-                found[kind] += pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+                found[kind] += process.memory_info().rss / 1e6
     return {kind: round(megabytes, 1) for kind, megabytes in found.items()}
 
 
 def _watch(stop: threading.Event, samples: list[dict[str, float]]) -> None:
     begin = time.perf_counter()
     while not stop.wait(_EVERY_SECONDS):
-        samples.append({"seconds": round(time.perf_counter() - begin, 1), **_memory(os.getpid())})
+        samples.append({"seconds": round(time.perf_counter() - begin, 1), **_memory()})
 
 
 def _spilled(spark: SparkSession) -> int:

@@ -21,6 +21,7 @@ from icecdc_core.packages import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
 from tests.loopback_proxy import loopback_proxy
+from tests.security_tables import allowed_requests
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "software.amazon.awssdk.auth.credentials.SystemPropertyCredentialsProvider"
@@ -118,7 +119,8 @@ class DescribeLeastPrivilegeInACatalog:
     def it_needs_no_request_that_the_role_does_not_have(self, config_for, rest, sql):
         shown = config_for({"type": "rest", "uri": rest})
         spark = create(shown)
-        allowed, used, refused = _allowed(shown), set(), []
+        names = {"{namespace}": shown.namespace, "{table}": shown.table_name}
+        allowed, used, refused = allowed_requests("catalog requests", names), set(), []
 
         def gate(method, path, headers, body):
             rules = [rule for rule in allowed if rule[0] == method and re.fullmatch(rule[1], path.partition("?")[0])]
@@ -136,19 +138,6 @@ class DescribeLeastPrivilegeInACatalog:
             sync_changes(get_spark(config), config)
             ok = validate_table(get_spark(config), config.replace(repair=True)).ok
         assert (refused, ok, [rule for rule in allowed if rule not in used]) == ([], True, [])
-
-
-def _allowed(config):
-    """The requests to a REST catalog of SECURITY.md as (method, pattern)."""
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    table = text.split("<!-- catalog requests: begin -->")[1].split("<!-- catalog requests: end -->")[0]
-    names = {"{namespace}": config.namespace, "{table}": config.table_name}
-    rules = []
-    for method, path in re.findall(r"^\| `(\w+) (/\S*)` \|", table, re.MULTILINE):
-        for placeholder, value in names.items():
-            path = path.replace(placeholder, value)
-        rules.append((method, path))
-    return rules
 
 
 def latest_only(path, body, answer):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import ssl
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -25,6 +26,7 @@ from tests.aws_signatures import is_signed
 from tests.certificates import Authority
 from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
+from tests.security_tables import allowed_requests
 
 ROOT = Path(__file__).parents[2]
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -356,27 +358,16 @@ class DescribeLeastPrivilege:
 class DescribeListeners:
     def it_listens_on_loopback_only(self, spark, opensearch_url):
         port = int(opensearch_url.rpartition(":")[2])
-        below = _family()
-        listening = _listeners()
-        ours = {address for inode, address in listening.items() if inode in _sockets(below)}
-        ports = {int(address.rpartition(":")[2], 16) for address in ours}
-        open_to_all = {address for address in ours if not _is_loopback(address.rpartition(":")[0])}
+        ours = _listening()
+        ports = {port for _, port in ours}
+        open_to_all = {host for host, _ in ours if host not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")}
         assert (port in ports or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
 
 
 def _allowed(config):
-    """The requests of SECURITY.md as (method, pattern)."""
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    table = text.split("<!-- requests: begin -->")[1].split("<!-- requests: end -->")[0]
     digit = "[0-9]"
     names = {"{physical}": f"{config.index}--{digit * 6}", "{index}--*": f"{config.index}--[*]"}
-    names |= {"{index}": config.index, "{positions}": config.positions_index}
-    rules = []
-    for method, path in re.findall(r"^\| `(\w+) (/\S*)` \|", table, re.MULTILINE):
-        for placeholder, value in names.items():
-            path = path.replace(placeholder, value)
-        rules.append((method, path))
-    return rules
+    return allowed_requests("requests", {**names, "{index}": config.index, "{positions}": config.positions_index})
 
 
 def _embedded(config):
@@ -387,52 +378,16 @@ def _embedded(config):
 
 def _command_lines():
     found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.add((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
-            except OSError:
-                continue
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found.add(" ".join(process.cmdline()))
     return found
 
 
-def _family():
-    """The processes below this one, and itself."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    family = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family
-
-
-def _sockets(processes):
-    inodes = set()
-    for pid in processes:
-        try:
-            for link in (Path("/proc") / str(pid) / "fd").iterdir():
-                if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(link)):
-                    inodes.add(found[1])
-        except OSError:
-            continue
-    return inodes
-
-
-def _listeners():
-    """Listening sockets, inode to address in hexadecimal."""
-    found = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                found[fields[9]] = fields[1]
+def _listening():
+    """Where this process and those below it listen, as host and port."""
+    found = set()
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.Error):
+            found |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     return found
-
-
-def _is_loopback(address):
-    return address in ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
