@@ -59,6 +59,7 @@ class Batches:
         refills: Those of them that take records again because `on_table_reset` says so.
         complete: Everything below is where it belongs, but for tables that are behind.
         recovering: Tables that were left behind by an earlier run, until they have reached `complete` again.
+        topic_ids: The id of each topic that is read.
     """
 
     config: IngestConfig
@@ -69,6 +70,7 @@ class Batches:
     number: int
     complete: Offsets
     recovering: set[str]
+    topic_ids: dict[str, str]
     entries: list[LogEntry] = field(default_factory=list)
     behind: dict[str, Exception] = field(default_factory=dict)
     refills: set[str] = field(default_factory=set)
@@ -96,6 +98,7 @@ class Batches:
             kind="batch",
             offsets=self.complete,
             started_at=start,
+            topic_ids=self.topic_ids,
             records=offsets.count(start, end),
             dead_letters=letters,
             # Not of all tables, while one is behind.

@@ -21,7 +21,7 @@ from icecdc_core.ingest.offsets import Offsets
 
 SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
-    "started_at string, offsets string, valid_through timestamp, lost string, tables array<struct<"
+    "started_at string, offsets string, topic_ids string, valid_through timestamp, lost string, tables array<struct<"
     "name:string, uuid:string, snapshot_id:long, sequence_number:long, state:string, rows:long, deletes:long, "
     "files:long, bytes:long, offsets:string, error:string>>"
 )
@@ -62,6 +62,7 @@ class LogEntry:
     kind: str
     offsets: Offsets
     started_at: Offsets = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     records: int = 0
     dead_letters: int = 0
     valid_through: datetime | None = None
@@ -77,12 +78,14 @@ class Known:
         exists: Whether there is any entry.
         batch: Number of the last batch; -1 before the first.
         offsets: Everything below is where it belongs, but for tables that are behind.
+        topic_ids: The id of each topic when it was last read.
         tables: The last entry of each table, by name.
     """
 
     exists: bool = False
     batch: int = -1
     offsets: Offsets = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     tables: dict[str, TableEntry] = field(default_factory=dict)
 
     @property
@@ -112,15 +115,15 @@ def read(spark: SparkSession, name: str, job: str) -> Known:
     """What the log knows of a job."""
     entries = spark.table(name).where(F.col("job") == job)
     # Two runs at once may have written entries in any order; all of them are true.
-    recent = (
-        entries.orderBy(F.desc("batch"), F.desc("committed_at")).select("batch", "offsets").limit(_RECENT).collect()
-    )
+    newest_first = entries.orderBy(F.desc("batch"), F.desc("committed_at"))
+    recent = newest_first.select("batch", "offsets", "topic_ids").limit(_RECENT).collect()
     if not recent:
         return Known()
     return Known(
         exists=True,
         batch=int(recent[0]["batch"]),
         offsets=offsets.furthest({}, *(offsets.parse(row["offsets"]) for row in recent)),
+        topic_ids={topic: told for row in reversed(recent) for topic, told in json.loads(row["topic_ids"]).items()},
         tables=_last_of_each(entries),
     )
 
@@ -137,6 +140,7 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
         "dead_letters": entry.dead_letters,
         "started_at": offsets.text(entry.started_at),
         "offsets": offsets.text(entry.offsets),
+        "topic_ids": json.dumps(entry.topic_ids),
         "valid_through": entry.valid_through.isoformat() if entry.valid_through else None,
         "lost": entry.lost,
         "tables": [asdict(table) for table in entry.tables],

@@ -136,6 +136,7 @@ class IngestRun:
             self.run_id,
             kind,
             offsets.furthest(known.offsets, plan.start) if known.exists else plan.start,
+            topic_ids=plan.topic_ids,
             lost=str(plan.lost) if plan.lost else "",
         )
         commit_log.write(self.spark, self.config.quoted_commit_log, entry)
@@ -145,9 +146,17 @@ class IngestRun:
     def _batches(self, topics: Topics, plan: Plan, known: Known) -> Batches:
         earliest = topics.earliest(plan.topics)
         writer = Writer(self.config, DeadLetters(self.config, self.run_id), Marks(self.config, known.tables, earliest))
-        recovering = set(known.behind)
-        sharing = Sharing(self.config, self._destinations(known))
-        return Batches(self.config, self.run_id, topics, writer, sharing, known.batch + 1, known.offsets, recovering)
+        return Batches(
+            self.config,
+            self.run_id,
+            topics,
+            writer,
+            Sharing(self.config, self._destinations(known)),
+            number=known.batch + 1,
+            complete=known.offsets,
+            recovering=set(known.behind),
+            topic_ids=plan.topic_ids,
+        )
 
     def _marked(self) -> list[Offsets]:
         """What tables have of this job though the log knows nothing of it: somebody removed the log."""

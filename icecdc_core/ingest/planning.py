@@ -27,12 +27,14 @@ class Plan:
         start: For every partition.
         latest: Where each partition ended when the plan was made.
         lost: Partitions that lost records before they were read.
+        topic_ids: The id of each topic, as far as the brokers give ids.
     """
 
     topics: list[str]
     start: Offsets
     latest: Offsets
     lost: list[dict[str, Any]] = field(default_factory=list)
+    topic_ids: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -51,9 +53,13 @@ def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[O
 
     Raises:
         LostOffsetsError: Records that were not read are gone, and `on_lost_offsets` is `fail`.
-        TopicReplacedError: A topic ends before what was read of it.
+        TopicReplacedError: A topic is not the one that was read, or ends before what was read of it.
     """
     names = topics.names()
+    topic_ids = topics.ids(names)
+    for name, identifier in topic_ids.items():
+        if known.topic_ids.get(name, identifier) != identifier:
+            raise _replaced("The topic is not the one that was read: it was deleted and made again", name)
     earliest, latest = topics.earliest(names), topics.latest(names)
     if known.exists:
         # A partition that the log has never seen was added since: all of it is new.
@@ -68,7 +74,7 @@ def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[O
         wanted = _first_start(topics, names, config, earliest, latest)
     wanted = offsets.of(entry for entry in offsets.each(wanted) if entry[0] in latest)
     start, lost = _checked(wanted, earliest, latest, config)
-    return Plan(names, start, latest, lost)
+    return Plan(names, start, latest, lost, topic_ids)
 
 
 def _filled(known: Offsets, earliest: Offsets) -> Offsets:
@@ -94,12 +100,10 @@ def _checked(
     if beyond:
         # No policy could help: the tables know the records below as taken.
         topic, partition, offset = beyond[0]
-        raise TopicReplacedError(
+        raise _replaced(
             f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
             "was read: it was deleted and made again, or lost its end",
-            subject="topics",
-            value=f"{topic}-{partition}",
-            remedy="ingest this topic under a job name of its own from now on; the rows of the old one stay",
+            f"{topic}-{partition}",
         )
     gone = offsets.behind(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
@@ -114,3 +118,12 @@ def _checked(
         )
     lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
     return offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone)), lost
+
+
+def _replaced(message: str, value: str) -> TopicReplacedError:
+    return TopicReplacedError(
+        message,
+        subject="topics",
+        value=value,
+        remedy="ingest this topic under a job name of its own from now on; the rows of the old one stay",
+    )

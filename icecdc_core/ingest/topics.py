@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Databricks brings the same classes under another name.
 _PACKAGES = ("org.apache.kafka", "kafkashaded.org.apache.kafka")
 _BYTES = "common.serialization.ByteArrayDeserializer"
+_PATIENCE_MS = "20000"
+_NO_ID = "A" * 22
 _AUTH = re.compile(r"Authentication|Authorization|SaslException|SslAuthentication")
 _AWAY = re.compile(r"TimeoutException|DisconnectException|No resolvable bootstrap|NetworkException")
 
@@ -44,13 +46,17 @@ class Topics:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._package = _package(spark)
-        properties = self._jvm.java.util.HashMap()
-        for key, value in {"default.api.timeout.ms": "20000", **config.client_properties}.items():
-            properties.put(key, value)
+        self._properties = self._jvm.java.util.HashMap()
+        given = config.client_properties
+        # A client refuses to wait for a request longer than for all of them.
+        patience = given.get("request.timeout.ms", _PATIENCE_MS)
+        for key, value in {"request.timeout.ms": patience, "default.api.timeout.ms": patience, **given}.items():
+            self._properties.put(key, value)
+        readers = self._jvm.java.util.HashMap(self._properties)
         for part in ("key", "value"):
-            properties.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
+            readers.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
         with kafka_errors(config.bootstrap_servers):
-            self._consumer = self._class("clients.consumer.KafkaConsumer")(properties)
+            self._consumer = self._class("clients.consumer.KafkaConsumer")(readers)
 
     def names(self) -> list[str]:
         """The topics that are to be read.
@@ -73,6 +79,20 @@ class Topics:
                 remedy="check the name and that these credentials may read it; the topic has to exist before the run",
             )
         return wanted
+
+    def ids(self, names: list[str]) -> dict[str, str]:
+        """The id that the brokers gave to each topic when it was made; brokers before Kafka 2.8 give none."""
+        with kafka_errors(self._config.bootstrap_servers):
+            admin = self._class("clients.admin.AdminClient").create(self._properties)
+            try:
+                asked = self._jvm.java.util.ArrayList()
+                for name in names:
+                    asked.add(name)
+                told = admin.describeTopics(asked).allTopicNames().get()
+                found = {name: str(told.get(name).topicId().toString()) for name in names}
+            finally:
+                admin.close()
+        return {name: identifier for name, identifier in found.items() if identifier != _NO_ID}
 
     def earliest(self, names: list[str]) -> Offsets:
         """The first offset that each partition still has."""

@@ -11,6 +11,7 @@ import pytest
 from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
 from icecdc_core.ingest import batches, commit_log, ingest
 from icecdc_core.ingest.marks import BATCH, JOB, OFFSETS, VALID_THROUGH
+from icecdc_core.ingest.topics import Topics
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
@@ -184,14 +185,26 @@ class DescribeTopics:
         assert report.lost == [{"topic": topic.name, "partition": 0, "from": 5, "to": 12}]
         assert (again.state, again.lost) == ("ok", [])
 
-    def it_refuses_a_topic_that_was_made_again(self, spark, sql, make_ingest, topic, kafka):
+    def it_refuses_a_topic_that_was_made_again_though_it_has_grown(self, spark, sql, make_ingest, topic, kafka):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 20))
+        ingest(spark, config)
+        topic.delete()
+        type(topic)(kafka, name=topic.name).send(*people(20, 90))
+        with pytest.raises(TopicReplacedError, match="not the one that was read"):
+            ingest(spark, config)
+
+    def it_refuses_a_topic_that_has_lost_its_end(self, spark, sql, make_ingest, topic, kafka, monkeypatch):
+        # As from brokers that give no ids.
+        monkeypatch.setattr(Topics, "ids", lambda self, names: {})
         config = make_ingest()
         sql(CREATE)
         topic.send(*people(0, 20))
         ingest(spark, config)
         topic.delete()
         type(topic)(kafka, name=topic.name).send(*people(20, 25))
-        with pytest.raises(TopicReplacedError):
+        with pytest.raises(TopicReplacedError, match="before offset"):
             ingest(spark, config)
 
     def it_names_a_topic_that_is_not_there(self, spark, make_ingest):
