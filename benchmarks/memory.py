@@ -28,6 +28,7 @@ EXECUTOR_MEGABYTES = 512
 # A row in memory: the note and about a hundred bytes beside it.
 _NOTE_BYTES = 2048
 ROW_BYTES = _NOTE_BYTES + 100
+_PARTS = 8
 _ROW_GROUP_BYTES = 8 * 1024 * 1024
 _EVERY_SECONDS = 0.5
 
@@ -81,8 +82,9 @@ def _changed(spark: SparkSession, table: str, rows: int) -> int:
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     n = F.col("id")
-    # Few bytes on disk, all of them in memory.
-    note = F.repeat(F.sha2(n.cast("string"), 256), _NOTE_BYTES // 64).alias("note")
+    # Text that files pack to about an eighth, and the shuffle to a quarter.
+    parts = (F.sha2((n * _PARTS + part).cast("string"), 256) for part in range(_PARTS))
+    note = F.repeat(F.concat(*parts), _NOTE_BYTES // 64 // _PARTS).alias("note")
     columns = (n, note, (n * 1.1).alias("price"), F.timestamp_seconds(n).alias("seen"))
     filled = spark.range(0, rows, 1, 16).select(*columns).writeTo(table).using("iceberg")
     # Row lineage: whole rows go through the shuffle, which is the harder case for memory.

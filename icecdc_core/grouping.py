@@ -1,9 +1,9 @@
-"""How Spark groups rows by very many identifiers: by a hash map made for the query at hand, of a size that helps."""
+"""What Spark is told for the work at hand: room for very many groups, and for a shuffle of so many bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -16,11 +16,35 @@ _SETTINGS = {
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 
+# Data files are packed several times as tightly as rows in memory; a task sorts these in parts that fit.
+_FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
+
+
+def many_groups(spark: SparkSession) -> AbstractContextManager[None]:
+    """Let what is computed inside group fast; settings that the session has of its own are kept."""
+    return _with(spark, _SETTINGS)
+
+
+def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
+    """Let shuffles inside begin with as many partitions as the rows of such files need.
+
+    Adaptive execution joins partitions that turn out small, but never cuts one that is too large for a task's memory.
+    ``spark.sql.shuffle.partitions`` is the least, and a setting of the session's own is kept.
+
+    Args:
+        spark: The session.
+        file_bytes: Size of the data files whose rows are shuffled.
+    """
+    wanted = -(-file_bytes // _FILE_BYTES_OF_A_PARTITION)
+    least = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
+    name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+    return _with(spark, {} if enough else {name: str(wanted)})
+
 
 @contextmanager
-def many_groups(spark: SparkSession) -> Iterator[None]:
-    """Let what is computed inside group fast; settings that the session has of its own are kept."""
-    ours = {name: value for name, value in _SETTINGS.items() if spark.conf.get(name, None) is None}
+def _with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
     for name, value in ours.items():
         spark.conf.set(name, value)
     try:

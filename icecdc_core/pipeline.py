@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from icecdc_core.changes import changes_frame
 from icecdc_core.columns import quoted
 from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
+from icecdc_core.grouping import partitions_for
 from icecdc_core.merging import Merged, merged_changes
 from icecdc_core.scans import StepScan, is_insert_only, plan_scans
 from icecdc_core.snapshots import plan_steps
@@ -67,6 +69,18 @@ class Prepared:
         """
         if not self.scans:
             return
+        with self.partitions():
+            self._compute()
+
+    def partitions(self) -> AbstractContextManager[None]:
+        """Let the actions be computed and written with as many partitions as the files are worth."""
+        return partitions_for(self.source.table.spark, self._file_bytes)
+
+    @property
+    def _file_bytes(self) -> int:
+        return sum(step["bytes"] for step in self.steps)
+
+    def _compute(self) -> None:
         ids = self.source.identifier_columns
         raw = self._frame()
         if is_insert_only(self.scans) and self.config.on_duplicate_identifier == "fail":
@@ -91,7 +105,7 @@ class Prepared:
 
     def _packed(self, actions: DataFrame) -> DataFrame:
         """In no more partitions than the files are worth: each costs a task, a Python process's turn and a request."""
-        return actions.coalesce(max(1, ceil(sum(step["bytes"] for step in self.steps) / _PARTITION_BYTES)))
+        return actions.coalesce(max(1, ceil(self._file_bytes / _PARTITION_BYTES)))
 
     def close(self) -> None:
         """Let go of what was kept."""

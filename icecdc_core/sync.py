@@ -146,7 +146,7 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
                     source.schema_json,
                 )
             )
-        with run.stage("write"):
+        with run.stage("write"), prepared.partitions():
             if position.schema != source.schema_json:
                 evolve_mapping(run.client, position.physical_index, source.schema)
             result = write_batch(run, held, prepared.actions) if prepared.actions is not None else SinkResult()

@@ -1,10 +1,13 @@
-"""Settings for grouping hold while something is computed, and only where the session has none of its own."""
+"""Settings for groups and shuffles hold while something is computed, and only where the session has none of its own."""
 
 from __future__ import annotations
 
-from icecdc_core.grouping import many_groups
+import re
+
+from icecdc_core.grouping import many_groups, partitions_for
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
+INITIAL = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 CAPACITY = "spark.sql.codegen.aggregate.fastHashMap.capacityBit"
 
 
@@ -37,3 +40,24 @@ class DescribeManyGroups:
         finally:
             spark.conf.unset(CAPACITY)
         assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
+
+
+class DescribePartitionsFor:
+    def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth(self, spark):
+        usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
+        with partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
+            inside = spark.conf.get(INITIAL, None)
+            plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
+        assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
+        assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
+
+    def it_leaves_small_ones_and_settings_of_the_session_alone(self, spark):
+        with partitions_for(spark, 1000):
+            small = spark.conf.get(INITIAL, None)
+        spark.conf.set(INITIAL, "7")
+        try:
+            with partitions_for(spark, 10**12):
+                inside = spark.conf.get(INITIAL, None)
+        finally:
+            spark.conf.unset(INITIAL)
+        assert (small, inside) == (None, "7")
