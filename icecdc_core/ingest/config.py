@@ -78,7 +78,7 @@ class IngestConfig(ParameterModel):
         "available_now", description="available_now: what is there, then end. continuous: go on until stopped."
     )
     trigger_interval_seconds: Seconds = Field(5.0, description="continuous: seconds from one batch to the next.")
-    max_seconds: Seconds = Field(0.0, description="continuous: seconds after which the run ends; 0: never.")
+    max_seconds: Seconds = Field(0.0, description="continuous: seconds after which no other batch begins; 0: no limit.")
     max_records_per_batch: Count = Field(1_000_000, description="Records of one batch, about; 0: no limit.")
     on_lost_offsets: Annotated[Literal["fail", "continue"], LowerCase] = Field(
         "fail", description="When the topic no longer has records that were not read: fail, or continue without them."

@@ -110,10 +110,14 @@ class IngestRun:
                 pause = min(_LONGEST_PAUSE, 2 * pause) if batches.behind else _FIRST_PAUSE
 
     def _stream(self, plan: Plan, batches: Batches, retry_at: float) -> None:
-        def should_end() -> bool:
-            return self._time_is_over() or bool(batches.behind and time.monotonic() > retry_at)
+        available_now = self.config.trigger == "available_now"
 
-        if plan.is_empty and self.config.trigger == "available_now":
+        def should_end() -> bool:
+            # A run of a schedule takes all there is for the other tables; the next one sees to those left behind.
+            again = not available_now and batches.behind and time.monotonic() > retry_at
+            return self._time_is_over() or bool(again)
+
+        if plan.is_empty and available_now:
             return
         try:
             run_stream(self.spark, self.config, plan.topics, plan.start, batches.work, should_end)

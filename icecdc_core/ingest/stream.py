@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ def run_stream(
     work: Work,
     should_end: Callable[[], bool],
 ) -> None:
-    """Give batch after batch to `work`, until everything is read, or `should_end` says so.
+    """Give batch after batch to `work`, until everything is read, or `should_end` says so, between two batches.
 
     Raises:
         Exception: What `work` raised.
@@ -46,9 +47,25 @@ def run_stream(
     checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
     at = start
     failures: list[BaseException] = []
+    # A stream that is stopped in the middle of a batch would do the whole of it again.
+    moment, working, ending = threading.Lock(), False, False
+
+    def may_work() -> bool:
+        nonlocal working
+        with moment:
+            working = not ending
+        return working
+
+    def may_end() -> bool:
+        nonlocal ending
+        with moment:
+            ending = not working and should_end()
+        return ending
 
     def one_batch(records: DataFrame, number: int) -> None:
-        nonlocal at
+        nonlocal at, working
+        if not may_work():
+            raise IcecdcError("The stream is being stopped")
         end = offsets.furthest(at, _end_of(checkpoint, number))
         try:
             work(records, at, end)
@@ -56,6 +73,8 @@ def run_stream(
             failures.append(error)
             # Spark waits for ever for the answer of a callback that ends in anything but an exception of this kind.
             raise IcecdcError("The batch was cut off") from error
+        finally:
+            working = False
         at = end
 
     query: StreamingQuery | None = None
@@ -68,7 +87,7 @@ def run_stream(
             writer = writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
         query = writer.start()
         while not query.awaitTermination(_LOOK_SECONDS):  # type: ignore[arg-type]
-            if should_end():
+            if may_end():
                 query.stop()
                 break
     except PySparkException:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from datetime import datetime, timezone
 
 import pytest
 
 from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
 from icecdc_core.ingest import batches, commit_log, ingest
+from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.marks import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.topics import Topics
+from icecdc_core.ingest.writing import Writer
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
@@ -232,3 +235,20 @@ class DescribeTopics:
         later.join()
         assert rows(spark, config) == expected(0, 10)
         assert report.batches >= 2
+
+    def it_ends_between_two_batches(self, spark, sql, make_ingest, topic, monkeypatch):
+        over = threading.Event()
+        monkeypatch.setattr(IngestRun, "_time_is_over", lambda run: over.is_set())
+
+        def write(*given):
+            over.set()
+            time.sleep(2)
+            return written(*given)
+
+        written = Writer.write
+        monkeypatch.setattr(Writer, "write", write)
+        config = make_ingest(trigger="continuous")
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        report = ingest(spark, config)
+        assert (report.batches, rows(spark, config)) == (1, expected(0, 5))
