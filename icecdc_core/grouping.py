@@ -1,10 +1,12 @@
-"""What Spark is told for the work at hand: room for very many groups, and for a shuffle of so many bytes."""
+"""What Spark is told for the work at hand: room for very many groups, for a shuffle and for what is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 # Spark generates a fast hash map for each aggregate with keys of fixed width or text, and keeps what does not fit in a
@@ -18,6 +20,8 @@ _SETTINGS = {
 
 # Data files are packed several times as tightly as rows in memory; a task sorts these in parts that fit.
 _FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
+_MEMORY_OF_FILE_BYTES = 4
+_SHARE_OF_MEMORY = 0.5
 
 
 def many_groups(spark: SparkSession) -> AbstractContextManager[None]:
@@ -40,6 +44,26 @@ def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManag
     enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
     name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
     return _with(spark, {} if enough else {name: str(wanted)})
+
+
+def storage_for(spark: SparkSession, file_bytes: int) -> StorageLevel:
+    """Return where whole rows of such files are kept: in memory, then on disk; what may not fit goes to disk at once.
+
+    Spark looks only at every 16th batch of rows, of up to 4 MB each, whether there is still room for what a task keeps
+    in memory. In a small executor that alone fills the heap.
+
+    Args:
+        spark: The session.
+        file_bytes: Size of the data files whose rows are kept.
+    """
+    manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+    entries, rooms = manager.valuesIterator(), []
+    while entries.hasNext():
+        rooms.append(int(entries.next()._1()))
+    # The driver is one of them, and the only one in local mode.
+    room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
+    fits = file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY
+    return StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY
 
 
 @contextmanager

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, INSERT, quoted
-from icecdc_core.grouping import many_groups
+from icecdc_core.grouping import many_groups, storage_for
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
@@ -45,9 +44,9 @@ class Merged:
     cached: list[DataFrame] = field(default_factory=list)
 
     @classmethod
-    def kept(cls, rows: DataFrame, identifier_columns: Sequence[str]) -> Merged:
-        """Compute these rows now, count and keep them."""
-        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    def kept(cls, rows: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
+        """Compute these rows now, count and keep them; ``file_bytes`` is the size of the files they are read from."""
+        rows = rows.persist(storage_for(rows.sparkSession, file_bytes))
         inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
         some_null = reduce(Column.__or__, [F.col(quoted(name)).isNull() for name in identifier_columns])
         try:
@@ -67,34 +66,39 @@ class Merged:
             self.cached.pop().unpersist()
 
 
-def merged_changes(changes: DataFrame, identifier_columns: Sequence[str], scans: Sequence[StepScan]) -> Merged:
+def merged_changes(
+    changes: DataFrame, identifier_columns: Sequence[str], scans: Sequence[StepScan], file_bytes: int
+) -> Merged:
     """Drop carryovers and merge the changes of each identifier.
 
     Args:
         changes: Raw changes, see ``read_changes``; they may be read twice.
         identifier_columns: The columns that identify a row.
         scans: What the changes are read from.
+        file_bytes: Size of the data files in them.
 
     Raises:
         PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
     """
     if not any(scan.by_value for scan in scans):
-        return _at_once(changes, identifier_columns)
+        return _at_once(changes, identifier_columns, file_bytes)
     steps = {scan.step.ordinal for scan in scans}
-    return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None)
+    return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None, file_bytes)
 
 
-def _at_once(changes: DataFrame, identifier_columns: Sequence[str]) -> Merged:
+def _at_once(changes: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
     read, left = Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     shuffled = changes.observe(read, count).transform(shuffle_by_identifiers, identifier_columns)
     changed = remove_carryovers(shuffled).observe(left, count)
-    merged = Merged.kept(merge_updates(changed, identifier_columns), identifier_columns)
+    merged = Merged.kept(merge_updates(changed, identifier_columns), identifier_columns, file_bytes)
     merged.carryovers = (rows_observed(read, changes) - rows_observed(left, changes)) // 2
     return merged
 
 
-def _by_narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> Merged:
+def _by_narrow_rows(
+    changes: DataFrame, identifier_columns: Sequence[str], only_step: int | None, file_bytes: int
+) -> Merged:
     with many_groups(changes.sparkSession):
         found = find_survivors(changes, identifier_columns, only_step)
     rows = fetch_survivors(changes, identifier_columns, found)
@@ -102,7 +106,7 @@ def _by_narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], only_
         return Merged(rows, found.upserts, found.deletes, found.nulls, found.carryovers, [found.identifiers])
     try:
         # Computed now, because it may show that identifiers are not unique.
-        merged = Merged.kept(rows, identifier_columns)
+        merged = Merged.kept(rows, identifier_columns, file_bytes)
     finally:
         found.close()
     merged.carryovers = found.carryovers

@@ -17,7 +17,7 @@ from icecdc_core.documents import to_actions
 from icecdc_core.export import current_rows
 from icecdc_core.grouping import partitions_for
 from icecdc_core.merging import Merged, merged_changes
-from icecdc_core.scans import StepScan, is_insert_only, plan_scans
+from icecdc_core.scans import StepScan, file_bytes, is_insert_only, plan_scans
 from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, require_no_null, require_unique
 from icecdc_core.survivors import delete_rows, find_survivors
@@ -96,7 +96,7 @@ class Prepared:
         if self.config.on_duplicate_identifier == "last":
             merged = self._last(raw, ids)
         else:
-            merged = merged_changes(raw, ids, self.scans)
+            merged = merged_changes(raw, ids, self.scans, self._file_bytes)
         self.merged = merged
         if merged.nulls:
             require_no_null(merged.rows, ids, self.config.table)
@@ -136,7 +136,7 @@ class Prepared:
         left = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
         gone = touched.join(left, same, "left_anti")
         try:
-            merged = Merged.kept(rows.unionAll(delete_rows(gone, rows.schema, ids)), ids)
+            merged = Merged.kept(rows.unionAll(delete_rows(gone, rows.schema, ids)), ids, self._file_bytes)
         finally:
             found.close()
         merged.carryovers = found.carryovers
@@ -181,5 +181,5 @@ def _described(source: Source, scan: StepScan) -> dict[str, Any]:
         "to_snapshot_id": scan.step.to_snapshot_id,
         "files_before": sum(len(tasks) for tasks in scan.older),
         "files_after": sum(len(tasks) for tasks in scan.newer),
-        "bytes": sum(size for tasks in (*scan.older, *scan.newer) for size in source.table.sizes(tasks)),
+        "bytes": file_bytes(source.table, [scan]),
     }

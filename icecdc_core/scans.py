@@ -100,6 +100,11 @@ def plan_scans(
     return [scan for scan in scans if any(len(tasks) for tasks in (*scan.older, *scan.newer))]
 
 
+def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
+    """Return the size of all data files that are read of these steps."""
+    return sum(size for scan in scans for tasks in (*scan.older, *scan.newer) for size in table.sizes(tasks))
+
+
 def is_insert_only(scans: Sequence[StepScan]) -> bool:
     """Whether no step can delete a row, so that neither shuffle nor identifier columns are needed."""
     return all(scan.only_inserts for scan in scans)

@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructType
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.formats import field
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.schemas import ROW, fitted
+from icecdc_core.ingest.schemas import FITS, ROW, fitted
 from icecdc_core.ingest.tables import payload_schema
 
 if TYPE_CHECKING:
@@ -115,14 +115,17 @@ class Sharing:
     def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
         """Keep of a record what is still needed: its bytes only where they may become a dead letter."""
         within = F.coalesce(F.col(TABLE).isin(names), F.lit(False))
-        problem = F.coalesce("problem", F.when(within, F.col(_MISFIT)))
-        letter = problem.isNotNull() | ~within | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
+        fits = within & F.col(FITS)
+        # Why a record does not fit takes much longer to know than that it does.
+        problem = F.when(~fits, F.coalesce("problem", F.when(within, F.col(_MISFIT))))
+        letter = ~fits | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
         kept = {column: F.col(column) for column in _KAFKA}
         for column in {"key", "value", "headers"} - set(self.config.metadata_columns):
             kept[column] = F.when(letter, F.col(column))
         taken = [value.alias(column) for column, value in kept.items()]
         raw = F.when(~within, F.col(_RAW)).alias(_RAW)
-        return rows.select(TABLE, *taken, "op", problem.alias("problem"), F.when(within, F.col(ROW)).alias(ROW), raw)
+        judged = ("op", problem.alias("problem"), fits.alias(FITS))
+        return rows.select(TABLE, *taken, *judged, F.when(within, F.col(ROW)).alias(ROW), raw)
 
     def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:
         """The tables of the schema that most of them have; None where no two have the same."""

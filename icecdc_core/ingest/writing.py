@@ -21,7 +21,7 @@ from icecdc_core.ingest.merging import IDENTIFIER, ORDER, last_of_each, merge
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publishing import MovedError, Staged, append, publish, restage, stage
 from icecdc_core.ingest.resets import Marks
-from icecdc_core.ingest.schemas import ROW, fitted
+from icecdc_core.ingest.schemas import FITS, ROW, fitted
 from icecdc_core.ingest.tables import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class Writer:
     def _append(
         self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
     ) -> tuple[Staged, dict[str, int], DataFrame]:
-        refused = F.when(F.col("op") == "delete", F.lit(_NOT_APPLIED))
-        rows = rows.withColumn("problem", F.coalesce("problem", refused))
-        fit, observed = F.col("problem").isNull(), Observation()
+        deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
+        rows = rows.withColumn("problem", F.coalesce("problem", F.when(deleted, F.lit(_NOT_APPLIED))))
+        fit, observed = F.col(FITS) & ~deleted, Observation()
         counted = rows.observe(observed, F.count_if(fit).alias("rows"), F.count_if(~fit).alias("rejected"))
         ready = counted.where(fit).select(*(value.alias(n) for n, value in self._columns(schema).items()))
         if self.config.sort_columns:
@@ -161,7 +161,7 @@ class Writer:
         for number in range(len(own)):
             without = without | F.col(f"{IDENTIFIER}{number}").isNull()
         rows = rows.withColumn("problem", F.coalesce("problem", F.when(without, F.lit(_NO_IDENTIFIER))))
-        fit, observed = F.col("problem").isNull(), Observation()
+        fit, observed = F.col(FITS) & ~without, Observation()
         counted = rows.observe(observed, F.count_if(~fit).alias("rejected"))
         # The merge reads its source more than once, and takes none that could be another one the second time.
         last = last_of_each(counted.where(fit)).localCheckpoint()

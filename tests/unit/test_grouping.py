@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from icecdc_core.grouping import many_groups, partitions_for
+from pyspark import StorageLevel
+
+from icecdc_core.grouping import many_groups, partitions_for, storage_for
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 INITIAL = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
@@ -61,3 +63,9 @@ class DescribePartitionsFor:
         finally:
             spark.conf.unset(INITIAL)
         assert (small, inside) == (None, "7")
+
+
+class DescribeStorageFor:
+    def it_keeps_what_fits_into_memory_there_and_all_else_on_disk(self, spark):
+        levels = [storage_for(spark, size) for size in (0, 1024**2, 1024**4)]
+        assert levels == [StorageLevel.MEMORY_AND_DISK, StorageLevel.MEMORY_AND_DISK, StorageLevel.DISK_ONLY]
