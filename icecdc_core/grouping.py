@@ -22,6 +22,7 @@ _SETTINGS = {
 _FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
 _MEMORY_OF_FILE_BYTES = 4
 _SHARE_OF_MEMORY = 0.5
+_ROWS_OF_A_BATCH_ON_DISK = 256
 
 
 def many_groups(spark: SparkSession) -> AbstractContextManager[None]:
@@ -46,15 +47,17 @@ def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManag
     return _with(spark, {} if enough else {name: str(wanted)})
 
 
-def storage_for(spark: SparkSession, file_bytes: int) -> StorageLevel:
-    """Return where whole rows of such files are kept: in memory, then on disk; what may not fit goes to disk at once.
+@contextmanager
+def keeping(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
+    """Yield where whole rows of such files are kept: in memory, then on disk; what may not fit goes to disk at once.
 
-    Spark looks only at every 16th batch of rows, of up to 4 MB each, whether there is still room for what a task keeps
-    in memory. In a small executor that alone fills the heap.
+    Spark looks only at every 16th batch of rows, of up to 4 MB a column, whether there is still room for what a task
+    keeps in memory; and what writes to disk holds on to the last hundred batches. In a small executor either fills the
+    heap, so what goes to disk is kept in small batches.
 
     Args:
         spark: The session.
-        file_bytes: Size of the data files whose rows are kept.
+        file_bytes: Size of the data files whose rows are kept; they are to be computed inside.
     """
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []
@@ -62,8 +65,11 @@ def storage_for(spark: SparkSession, file_bytes: int) -> StorageLevel:
         rooms.append(int(entries.next()._1()))
     # The driver is one of them, and the only one in local mode.
     room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
-    fits = file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY
-    return StorageLevel.MEMORY_AND_DISK if fits else StorageLevel.DISK_ONLY
+    if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
+        yield StorageLevel.MEMORY_AND_DISK
+        return
+    with _with(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
+        yield StorageLevel.DISK_ONLY
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_TYPE, INSERT, quoted
-from icecdc_core.grouping import many_groups, storage_for
+from icecdc_core.grouping import keeping, many_groups
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
@@ -46,18 +46,19 @@ class Merged:
     @classmethod
     def kept(cls, rows: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
         """Compute these rows now, count and keep them; ``file_bytes`` is the size of the files they are read from."""
-        rows = rows.persist(storage_for(rows.sparkSession, file_bytes))
         inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
         some_null = reduce(Column.__or__, [F.col(quoted(name)).isNull() for name in identifier_columns])
-        try:
-            counts = rows.agg(
-                F.count_if(inserted).alias("upserts"),
-                F.count_if(~inserted).alias("deletes"),
-                F.count_if(some_null).alias("nulls"),
-            ).collect()[0]
-        except BaseException:
-            rows.unpersist()
-            raise
+        with keeping(rows.sparkSession, file_bytes) as level:
+            rows = rows.persist(level)
+            try:
+                counts = rows.agg(
+                    F.count_if(inserted).alias("upserts"),
+                    F.count_if(~inserted).alias("deletes"),
+                    F.count_if(some_null).alias("nulls"),
+                ).collect()[0]
+            except BaseException:
+                rows.unpersist()
+                raise
         return cls(rows, counts.upserts, counts.deletes, counts.nulls, cached=[rows])
 
     def close(self) -> None:

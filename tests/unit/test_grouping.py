@@ -6,9 +6,10 @@ import re
 
 from pyspark import StorageLevel
 
-from icecdc_core.grouping import many_groups, partitions_for, storage_for
+from icecdc_core.grouping import keeping, many_groups, partitions_for
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
+BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
 INITIAL = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 CAPACITY = "spark.sql.codegen.aggregate.fastHashMap.capacityBit"
 
@@ -65,7 +66,12 @@ class DescribePartitionsFor:
         assert (small, inside) == (None, "7")
 
 
-class DescribeStorageFor:
-    def it_keeps_what_fits_into_memory_there_and_all_else_on_disk(self, spark):
-        levels = [storage_for(spark, size) for size in (0, 1024**2, 1024**4)]
-        assert levels == [StorageLevel.MEMORY_AND_DISK, StorageLevel.MEMORY_AND_DISK, StorageLevel.DISK_ONLY]
+class DescribeKeeping:
+    def it_keeps_what_fits_into_memory_there(self, spark):
+        with keeping(spark, 1024**2) as level:
+            assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
+
+    def it_keeps_all_else_on_disk_in_small_batches(self, spark):
+        with keeping(spark, 1024**4) as level:
+            inside = level, spark.conf.get(BATCH)
+        assert (inside, spark.conf.get(BATCH)) == ((StorageLevel.DISK_ONLY, "256"), "10000")
