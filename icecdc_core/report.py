@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Report:
+class Report(ABC):
     """What both kinds of report can do."""
 
     @property
@@ -35,9 +36,9 @@ class Report:
         """The report as one JSON object on one line."""
         return json.dumps(self.to_dict(), default=str, allow_nan=False)
 
+    @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
-        raise NotImplementedError  # pragma: no cover
 
     def summary(self) -> pd.DataFrame:
         """The report as a small table for a notebook."""

@@ -188,25 +188,25 @@ class DescribeTopics:
         assert report.lost == [{"topic": topic.name, "partition": 0, "from": 5, "to": 12}]
         assert (again.state, again.lost) == ("ok", [])
 
-    def it_refuses_a_topic_that_was_made_again_though_it_has_grown(self, spark, sql, make_ingest, topic, kafka):
+    def made_again(self, spark, sql, make_ingest, topic, kafka, records):
+        """A job that read 20 records of a topic, which was then deleted and made again with so many."""
         config = make_ingest()
         sql(CREATE)
         topic.send(*people(0, 20))
         ingest(spark, config)
         topic.delete()
-        type(topic)(kafka, name=topic.name).send(*people(20, 90))
+        type(topic)(kafka, name=topic.name).send(*people(20, 20 + records))
+        return config
+
+    def it_refuses_a_topic_that_was_made_again_though_it_has_grown(self, spark, sql, make_ingest, topic, kafka):
+        config = self.made_again(spark, sql, make_ingest, topic, kafka, 70)
         with pytest.raises(TopicReplacedError, match="not the one that was read"):
             ingest(spark, config)
 
     def it_refuses_a_topic_that_has_lost_its_end(self, spark, sql, make_ingest, topic, kafka, monkeypatch):
         # As from brokers that give no ids.
         monkeypatch.setattr(Topics, "ids", lambda self, names: {})
-        config = make_ingest()
-        sql(CREATE)
-        topic.send(*people(0, 20))
-        ingest(spark, config)
-        topic.delete()
-        type(topic)(kafka, name=topic.name).send(*people(20, 25))
+        config = self.made_again(spark, sql, make_ingest, topic, kafka, 5)
         with pytest.raises(TopicReplacedError, match="before offset"):
             ingest(spark, config)
 
