@@ -40,7 +40,7 @@ Contest = tuple[str, dict[str, Callable[[], float]]]
 def main() -> None:
     """Run the benchmarks and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"which to run, of {', '.join(ALL)}")
+    parser.add_argument("--parts", default=",".join(ALL), help=f"which to run, of {', '.join(ALL)}")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table whose changes are read")
     parser.add_argument("--documents", type=int, default=300_000, help="documents that are written")
     parser.add_argument("--files", type=int, default=100_000, help="data files of the table that is only planned")
@@ -56,6 +56,8 @@ def main() -> None:
     warehouse = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
     figures: dict[str, dict[str, list[float]]] = {}
     stages: dict[str, dict[str, float]] = {}
+    sizes = {name: value for name, value in vars(given).items() if isinstance(value, int)}
+    found: dict[str, Any] = {"sizes": sizes, "seconds": figures, "stage_seconds": stages, "memory": {}}
     try:
         with running_opensearch() as url:
             config = SyncConfig(
@@ -75,21 +77,18 @@ def main() -> None:
                         figures[title] = _race(contestants, given.rounds)
             prepared = memory.prepare(spark, config, given.times_heap) if MEMORY in parts else None
             spark.stop()
-            # Last and without the session above, which would share the machine's memory with it.
-            large = memory.measure(prepared) if prepared else {}
+            _keep(found, given.output)
+            for title, seconds in figures.items():
+                _print_table(title, seconds)
+            for name, seconds_of in stages.items():
+                print(f"\n{name}: " + ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in seconds_of.items()))
+            if prepared:
+                # Last and without the session above, which would share the machine's memory with it.
+                found["memory"] = memory.measure(prepared)
+                _keep(found, given.output)
+                _print_memory(found["memory"])
     finally:
         shutil.rmtree(warehouse, ignore_errors=True)
-    given.output.mkdir(parents=True, exist_ok=True)
-    sizes = {name: value for name, value in vars(given).items() if isinstance(value, int)}
-    found = {"sizes": sizes, "seconds": figures, "stage_seconds": stages, "memory": large}
-    (given.output / "bench.json").write_text(json.dumps(found, indent=2))
-    charts.draw(found, given.output)
-    for title, seconds in figures.items():
-        _print_table(title, seconds)
-    if large:
-        _print_memory(large)
-    for name, seconds_of in stages.items():
-        print(f"\n{name}: " + ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in seconds_of.items()))
 
 
 def _changes(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
@@ -169,6 +168,12 @@ def _race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str,
             if number:
                 seconds[name].append(round(taken, 3))
     return seconds
+
+
+def _keep(found: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.json").write_text(json.dumps(found, indent=2))
+    charts.draw(found, folder)
 
 
 def _print_table(title: str, seconds: dict[str, list[float]]) -> None:

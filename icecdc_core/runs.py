@@ -108,8 +108,9 @@ class Run:
             yield
 
     def point_in_time(self, index: str) -> str:
-        """Open a point in time of an index for readers on the executors; it is closed with the run."""
-        self._points.append(self.client.create_pit(index=index, params={"keep_alive": KEEP_ALIVE})["pit_id"])
+        """Open a point in time of an index, of all its shards, for readers on the executors; it ends with the run."""
+        params = {"keep_alive": KEEP_ALIVE, "allow_partial_pit_creation": "false"}
+        self._points.append(self.client.create_pit(index=index, params=params)["pit_id"])
         return self._points[-1]
 
     def close(self) -> None:

@@ -112,7 +112,8 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
         index_side = index_digests(spark, run.config, source.schema, pit, parts)
         by_content = not source.identifier_columns
         sides = _sides(table_side, index_side)
-        compared = (_by_content(sides) if by_content else _by_id(sides)).persist(StorageLevel.MEMORY_AND_DISK)
+        compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
+        compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
         total = (
             F.sum("rows").alias("rows"),
             F.sum("documents").alias("documents"),
@@ -164,6 +165,13 @@ def _by_id(sides: DataFrame) -> DataFrame:
     no_document, no_row = F.col("documents") == F.lit(0), F.col("rows") == F.lit(0)
     verdict = F.when(no_document, MISSING).when(no_row, EXTRA).when(~equal, STALE)
     return found.select("id", verdict.alias("verdict"), "rows", "documents", "version")
+
+
+def _without_equals(compared: DataFrame) -> DataFrame:
+    """The same with all that are equal as one row, without an id: of a large table next to nothing is left to keep."""
+    kept = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
+    sums = (F.sum(name).alias(name) for name in ("rows", "documents"))
+    return compared.groupBy(kept, "verdict").agg(*sums, F.max("version").alias("version"))
 
 
 def _by_content(sides: DataFrame) -> DataFrame:

@@ -7,7 +7,8 @@ from pyspark.sql.types import StructType
 
 from icecdc_core import digests, export_table, sync_changes, validate_table
 from icecdc_core.cluster import Connection
-from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError
+from tests.loopback_proxy import loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
 TBLPROPERTIES ('format-version' = '2')"""
@@ -104,3 +105,27 @@ def it_reads_every_document_in_one_part_of_the_index(
     ids = [identity for batches in read for batch in batches for identity in batch.column("id").to_pylist()]
     opensearch.delete_pit(body={"pit_id": [pit]})
     assert (sorted(map(int, ids)), len(parts) >= 8) == (list(range(500)), True)
+
+
+def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_config, opensearch, opensearch_url, name):
+    sql(CREATE)
+    sql(FILL)
+    config = make_config(number_of_shards=2, retry_timeout_seconds=0)
+    export_table(spark, config)
+    (physical,) = opensearch.indices.get_alias(name=name)
+    (node,) = opensearch.nodes.info()["nodes"]
+    lost = {"index": physical, "shard": 0, "node": node, "allow_primary": True}
+    recoveries = "cluster.routing.allocation.node_initial_primaries_recoveries"
+
+    def trouble(method, path, body):
+        if method == "POST" and path.partition("?")[0].endswith("point_in_time"):
+            opensearch.cluster.put_settings(body={"transient": {recoveries: 0}})
+            opensearch.cluster.reroute(body={"commands": [{"cancel": lost}]})
+
+    # By default the server answers a search with what it has.
+    with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(OpenSearchUnreachableError):
+        validate_table(spark, config.replace(opensearch_url=proxy.url))
+    opensearch.cluster.put_settings(body={"transient": {recoveries: None}})
+    opensearch.cluster.reroute()
+    opensearch.cluster.health(index=physical, wait_for_status="yellow")
+    assert validate_table(spark, config).ok
