@@ -107,11 +107,11 @@ class Victim:
             self.kill()
         return killed[0] if killed else ended
 
-    def start(self, job: str, parameters: dict[str, Any]) -> None:
-        """Let it start a job, with these parameters changed."""
+    def start(self, job: str, parameters: dict[str, Any], trap: tuple[str, int] | None = None) -> None:
+        """Let it start a job, with these parameters changed; it dies of the trap, a function and a number of calls."""
         assert self.process.stdin is not None
         self._await("READY")
-        self.process.stdin.write(json.dumps({"job": job, "parameters": parameters}) + "\n")
+        self.process.stdin.write(json.dumps({"job": job, "parameters": parameters, "trap": trap}) + "\n")
         self.process.stdin.flush()
         self._await("STARTED")
 

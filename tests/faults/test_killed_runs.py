@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import TableLockedError
 from icecdc_core.positions import PositionStore
+from tests.faults.killing import Victim, of_one_core
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
 
 
-def die(config, job, target, calls=1):
-    """Run a job in a process of its own until it is killed there."""
-    given = {name: getattr(config, name) for name in config.model_fields_set}
-    given["spark_conf"] = {"spark.master": "local[1]", "spark.driver.memory": "512m"}
-    script = Path(__file__).with_name("dying_run.py")
-    command = [sys.executable, str(script), job, target, str(calls), json.dumps(given)]
-    environment = {**os.environ, "PYTHONPATH": str(script.parents[2])}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
+@pytest.fixture
+def die(make_config):
+    """Let a run be killed right after the n-th call of a function, in a process that starts while the table is made."""
+    victim = Victim(of_one_core(make_config()))
+
+    def killed(config, job, target, calls=1):
+        given = {name: value for name, value in of_one_core(config).items() if name != "spark_conf"}
+        victim.start(job, given, (target, calls))
+        assert (victim.ended(), victim.process.wait()) == ("", -signal.SIGKILL)
+
+    yield killed
+    victim.kill()
 
 
 def change(sql):
@@ -48,7 +47,7 @@ def change(sql):
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
 )
-def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, target, meaning):
+def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, die, target, meaning):
     config = make_config()
     sql(CREATE)
     sql(FILL)
@@ -65,7 +64,7 @@ def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, tar
     [("positions.HeldTable.begin", 1), ("positions.HeldTable.progress", 2), ("export.publish", 1)],
     ids=["begun", "two_groups_in", "published"],
 )
-def it_resumes_a_killed_export(spark, sql, make_config, target, calls):
+def it_resumes_a_killed_export(spark, sql, make_config, die, target, calls):
     config = make_config(export_group_bytes=1)
     sql(CREATE)
     sql(FILL)
@@ -77,7 +76,7 @@ def it_resumes_a_killed_export(spark, sql, make_config, target, calls):
     assert validate_table(spark, config).ok
 
 
-def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config):
+def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config, die):
     config = make_config(export_group_bytes=1)
     sql(CREATE)
     sql("INSERT INTO {t} VALUES (1, 'a')")

@@ -1,13 +1,17 @@
 """A driver in a process of its own: starts Spark, says READY, does one job, says DONE. It is there to be killed.
 
-Usage: python victim.py <SyncConfig or IngestConfig as JSON>; then one JSON object on the standard input: job and
-changed parameters.
+Usage: python victim.py <SyncConfig or IngestConfig as JSON>; then one JSON object on the standard input: job, changed
+parameters, and a trap (a function of icecdc and the number of its calls after which the process is killed) or null.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import signal
 import sys
+from typing import Any
 
 import icecdc_core
 from icecdc_core.ingest import IngestConfig, ingest
@@ -21,6 +25,25 @@ JOBS = {
 }
 
 
+def arm(target: str, calls: int) -> None:
+    """Kill this process, with no chance to clean up, right after the n-th call of `module.[Class.]function`."""
+    module_name, *path = target.split(".")
+    owner: Any = importlib.import_module(f"icecdc_core.{module_name}")
+    for name in path[:-1]:
+        owner = getattr(owner, name)
+    original, left = getattr(owner, path[-1]), calls
+
+    def trapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        result = original(*args, **kwargs)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, path[-1], trapped)
+
+
 def main(parameters: str) -> None:
     """Wait for the job, then do it."""
     given = json.loads(parameters)
@@ -30,6 +53,8 @@ def main(parameters: str) -> None:
     print("READY", flush=True)
     order = json.loads(sys.stdin.readline())
     config = kind(**{**given, **order["parameters"]})
+    if order["trap"]:
+        arm(*order["trap"])
     print("STARTED", flush=True)
     try:
         report = JOBS[order["job"]](spark, config)
