@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
+from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.packages import bundle_package
 from icecdc_core.secrets import masked
 
@@ -77,10 +78,9 @@ def load_table(spark: SparkSession, name: str) -> Any:
         CatalogError: The catalog cannot be reached or is not configured.
     """
     try:
-        jvm: Any = spark._jvm
         with _active(spark):
             _require_catalog(spark, name)
-            table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+            table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
         return table
     except (PySparkException, Py4JError) as error:
@@ -89,12 +89,11 @@ def load_table(spark: SparkSession, name: str) -> Any:
 
 def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
     """Look at the catalog behind a table that `load_table` returned."""
-    jvm: Any = spark._jvm
     operations, io = table.operations(), table.io()
 
     def recorded_snapshots() -> frozenset[int]:
         try:
-            recorded = jvm.org.apache.iceberg.TableMetadataParser.read(io, operations.current().metadataFileLocation())
+            recorded = iceberg_class(spark, "TableMetadataParser").read(io, operations.current().metadataFileLocation())
             return frozenset(int(snapshot.snapshotId()) for snapshot in recorded.snapshots())
         except (PySparkException, Py4JError):
             return frozenset()
@@ -161,7 +160,7 @@ def _reasons(error: PySparkException | Py4JError) -> list[str]:
 @contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
     """Make the session the active one: Spark makes a catalog from the settings of that, whichever session is asked."""
-    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
+
+from icecdc_core.session import unless_set
 
 # Spark generates a fast hash map for each aggregate with keys of fixed width or text, and keeps what does not fit in a
 # general one. By default it does so for partial aggregates only and for 2^16 groups, which is nothing where almost
@@ -27,7 +29,7 @@ _ROWS_OF_A_BATCH_ON_DISK = 256
 
 def many_groups(spark: SparkSession) -> AbstractContextManager[None]:
     """Let what is computed inside group fast; settings that the session has of its own are kept."""
-    return _with(spark, _SETTINGS)
+    return unless_set(spark, _SETTINGS)
 
 
 def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
@@ -44,7 +46,7 @@ def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManag
     least = str(spark.conf.get("spark.sql.shuffle.partitions"))
     enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
     name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-    return _with(spark, {} if enough else {name: str(wanted)})
+    return unless_set(spark, {} if enough else {name: str(wanted)})
 
 
 @contextmanager
@@ -68,17 +70,5 @@ def keeping(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
     if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
         yield StorageLevel.MEMORY_AND_DISK
         return
-    with _with(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
+    with unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
         yield StorageLevel.DISK_ONLY
-
-
-@contextmanager
-def _with(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
-    for name, value in ours.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in ours:
-            spark.conf.unset(name)

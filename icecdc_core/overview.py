@@ -14,6 +14,7 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.errors import IcecdcError
 from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import require_ours
+from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.mapping import index_mapping
 from icecdc_core.report import Report
 from icecdc_core.runs import Run
@@ -131,13 +132,12 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:
-    jvm: Any = spark._jvm
     return {
         "icecdc": _installed("icecdc"),
         "Python": platform.python_version(),
-        "Java": str(jvm.java.lang.System.getProperty("java.version")),
+        "Java": str(java_class(spark, "java.lang.System").getProperty("java.version")),
         "Spark": spark.version,
-        "Iceberg": str(jvm.org.apache.iceberg.IcebergBuild.version()),
+        "Iceberg": str(iceberg_class(spark, "IcebergBuild").version()),
         "opensearch-py": _installed("opensearch-py"),
     }
 

@@ -18,24 +18,26 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from icecdc_core.errors import UnsupportedTypeError
+from icecdc_core.jvm import iceberg_class, java_class
 
 # Types that PyIceberg cannot parse, or not in the way Iceberg's Java library writes them.
 _UNKNOWN_TO_PYICEBERG = ("variant", "geometry", "geography")
 
 
-def unreadable_columns(jvm: Any, table: Any) -> dict[str, str]:
+def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
     """Return the top-level columns Spark cannot read, each with what is wrong with it; empty for most tables."""
-    iceberg = jvm.org.apache.iceberg
+    reserved = iceberg_class(spark, "MetadataColumns")
     found = {}
     for field in table.schema().columns():
-        if iceberg.MetadataColumns.isMetadataColumn(field.name()):
+        if reserved.isMetadataColumn(field.name()):
             found[str(field.name())] = "has the name of a metadata column of Iceberg, so Spark cannot read it"
-    if _is_convertible(iceberg, table.schema()):
+    convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
+    if _is_convertible(convert, table.schema()):
         return found
     for field in table.schema().columns():
-        alone = jvm.java.util.ArrayList()
+        alone = java_class(spark, "java.util.ArrayList")()
         alone.add(field)
-        if not _is_convertible(iceberg, iceberg.Schema(alone)):
+        if not _is_convertible(convert, iceberg_class(spark, "Schema")(alone)):
             found[str(field.name())] = f"has the type {field.type().toString()}, which Spark cannot read"
     return found
 
@@ -91,15 +93,15 @@ def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
         yield from _alike(kind.valueType, prefix)
 
 
-def without_columns(jvm: Any, table: Any, names: Collection[str]) -> Any:
+def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
     """Return the Java table as it would be without these top-level columns; for reading staged tasks only."""
     operations = table.operations()
     metadata = operations.current()
-    parser = jvm.org.apache.iceberg.TableMetadataParser
+    parser = iceberg_class(spark, "TableMetadataParser")
     text = _without_columns(parser.toJson(metadata), names)
     reduced = parser.fromJson(metadata.metadataFileLocation(), text)
-    static = jvm.org.apache.iceberg.StaticTableOperations(reduced, operations.io())
-    return jvm.org.apache.iceberg.BaseTable(static, table.name())
+    static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
+    return iceberg_class(spark, "BaseTable")(static, table.name())
 
 
 def reads_in_batches(kind: DataType, within: bool = False) -> bool:
@@ -126,9 +128,9 @@ def for_pyiceberg(metadata: str) -> str:
     return json.dumps(content)
 
 
-def _is_convertible(iceberg: Any, schema: Any) -> bool:
+def _is_convertible(convert: Any, schema: Any) -> bool:
     try:
-        iceberg.spark.SparkSchemaUtil.convert(schema)
+        convert(schema)
     except (Py4JError, PySparkException):
         return False
     return True

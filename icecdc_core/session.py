@@ -7,14 +7,17 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
+from icecdc_core.jvm import java_class
 from icecdc_core.local.jars import kafka_jars
 from icecdc_core.packages import (
     avro_package,
@@ -103,6 +106,19 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     }
 
 
+@contextmanager
+def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let Spark's settings have these values meanwhile, but for those that somebody has set."""
+    ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
+    for name, value in ours.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in ours:
+            spark.conf.unset(name)
+
+
 def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
@@ -173,8 +189,7 @@ def _is_spark_java(home: str) -> bool:
 
 
 def _require_iceberg(spark: SparkSession) -> None:
-    jvm: Any = spark._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
         loader.loadClass(SPARK_CATALOG)
     except Exception as error:
@@ -187,8 +202,7 @@ def _require_iceberg(spark: SparkSession) -> None:
 
 
 def _require_kafka(spark: SparkSession) -> None:
-    jvm: Any = spark._jvm
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
     except Exception as error:

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.catalogs import CatalogView, load_table, view_catalog
-from icecdc_core.jvm import JvmFunctions
+from icecdc_core.jvm import JvmFunctions, iceberg_class, java_class
 from icecdc_core.readable import for_pyiceberg, reads_in_batches, require_readable, unreadable_columns, without_columns
 
+_COLLECT = "relocated.com.google.common.collect"
 _FILE = ("org.apache.iceberg.FileScanTask", "file")
 _LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
 _SIZE = (("org.apache.iceberg.ContentFile", "fileSizeInBytes"),)
@@ -111,17 +112,16 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark = spark
         self.name = name
-        self._jvm: Any = spark._jvm
         self._functions = JvmFunctions(spark)
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
-        self.unreadable = unreadable_columns(self._jvm, self._table)
+        self.unreadable = unreadable_columns(spark, self._table)
         # What Spark is shown of it.
         self._readable = self._table
         if self.unreadable and self._has_table_cache:
-            self._readable = without_columns(self._jvm, self._table, self.unreadable)
+            self._readable = without_columns(spark, self._table, self.unreadable)
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
         self._staged: list[str] = []
@@ -130,7 +130,7 @@ class IcebergTable:
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
         current = self._table.operations().current()
-        text = self._jvm.org.apache.iceberg.TableMetadataParser.toJson(current)
+        text = iceberg_class(self.spark, "TableMetadataParser").toJson(current)
         return TableMetadataUtil.parse_raw(for_pyiceberg(text))
 
     def catalog(self) -> CatalogView:
@@ -146,10 +146,10 @@ class IcebergTable:
     def _commit_files(self, snapshot_id: int) -> CommitFiles:
         # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
         # that an older partition spec refers to was dropped.
-        builder = self._jvm.org.apache.iceberg.SnapshotChanges.builderFor(self._table)
+        builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
         changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
         added, removed, added_deletes, removed_deletes = (
-            self._jvm.java.util.ArrayList(files)
+            java_class(self.spark, "java.util.ArrayList")(files)
             for files in (
                 changes.addedDataFiles(),
                 changes.removedDataFiles(),
@@ -176,19 +176,21 @@ class IcebergTable:
 
     def tasks_of(self, data_files: Collection[Any]) -> FileTasks:
         """Return the tasks of data files in the JVM that no delete file applies to, as planning would make them."""
-        iceberg = self._jvm.org.apache.iceberg
-        nothing_left = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
-        no_deletes = self._functions.array(iceberg.DeleteFile)
+        always = iceberg_class(self.spark, "expressions.Expressions").alwaysTrue()
+        nothing_left = iceberg_class(self.spark, "expressions.ResidualEvaluator").unpartitioned(always)
+        no_deletes = self._functions.array(iceberg_class(self.spark, "DeleteFile"))
+        task, schemas, parts = (
+            iceberg_class(self.spark, name) for name in ("BaseFileScanTask", "SchemaParser", "PartitionSpecParser")
+        )
         specs = self._table.specs()
         texts: dict[int, tuple[str, str]] = {}
-        tasks = self._jvm.java.util.ArrayList()
+        tasks = java_class(self.spark, "java.util.ArrayList")()
         for file in data_files:
             spec_id = file.specId()
             if spec_id not in texts:
                 spec = specs.get(spec_id)
-                schema = iceberg.SchemaParser.toJson(spec.schema())
-                texts[spec_id] = schema, iceberg.PartitionSpecParser.toJson(spec)
-            tasks.add(iceberg.BaseFileScanTask(file, no_deletes, *texts[spec_id], nothing_left))
+                texts[spec_id] = schemas.toJson(spec.schema()), parts.toJson(spec)
+            tasks.add(task(file, no_deletes, *texts[spec_id], nothing_left))
         return FileTasks(tasks)
 
     def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
@@ -200,12 +202,12 @@ class IcebergTable:
             deletes: Keep also every data file that a delete file applies to.
         """
         planned = self._table.newScan().useSnapshot(snapshot_id).planFiles()
-        lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
-        closeable = self._jvm.org.apache.iceberg.io.CloseableIterable
+        lists = iceberg_class(self.spark, f"{_COLLECT}.Lists")
+        closeable = iceberg_class(self.spark, "io.CloseableIterable")
         try:
             if locations is None:
                 return FileTasks(lists.newArrayList(planned))
-            wanted = self._jvm.java.util.HashSet()
+            wanted = java_class(self.spark, "java.util.HashSet")()
             for location in locations:
                 wanted.add(location)
             keep = self._functions.contains(_TASK_LOCATION, wanted, or_positive=_TASK_DELETES if deletes else None)
@@ -215,7 +217,7 @@ class IcebergTable:
 
     def nothing(self) -> FileTasks:
         """Return an empty set of tasks."""
-        return FileTasks(self._jvm.java.util.ArrayList())
+        return FileTasks(java_class(self.spark, "java.util.ArrayList")())
 
     def schema(self) -> StructType:
         """Return the table's current schema as Spark reads it, without the columns it cannot read.
@@ -225,7 +227,7 @@ class IcebergTable:
         """
         if not self._has_table_cache:
             require_readable(self.unreadable, self.unreadable)
-        converted = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(self._readable.schema())
+        converted = iceberg_class(self.spark, "spark.SparkSchemaUtil").convert(self._readable.schema())
         return StructType.fromJson(json.loads(converted.json()))
 
     def column_names(self) -> list[str]:
@@ -253,8 +255,9 @@ class IcebergTable:
         """Return how many deletes the delete files of these tasks hold, counting a file as often as it applies."""
         if not len(tasks):
             return 0
-        lists = self._jvm.org.apache.iceberg.relocated.com.google.common.collect
-        deletes = lists.Lists.newArrayList(lists.Iterables.concat(self._functions.items(_DELETES, tasks.java_list)))
+        listed = self._functions.items(_DELETES, tasks.java_list)
+        found = iceberg_class(self.spark, f"{_COLLECT}.Iterables").concat(listed)
+        deletes = iceberg_class(self.spark, f"{_COLLECT}.Lists").newArrayList(found)
         return sum(self._functions.numbers(_DELETE_ROWS, deletes))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
@@ -285,14 +288,14 @@ class IcebergTable:
         """Return the tasks at these positions."""
         if len(positions) == len(tasks):
             return tasks
-        chosen = self._jvm.java.util.ArrayList()
+        chosen = java_class(self.spark, "java.util.ArrayList")()
         for position in positions:
             chosen.add(tasks.java_list.get(position))
         return FileTasks(chosen)
 
     def joined(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
-        everything = self._jvm.java.util.ArrayList()
+        everything = java_class(self.spark, "java.util.ArrayList")()
         for part in parts:
             everything.addAll(part.java_list)
         return FileTasks(everything)

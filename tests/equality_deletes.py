@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from icecdc_core.jvm import iceberg_class, java_class
+
 
 class EqualityWriter:
     """Commits equality deletes to one table, which is not partitioned or by identity.
@@ -20,9 +22,9 @@ class EqualityWriter:
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
-        self._jvm: Any = spark._jvm
+        self._spark = spark
         self._gateway: Any = spark.sparkContext._gateway
-        self._table = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        self._table = iceberg_class(self._spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
 
     def delete(self, columns: Sequence[str], *keys: Sequence[Any], partition: Sequence[Any] = ()) -> None:
         """Commit a delete of all rows whose columns equal one of the keys."""
@@ -37,8 +39,8 @@ class EqualityWriter:
         delta.addDeletes(self._delete_file(columns, keys, partition)).commit()
 
     def _delete_file(self, columns: Sequence[str], keys: Sequence[Sequence[Any]], partition: Sequence[Any]) -> Any:
-        schema = self._table.schema().select(self._jvm.java.util.ArrayList(columns))
-        ids = self._gateway.new_array(self._jvm.int, len(columns))
+        schema = self._table.schema().select(java_class(self._spark, "java.util.ArrayList")(columns))
+        ids = self._gateway.new_array(java_class(self._spark, "int"), len(columns))
         for position, name in enumerate(columns):
             ids[position] = self._table.schema().findField(name).fieldId()
         builder = self._builder().deleteFileFormat(self._format()).equalityFieldIds(ids)
@@ -54,30 +56,31 @@ class EqualityWriter:
         return writer.toDataFile()
 
     def _write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:
+        records = iceberg_class(self._spark, "data.GenericRecord")
         for row in rows:
-            record = self._jvm.org.apache.iceberg.data.GenericRecord.create(schema)
+            record = records.create(schema)
             for name, value in row.items():
                 record.setField(name, value)
             writer.write(record)
         writer.close()
 
     def _builder(self) -> Any:
-        return self._jvm.org.apache.iceberg.data.GenericFileWriterFactory.Builder(self._table)
+        return iceberg_class(self._spark, "data.GenericFileWriterFactory").Builder(self._table)
 
     def _partition(self, values: Sequence[Any]) -> Any:
         if not values:
             return None
-        data = self._jvm.org.apache.iceberg.PartitionData(self._table.spec().partitionType())
+        data = iceberg_class(self._spark, "PartitionData")(self._table.spec().partitionType())
         for position, value in enumerate(values):
             data.set(position, value)
         return data
 
     def _format(self) -> Any:
         name = self._table.properties().getOrDefault("write.format.default", "parquet")
-        return self._jvm.org.apache.iceberg.FileFormat.fromString(name)
+        return iceberg_class(self._spark, "FileFormat").fromString(name)
 
     def _file(self, partition: Sequence[Any]) -> Any:
-        files = self._jvm.org.apache.iceberg.io.OutputFileFactory.builderFor(self._table, 1, 1)
+        files = iceberg_class(self._spark, "io.OutputFileFactory").builderFor(self._table, 1, 1)
         factory = files.format(self._format()).operationId(uuid.uuid4().hex).build()
         spec = self._table.spec()
         return factory.newOutputFile(spec, self._partition(partition)) if partition else factory.newOutputFile()

@@ -14,6 +14,7 @@ from pyspark.sql.avro.functions import from_avro
 from icecdc_core.errors import DependencyError
 from icecdc_core.ingest.connect import Meaning
 from icecdc_core.ingest.registry import RegisteredSchema
+from icecdc_core.jvm import java_class
 from icecdc_core.packages import avro_package
 
 _NAMED = ("record", "error", "enum", "fixed")
@@ -53,9 +54,8 @@ def require_avro(spark: SparkSession) -> None:
     Raises:
         DependencyError: Names the library.
     """
-    jvm: Any = spark._jvm
     try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_READER)
+        java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(_READER)
     except Exception as error:
         raise DependencyError(
             "The Spark session has no Avro reader",

@@ -32,12 +32,15 @@ from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.topics import Topics
 from icecdc_core.ingest.writing import Batch, Writer
 from icecdc_core.logs import event
+from icecdc_core.session import unless_set
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
 # So many rows are worth a writer of their own; fewer make small files.
 _ROWS_OF_A_WRITER = 100_000
+# Looking for the best way to pack what is kept takes longer than keeping it, and whole rows are not packed anyway.
+_KEPT_AS_IT_IS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 # A batch is a file of the commit log; from so many on they become one.
 _BATCHES_OF_A_FILE = 100
 
@@ -87,7 +90,7 @@ class Batches:
         # committed the other may not see.
         spark = records.sparkSession
         batch = Batch(self.number, start, end, self._valid_through(end), self.run_id)
-        with _staging(spark, self.run_id):
+        with _staging(spark, self.run_id), unless_set(spark, _KEPT_AS_IT_IS):
             tables, letters = self._all_tables(records, batch)
         tables = self._recovered(tables, batch)
         self.complete = offsets.furthest(self.complete, end)

@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from icecdc_core.catalogs import load_table
+from icecdc_core.jvm import iceberg_class
 from icecdc_core.logs import event
 
 
@@ -22,7 +23,7 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
         names: Tables, every part quoted.
         min_files: Data files of a size that should be rewritten, from which a table, or partition, is.
     """
-    actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions  # type: ignore[union-attr]
+    actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted = []
     for name in names:
         try:

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import quoted
+from icecdc_core.jvm import iceberg_class, java_class
 
 IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
 """Columns that `last_of_each` looks at: one for each identifier column, numbered, and what tells which is newer."""
@@ -88,17 +89,19 @@ def merge(
 
 def _committed_with(spark: SparkSession, properties: dict[str, str], writer: Any) -> None:
     """Run the merge with properties for its snapshot: a merge takes no options, but Iceberg asks the thread."""
-    jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    handed = jvm.java.util.HashMap()
+    handed = java_class(spark, "java.util.HashMap")()
     for key, value in properties.items():
         handed.put(key, value)
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
 
     def named(name: str) -> Any:
-        return jvm.java.lang.Class.forName(name, True, loader)
+        return java_class(spark, "java.lang.Class").forName(name, True, loader)
 
-    method = named("org.apache.spark.sql.MergeIntoWriter").getMethod("merge", gateway.new_array(jvm.java.lang.Class, 0))
-    handle = jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(method).bindTo(writer._jwriter)
-    run = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(named("java.util.concurrent.Callable"), handle)
-    jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(handed, run, named("java.lang.RuntimeException"))
+    nothing = gateway.new_array(java_class(spark, "java.lang.Class"), 0)
+    method = named("org.apache.spark.sql.MergeIntoWriter").getMethod("merge", nothing)
+    lookup = java_class(spark, "java.lang.invoke.MethodHandles").publicLookup()
+    handle = lookup.unreflect(method).bindTo(writer._jwriter)
+    proxies = java_class(spark, "java.lang.invoke.MethodHandleProxies")
+    run = proxies.asInterfaceInstance(named("java.util.concurrent.Callable"), handle)
+    iceberg_class(spark, "spark.CommitMetadata").withCommitProperties(handed, run, named("java.lang.RuntimeException"))

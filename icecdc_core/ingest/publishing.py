@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from icecdc_core.catalogs import load_table
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
 from icecdc_core.ingest.marks import ATTEMPT, head_of, is_ancestor
+from icecdc_core.jvm import iceberg_class
 
 WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
@@ -66,7 +67,6 @@ def publish(spark: SparkSession, name: str, staged: Staged) -> int:
     Raises:
         MovedError: The main branch is not where it was when the snapshot was staged.
     """
-    jvm: Any = spark._jvm
     for attempt in range(_TRIES):
         table = load_table(spark, name)
         if attempt and is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
@@ -75,7 +75,7 @@ def publish(spark: SparkSession, name: str, staged: Staged) -> int:
             raise MovedError("The table has moved on", subject="table", value=name)
         operations = table.operations()
         base = operations.current()
-        builder = jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
+        builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
         try:
             operations.commit(base, builder.setBranchSnapshot(staged.snapshot_id, _MAIN).build())
             return staged.snapshot_id

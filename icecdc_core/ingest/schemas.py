@@ -17,6 +17,7 @@ from icecdc_core.ingest.fitting import FITS, ROW, fitted
 from icecdc_core.ingest.inference import GUESSED, inferred
 from icecdc_core.ingest.merging_types import widened
 from icecdc_core.ingest.settings import FormatSettings
+from icecdc_core.jvm import iceberg_class, java_class
 
 __all__ = ["FITS", "ROW", "Change", "evolution", "evolve", "fitted", "inferred"]
 
@@ -82,7 +83,6 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
     """
     if not changes:
         return
-    jvm: Any = spark._jvm
     loaded = load_table(spark, table)
     try:
         update = loaded.updateSchema()
@@ -93,7 +93,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
                 update.makeColumnOptional(full)
                 continue
             assert change.type is not None
-            kind = _iceberg_type(jvm, change.type)
+            kind = _iceberg_type(spark, change.type)
             if change.kind == "widen":
                 update.updateColumn(full, kind.asPrimitiveType())
             elif loaded.schema().findField(full) is None:
@@ -165,11 +165,11 @@ def _new_name(name: str, settings: FormatSettings) -> str:
     return name.lower() if settings.column_case == "lower" else name
 
 
-def _iceberg_type(jvm: Any, kind: T.DataType) -> Any:
+def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:
     # Converted alone, a struct would become a schema instead of a type.
     schema = T.StructType([T.StructField("column", kind)]).json()
-    convert = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
-    return convert(jvm.org.apache.spark.sql.types.DataType.fromJson(schema)).findType("column")
+    convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
+    return convert(java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema)).findType("column")
 
 
 def _cause(error: Exception) -> str:

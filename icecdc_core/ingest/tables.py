@@ -25,6 +25,7 @@ from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColu
 from icecdc_core.ingest.parameters import METADATA, transform
 from icecdc_core.ingest.publishing import WAP_ENABLED
 from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_type
+from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.parameters import table_parts
 
 if TYPE_CHECKING:
@@ -119,7 +120,6 @@ def _bare(column: str) -> str:
 
 def _create(spark: SparkSession, name: str, payload: StructType, config: IngestConfig) -> None:
     """Make the table with all it needs at once: a crash leaves all of it or nothing."""
-    jvm: Any = spark._jvm
     required = set(config.identifier_columns)
     own = new_type(payload, config)
     assert isinstance(own, StructType)
@@ -130,11 +130,10 @@ def _create(spark: SparkSession, name: str, payload: StructType, config: IngestC
     ]
     parts = table_parts(name)
     create_namespace(spark, parts[:-1])
-    iceberg = jvm.org.apache.iceberg
-    struct = jvm.org.apache.spark.sql.types.DataType.fromJson(StructType(columns).json())
-    schema = iceberg.spark.SparkSchemaUtil.convert(struct)
+    struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(StructType(columns).json())
+    schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
     if required:
-        ids = jvm.java.util.HashSet()
+        ids = java_class(spark, "java.util.HashSet")()
         for column in config.identifier_columns:
             found = schema.findField(column)
             if found is None:
@@ -145,15 +144,15 @@ def _create(spark: SparkSession, name: str, payload: StructType, config: IngestC
                     remedy="name fields that every record has, or create the table by hand",
                 )
             ids.add(found.fieldId())
-        schema = iceberg.Schema(schema.columns(), ids)
-    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, parts[0])
-    levels = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(parts) - 1)  # type: ignore[union-attr]
+        schema = iceberg_class(spark, "Schema")(schema.columns(), ids)
+    catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, parts[0])
+    levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), len(parts) - 1)  # type: ignore[union-attr]
     for position, part in enumerate(parts[1:]):
         levels[position] = part
-    builder = catalog.buildTable(iceberg.catalog.TableIdentifier.of(levels), schema)
-    builder = builder.withPartitionSpec(_spec(iceberg, schema, config))
+    builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
+    builder = builder.withPartitionSpec(_spec(spark, schema, config))
     if config.sort_columns:
-        order = iceberg.SortOrder.builderFor(schema)
+        order = iceberg_class(spark, "SortOrder").builderFor(schema)
         for column in config.sort_columns:
             order.asc(column)
         builder = builder.withSortOrder(order.build())
@@ -183,8 +182,8 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
         return
 
 
-def _spec(iceberg: Any, schema: Any, config: IngestConfig) -> Any:
-    builder = iceberg.PartitionSpec.builderFor(schema)
+def _spec(spark: SparkSession, schema: Any, config: IngestConfig) -> Any:
+    builder = iceberg_class(spark, "PartitionSpec").builderFor(schema)
     methods = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
     for text in config.partition_by:
         kind, width, column = transform(text)

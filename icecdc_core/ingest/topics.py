@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import KafkaAuthError, KafkaError, KafkaUnreachableError, TopicNotFoundError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.jvm import java_class
 from icecdc_core.secrets import masked
 
 if TYPE_CHECKING:
@@ -43,16 +44,15 @@ class Topics:
 
     def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
         self._config = config
-        jvm: Any = spark._jvm
-        self._jvm = jvm
+        self._spark = spark
         self._package = _package(spark)
-        self._properties = self._jvm.java.util.HashMap()
+        self._properties = java_class(self._spark, "java.util.HashMap")()
         given = config.client_properties
         # A client refuses to wait for a request longer than for all of them.
         patience = given.get("request.timeout.ms", _PATIENCE_MS)
         for key, value in {"request.timeout.ms": patience, "default.api.timeout.ms": patience, **given}.items():
             self._properties.put(key, value)
-        readers = self._jvm.java.util.HashMap(self._properties)
+        readers = java_class(self._spark, "java.util.HashMap")(self._properties)
         for part in ("key", "value"):
             readers.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
         with kafka_errors(config.bootstrap_servers):
@@ -67,7 +67,7 @@ class Topics:
         with kafka_errors(self._config.bootstrap_servers):
             there = sorted(str(name) for name in self._consumer.listTopics().keySet())
         if self._config.topic_pattern:
-            pattern = self._jvm.java.util.regex.Pattern.compile(self._config.topic_pattern)
+            pattern = java_class(self._spark, "java.util.regex.Pattern").compile(self._config.topic_pattern)
             wanted = [name for name in there if pattern.matcher(name).matches()]
         else:
             wanted = self._config.topics
@@ -85,7 +85,7 @@ class Topics:
         with kafka_errors(self._config.bootstrap_servers):
             admin = self._class("clients.admin.AdminClient").create(self._properties)
             try:
-                asked = self._jvm.java.util.ArrayList()
+                asked = java_class(self._spark, "java.util.ArrayList")()
                 for name in names:
                     asked.add(name)
                 told = admin.describeTopics(asked).allTopicNames().get()
@@ -105,7 +105,7 @@ class Topics:
     def at(self, names: list[str], moment: datetime) -> Offsets:
         """The first offset from that moment on; the latest where there is none."""
         found = self.latest(names)
-        asked = self._jvm.java.util.HashMap()
+        asked = java_class(self._spark, "java.util.HashMap")()
         partition = self._class("common.TopicPartition")
         for topic, number, _ in offsets.each(found):
             asked.put(partition(topic, number), int(moment.timestamp() * 1000))
@@ -123,7 +123,7 @@ class Topics:
 
     def _asked(self, method: str, names: list[str]) -> Offsets:
         with kafka_errors(self._config.bootstrap_servers):
-            partitions = self._jvm.java.util.ArrayList()
+            partitions = java_class(self._spark, "java.util.ArrayList")()
             make = self._class("common.TopicPartition")
             for name in names:
                 for number in range(self._consumer.partitionsFor(name).size()):
@@ -134,10 +134,7 @@ class Topics:
         return offsets.of((topic, int(number), int(offset)) for topic, number, offset in entries)
 
     def _class(self, name: str) -> Any:
-        found = self._jvm
-        for part in f"{self._package}.{name}".split("."):
-            found = getattr(found, part)
-        return found
+        return java_class(self._spark, f"{self._package}.{name}")
 
 
 @contextmanager
@@ -178,8 +175,7 @@ def typed(text: str, bootstrap_servers: str, seconds: float | None = None) -> Ka
 
 
 def _package(spark: SparkSession) -> str:
-    jvm: Any = spark._jvm
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     for package in _PACKAGES[1:]:
         try:
             loader.loadClass(f"{package}.clients.consumer.KafkaConsumer")
