@@ -28,9 +28,9 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
     """Return the top-level columns Spark cannot read, each with what is wrong with it; empty for most tables."""
     reserved = iceberg_class(spark, "MetadataColumns")
     found = {}
-    for field in table.schema().columns():
-        if reserved.isMetadataColumn(field.name()):
-            found[str(field.name())] = "has the name of a metadata column of Iceberg, so Spark cannot read it"
+    for name in top_level_names(spark, table):
+        if name.startswith("_") and reserved.isMetadataColumn(name):
+            found[name] = "has the name of a metadata column of Iceberg, so Spark cannot read it"
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
     if _is_convertible(convert, table.schema()):
         return found
@@ -40,6 +40,12 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
         if not _is_convertible(convert, iceberg_class(spark, "Schema")(alone)):
             found[str(field.name())] = f"has the type {field.type().toString()}, which Spark cannot read"
     return found
+
+
+def top_level_names(spark: SparkSession, table: Any) -> list[str]:
+    """Return the names of a Java table's top-level columns, in order, by one call however many there are."""
+    schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
+    return [str(field["name"]) for field in schema["fields"]]
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:

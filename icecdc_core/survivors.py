@@ -42,6 +42,8 @@ from icecdc_core.updates import merge_updates
 _DELETED, _UPSERTED = 1, 2
 # Room for the kinds above beside the step's ordinal, in one number whose maximum is the step that decides.
 _KINDS = 4
+# Of an int.
+_BITS = 32
 # So many identifiers are sent to every task that reads the newer side; more of them are shuffled, as any join.
 _BROADCAST_ROWS = 300_000
 
@@ -82,7 +84,7 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_s
     ids = [F.col(quoted(name)) for name in identifier_columns]
     own = [field for field in changes.schema.fields if field.name not in RESERVED]
     inserted = (F.col(CHANGE_TYPE) == F.lit(INSERT)).cast("long")
-    values = F.xxhash64(*(part for field in own for part in _hashed(field)))
+    values = F.xxhash64(*(part for field in own for part in _hashed(field)), *_nulls(own))
     # 63 bits of hash, and the side as the last bit.
     row = F.shiftleft(values, 1).bitwiseOR(inserted)
     ordinal = [F.col(CHANGE_ORDINAL)] if only_step is None else []
@@ -142,15 +144,24 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
 def _hashed(field: StructField) -> list[Column]:
     """What of a column goes into the hash, such that different values differ there.
 
-    Spark's hash passes over nulls, within arrays and structs too, so (1, null) and (null, 1) would be the same: whether
-    a value is null is hashed beside it, and nested values are hashed as the JSON text they have in documents, which
-    keeps microseconds, unlike that of `to_json` by itself.
+    Spark's hash passes over nulls, within arrays and structs too, so (1, null) and (null, 1) would be the same: `_nulls`
+    are hashed beside them, and nested values are hashed as the JSON text they have in documents, which keeps
+    microseconds, unlike that of `to_json` by itself.
     """
     value = F.col(quoted(field.name))
     parts = keys(value, field.dataType)
     if isinstance(field.dataType, (ArrayType, MapType, StructType)):
         parts = [F.to_json(F.struct(part.alias("v")), JSON_OPTIONS) for part in parts]
-    return [*parts, value.isNull()] if field.nullable else parts
+    return parts
+
+
+def _nulls(fields: Sequence[StructField]) -> list[Column]:
+    """Which values of a row are null, a bit each: hashing a number costs as much as hashing a flag."""
+    bits = [
+        F.shiftleft(F.col(quoted(field.name)).isNull().cast("int"), position % _BITS)
+        for position, field in enumerate(field for field in fields if field.nullable)
+    ]
+    return [reduce(Column.bitwiseOR, bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
 
 
 def _is(kind: int) -> Column:

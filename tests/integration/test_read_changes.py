@@ -207,6 +207,21 @@ class DescribePlanningByCommits:
         assert sorted(row[:4] for row in changes(third)) == [(3, "c", "south", "INSERT")] * 2
 
 
+class DescribeTasks:
+    """How many of Spark's tasks share the reading."""
+
+    def it_gives_every_core_a_part_of_large_files_as_a_plain_scan_does(self, spark, commit, name):
+        commit(create=True)
+        rows = spark.range(0, 900_000, 1, 8).selectExpr("id", "sha2(string(id), 512) AS name", "'north' AS region")
+        rows.writeTo(f"lake.ns.{name}").option("distribution-mode", "none").append()
+        parts = read_changes(spark, f"lake.ns.{name}").rdd.getNumPartitions()
+        assert parts == spark.table(f"lake.ns.{name}").rdd.getNumPartitions() > 1
+
+    def it_reads_many_small_files_in_one(self, spark, commit, name):
+        commit(*["INSERT INTO {t} VALUES (1, 'a', 'north'), (2, 'b', 'south'), (3, 'c', 'x')"] * 4)
+        assert read_changes(spark, f"lake.ns.{name}").rdd.getNumPartitions() == 1
+
+
 class DescribeAHistory:
     """The same commits on every kind of table: each snapshot's changes are the difference that others compute."""
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.survivors import _hashed, fetch_survivors, find_survivors
+from icecdc_core.survivors import _hashed, _nulls, fetch_survivors, find_survivors
 from icecdc_core.updates import merge_updates
 
 SCHEMA = (
@@ -135,7 +135,9 @@ def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark,
         for side in (0, 1)
     ]
     hashes = [
-        side.select(*(F.xxhash64(*_hashed(field)).alias(field.name) for field in side.schema)).first().asDict()
+        side.select(*(F.xxhash64(*_hashed(field), *_nulls([field])).alias(field.name) for field in side.schema))
+        .first()
+        .asDict()
         for side in sides
     ]
     wrong = [name for name in hashes[0] if (hashes[0][name] == hashes[1][name]) != same]
