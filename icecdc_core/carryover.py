@@ -32,18 +32,21 @@ from icecdc_core.columns import (
     RESERVED,
     quoted,
     require_change_columns,
+    unused,
 )
-from icecdc_core.equality import is_floating, is_own_key, keys_of
+from icecdc_core.equality import keyed
+
+_IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 
 
-class _Plan(NamedTuple):
-    """How the columns take part, by their position in the frame."""
+class _Group(NamedTuple):
+    """How the columns take part in the grouping."""
 
-    grouping: list[Column]
-    """The keys that are equal for equal rows."""
-    restored: dict[int, Column]
-    """Columns whose value can be had back from the keys."""
-    carried: dict[int, StructField]
+    keys: list[str | Column]
+    """Names of key columns, and keys that are worked out; they are equal for equal rows."""
+    restored: dict[str, str]
+    """Columns whose value can be had back from the keys, with the SQL text that does it."""
+    carried: list[StructField]
     """The others: a row of the group has to keep them."""
 
 
@@ -68,72 +71,67 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
         ColumnNotFoundError: The change columns are not there.
     """
     require_change_columns(changes)
-    plan = _plan(changes.schema.fields)
-    inserted = F.col(quoted(CHANGE_TYPE)) == F.lit(INSERT)
-    surplus = F.sum(F.when(inserted, F.lit(1)).otherwise(F.lit(-1)))
-    kept, survivors = _survivors(plan.carried, inserted)
-    groups = changes.groupBy(*plan.grouping).agg(surplus.alias("surplus"), *kept)
-    rows = groups.filter(F.col("surplus") != F.lit(0)).withColumn("row", F.explode(survivors))
-    return rows.select(
-        *(
-            _output(position, field, plan).alias(field.name, metadata=field.metadata)
-            for position, field in enumerate(changes.schema.fields)
+    compared = [field for field in changes.schema.fields if field.name not in RESERVED or field.name == CHANGE_ORDINAL]
+    rows, keys = keyed(changes, compared)
+    surplus, row = unused("_surplus", changes.columns), unused("_row", changes.columns)
+    group = _group(changes.schema.fields, keys)
+    kept, survivors = _survivors(group.carried, surplus, changes.columns)
+    balance = F.expr(f"sum(if({_IS_INSERT}, 1, -1))").alias(surplus)
+    groups = rows.groupBy(*group.keys).agg(balance, *(F.expr(text).alias(name) for name, text in kept.items()))
+    left = groups.where(f"{surplus} <> 0").selectExpr("*", f"explode({survivors}) AS {row}")
+    texts = {field.name: _output(field, group, surplus, row) for field in changes.schema.fields}
+    # A column that is a key itself keeps its metadata.
+    if any(field.metadata and texts[field.name] != quoted(field.name) for field in changes.schema.fields):
+        return left.select(
+            *(F.expr(texts[field.name]).alias(field.name, metadata=field.metadata) for field in changes.schema.fields)
         )
-    )
+    return left.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in texts.items()))
 
 
-def _plan(fields: list[StructField]) -> _Plan:
-    plan = _Plan([], {}, {})
+def _group(fields: list[StructField], keys: dict[str, list[str]]) -> _Group:
+    group = _Group([], {}, [])
     for position, field in enumerate(fields):
-        key = f"key{position}"
         if field.name == CHANGE_TYPE:
             continue
-        if field.name in RESERVED and field.name != CHANGE_ORDINAL:
-            plan.carried[position] = field
-            continue
-        column_keys = keys_of(field)
-        plan.grouping.extend(
-            part.alias(key if number == 0 else f"{key}_{number}") for number, part in enumerate(column_keys)
-        )
-        if is_own_key(field.dataType):
-            plan.restored[position] = F.col(key)
-        elif is_floating(field.dataType):
-            negative_zero = F.lit(-0.0).cast(field.dataType)
-            plan.restored[position] = F.when(F.col(f"{key}_1"), negative_zero).otherwise(F.col(key))
+        first, *zero = keys.get(field.name, [""])
+        if first:
+            group.keys.append(first)
+        if first == quoted(field.name):
+            group.restored[field.name] = first
         else:
-            plan.carried[position] = field
-    return plan
+            group.carried.append(field)
+        if zero:
+            is_zero = unused(f"_zero_{position}", [other.name for other in fields])
+            group.keys.append(F.expr(zero[0]).alias(is_zero))
+            kind = field.dataType.simpleString()
+            group.restored[field.name] = f"CASE WHEN {is_zero} THEN cast(-0.0D AS {kind}) ELSE {first} END"
+    return group
 
 
-def _survivors(carried: dict[int, StructField], inserted: Column) -> tuple[list[Column], Column]:
-    """What a group keeps of its rows on either side, and the array of those that survive it."""
-    is_inserted, times = F.col("surplus") > F.lit(0), F.abs(F.col("surplus")).cast("int")
-    row = F.struct(F.lit(0).alias("none"), *(F.col(quoted(f.name)).alias(f"value{p}") for p, f in carried.items()))
-    if not all(isinstance(field.dataType, LongType) for field in carried.values()):
-        kept = [
-            F.collect_list(F.when(inserted, row)).alias("inserted"),
-            F.collect_list(F.when(~inserted, row)).alias("deleted"),
-        ]
-        return kept, F.slice(F.when(is_inserted, F.col("inserted")).otherwise(F.col("deleted")), 1, times)
+def _survivors(carried: list[StructField], surplus: str, taken: list[str]) -> tuple[dict[str, str], str]:
+    """What a group keeps of its rows on either side, by name, and the array of those that survive it, in SQL."""
+    times, is_delete = f"cast(abs({surplus}) AS int)", f"NOT ({_IS_INSERT})"
+    inserted, deleted = unused("_inserted", taken), unused("_deleted", taken)
+    if not all(isinstance(field.dataType, LongType) for field in carried):
+        row = ", ".join(f"'value{position}', {quoted(field.name)}" for position, field in enumerate(carried))
+        sides = {inserted: _IS_INSERT, deleted: is_delete}
+        kept = {side: f"collect_list(CASE WHEN {of} THEN named_struct({row}) END)" for side, of in sides.items()}
+        return kept, f"slice(if({surplus} > 0, {inserted}, {deleted}), 1, {times})"
     # Numbers can be kept in place, which is what lets Spark take a hash aggregate.
-    kept, values = [], [F.lit(0).alias("none")]
-    for position, field in carried.items():
-        ours, theirs, value = f"inserted{position}", f"deleted{position}", F.col(quoted(field.name))
-        kept += [F.max(F.when(inserted, value)).alias(ours), F.max(F.when(~inserted, value)).alias(theirs)]
-        survivor = F.when(is_inserted, F.col(ours)).otherwise(F.col(theirs))
+    kept, values = {}, ["'none', 0"]
+    for position, field in enumerate(carried):
+        ours, theirs = unused(f"{inserted}{position}", taken), unused(f"{deleted}{position}", taken)
+        kept[ours] = f"max(CASE WHEN {_IS_INSERT} THEN {quoted(field.name)} END)"
+        kept[theirs] = f"max(CASE WHEN {is_delete} THEN {quoted(field.name)} END)"
+        survivor = f"if({surplus} > 0, {ours}, {theirs})"
         # Spark cannot know that the side which survives has rows, so a column without nulls is said to be one.
-        if not field.nullable:
-            survivor = F.coalesce(survivor, F.lit(0).cast(field.dataType))
-        values.append(survivor.alias(f"value{position}"))
-    return kept, F.array_repeat(F.struct(*values), times)
+        values.append(f"'value{position}', {survivor if field.nullable else f'coalesce({survivor}, 0L)'}")
+    return kept, f"array_repeat(named_struct({', '.join(values)}), {times})"
 
 
-def _output(position: int, field: StructField, plan: _Plan) -> Column:
+def _output(field: StructField, group: _Group, surplus: str, row: str) -> str:
     if field.name == CHANGE_TYPE:
-        change_type = F.when(F.col("surplus") > F.lit(0), F.lit(INSERT))
-        if field.nullable:  # Without an `otherwise` it stays nullable.
-            return change_type.when(F.col("surplus") < F.lit(0), F.lit(DELETE))
-        return change_type.otherwise(F.lit(DELETE))
-    if position in plan.restored:
-        return plan.restored[position]
-    return F.col("row").getField(f"value{position}")
+        # Without an ELSE it stays nullable.
+        deleted = f"WHEN {surplus} < 0 THEN '{DELETE}'" if field.nullable else f"ELSE '{DELETE}'"
+        return f"CASE WHEN {surplus} > 0 THEN '{INSERT}' {deleted} END"
+    return group.restored.get(field.name) or f"{row}.value{group.carried.index(field)}"

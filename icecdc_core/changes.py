@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
@@ -91,16 +90,16 @@ def changes_frame(
         The frame that ``read_changes`` describes.
     """
 
-    def selected(rows: DataFrame) -> DataFrame:
-        return _selected(table, rows, columns, row_filter, with_row_position)
+    def selected(rows: DataFrame, change_type: str, step: Step) -> DataFrame:
+        return _selected(table, rows, columns, row_filter, with_row_position, _change(change_type, step))
 
     frames = []
     for scan in scans:
         if with_row_position:
             require_positions(table, table.joined(*scan.newer))
-        frames += [_with_change(selected(rows), change_type, scan.step) for change_type, rows in _sides(table, scan)]
+        frames += [selected(rows, change_type, scan.step) for change_type, rows in _sides(table, scan)]
     if not frames:
-        frames = [_with_change(selected(table.read(table.nothing())), INSERT, Step(0, None, 0, None))]
+        frames = [selected(table.read(table.nothing()), INSERT, Step(0, None, 0, None))]
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -153,19 +152,20 @@ def table_rows(
 
 
 def _selected(
-    table: IcebergTable, rows: DataFrame, columns: Sequence[str], row_filter: str, with_row_position: bool
+    table: IcebergTable,
+    rows: DataFrame,
+    columns: Sequence[str],
+    row_filter: str,
+    with_row_position: bool,
+    more: Sequence[str] = (),
 ) -> DataFrame:
-    wanted = list(columns) or table.column_names()
-    selected = [F.col(quoted(name)) for name in wanted]
+    selected = [quoted(name) for name in columns or table.column_names()]
     if row_filter:
         rows = rows.where(F.expr(row_filter))
-    return rows.select(*selected, *([_row_position(rows.schema)] if with_row_position else []))
-
-
-def _row_position(schema: StructType) -> Column:
-    if "_row_id" in schema.names:
-        return F.col("_row_id").cast("string").alias(ROW_POSITION)
-    return F.concat_ws(":", F.col("_file"), F.col("_pos")).alias(ROW_POSITION)
+    if with_row_position:
+        position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else "concat_ws(':', _file, _pos)"
+        selected.append(f"{position} AS {ROW_POSITION}")
+    return rows.selectExpr(*selected, *more)
 
 
 def require_positions(table: IcebergTable, tasks: FileTasks) -> None:
@@ -185,10 +185,9 @@ def require_positions(table: IcebergTable, tasks: FileTasks) -> None:
         )
 
 
-def _with_change(rows: DataFrame, change_type: str, step: Step) -> DataFrame:
-    return rows.select(
-        "*",
-        F.lit(change_type).alias(CHANGE_TYPE),
-        F.lit(step.ordinal).cast("int").alias(CHANGE_ORDINAL),
-        F.lit(step.to_snapshot_id).cast("long").alias(COMMIT_SNAPSHOT_ID),
-    )
+def _change(change_type: str, step: Step) -> list[str]:
+    return [
+        f"'{change_type}' AS {CHANGE_TYPE}",
+        f"{step.ordinal} AS {CHANGE_ORDINAL}",
+        f"{step.to_snapshot_id}L AS {COMMIT_SNAPSHOT_ID}",
+    ]

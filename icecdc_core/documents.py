@@ -89,10 +89,10 @@ def document_json(schema: T.StructType) -> Column:
     fields = [field for field in schema.fields if field.name not in RESERVED]
     columns = [
         (
-            json_ready(F.col(quoted(field.name)), field.dataType, JSON_OPTIONS)
+            json_ready(F.col(quoted(field.name)), field.dataType, JSON_OPTIONS).alias(field.name)
             if needs_rebuild(field.dataType)
-            else F.col(quoted(field.name))
-        ).alias(field.name)
+            else quoted(field.name)
+        )
         for field in fields
     ]
     return F.to_json(F.struct(*columns), JSON_OPTIONS)

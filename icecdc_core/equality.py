@@ -14,7 +14,9 @@ a string with a collation             its bytes
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -28,7 +30,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from icecdc_core.columns import quoted
+from icecdc_core.columns import quoted, unused
 
 
 def is_own_key(data_type: DataType) -> bool:
@@ -45,21 +47,44 @@ def is_floating(data_type: DataType) -> bool:
     return isinstance(data_type, FloatType | DoubleType)
 
 
-def is_negative_zero(value: Column) -> Column:
-    """Whether a floating-point value is -0.0, which compares equal to 0.0 and is written differently."""
-    return (value == F.lit(0.0)) & (value.cast("string") == F.lit("-0.0"))
+def is_negative_zero(value: str) -> str:
+    """SQL text: whether a floating-point value is -0.0, which compares equal to 0.0 and is written differently."""
+    return f"({value} = 0.0D AND cast({value} AS string) = '-0.0')"
 
 
-def keys(value: Column, data_type: DataType) -> list[Column]:
-    """The keys that are equal exactly where two values of this type are the same; all can be sorted."""
-    if is_floating(data_type):
-        return [value, is_negative_zero(value)]
-    return [value if is_own_key(data_type) else _canonical(value, data_type)]
+def canonical(field: StructField) -> Column | None:
+    """The key of a column whose values cannot be compared as they are; None where they can."""
+    if is_own_key(field.dataType) or is_floating(field.dataType):
+        return None
+    return _canonical(F.col(quoted(field.name)), field.dataType)
 
 
-def keys_of(field: StructField) -> list[Column]:
-    """The keys of a column."""
-    return keys(F.col(quoted(field.name)), field.dataType)
+def keyed(
+    frame: DataFrame, fields: Sequence[StructField], made: Callable[[StructField], Column | None] = canonical
+) -> tuple[DataFrame, dict[str, list[str]]]:
+    """Give each column keys that are equal exactly where two of its values are the same; all can be sorted.
+
+    Args:
+        frame: It has the columns.
+        fields: The columns, of any type.
+        made: Returns the key of a column that needs one of its own, None for others.
+
+    Returns:
+        The frame, with a helper column for every key that was made; and by the column's name the SQL texts of its keys:
+        texts, because a driver spends most of a small change on naming columns one by one to the JVM.
+    """
+    helpers, keys = {}, {}
+    for position, field in enumerate(fields):
+        own = made(field)
+        if own is not None:
+            name = unused(f"_key_{position}", frame.columns)
+            helpers[name] = own
+            keys[field.name] = [name]
+        elif is_floating(field.dataType):
+            keys[field.name] = [quoted(field.name), is_negative_zero(quoted(field.name))]
+        else:
+            keys[field.name] = [quoted(field.name)]
+    return (frame.withColumns(helpers) if helpers else frame), keys
 
 
 def _canonical(value: Column, data_type: DataType) -> Column:

@@ -47,26 +47,23 @@ def changed_by_lineage(
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    # Constants all, so SQL text is safe; the functions of pyspark take no column as the number of bits.
-    word = F.expr("shiftright(_row_id, 6)").alias(_WORD)
-    bit = F.expr("shiftleft(1L, cast(_row_id & 63 AS int))")
-    old = F.col("_last_updated_sequence_number") <= F.lit(unchanged_until)
-    nothing = F.lit(0).cast("long")
-    sides = [(older, bit, nothing), (newer, nothing, bit), *([(masked, nothing, bit)] if masked is not None else [])]
+    word, bit = f"shiftright(_row_id, 6) AS {_WORD}", "shiftleft(1L, cast(_row_id & 63 AS int))"
+    old = f"_last_updated_sequence_number <= {unchanged_until}L"
+    sides = [(older, bit, "0L"), (newer, "0L", bit), *([(masked, "0L", bit)] if masked is not None else [])]
     bits = reduce(
         DataFrame.unionAll,
-        (rows.where(old).select(word, was.alias(_OLDER), now.alias(_NEWER)) for rows, was, now in sides),
+        (rows.where(old).selectExpr(word, f"{was} AS {_OLDER}", f"{now} AS {_NEWER}") for rows, was, now in sides),
     )
     words = bits.groupBy(_WORD).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
 
     def only(rows: DataFrame, side: str, other: str, how: str) -> DataFrame:
-        missing = F.col(side).bitwiseAND(F.bitwise_not(F.col(other)))
-        differing = words.select(F.col(_WORD).alias(_SIDE), missing.alias(_MISSING)).where(F.col(_MISSING) != nothing)
+        missing = f"{side} & ~{other}"
+        differing = words.where(f"({missing}) <> 0").selectExpr(f"{_WORD} AS {_SIDE}", f"{missing} AS {_MISSING}")
         if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
             differing = F.broadcast(differing)
-        marked = rows.withColumn(_SIDE, word).join(differing, _SIDE, how)
-        differs = F.coalesce(F.col(_MISSING), nothing).bitwiseAND(bit) != nothing
-        return marked.where(differs if how == "inner" else ~old | differs).drop(_SIDE, _MISSING)
+        marked = rows.selectExpr("*", f"shiftright(_row_id, 6) AS {_SIDE}").join(differing, _SIDE, how)
+        differs = f"(coalesce({_MISSING}, 0L) & {bit}) <> 0"
+        return marked.where(differs if how == "inner" else f"NOT ({old}) OR {differs}").drop(_SIDE, _MISSING)
 
     come = [only(newer, _NEWER, _OLDER, "left_outer")]
     if masked is not None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
@@ -46,15 +45,15 @@ class Merged:
     @classmethod
     def kept(cls, rows: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
         """Compute these rows now, count and keep them; ``file_bytes`` is the size of the files they are read from."""
-        inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
-        some_null = reduce(Column.__or__, [F.col(quoted(name)).isNull() for name in identifier_columns])
+        is_insert = f"{CHANGE_TYPE} = '{INSERT}'"
+        some_null = " OR ".join(f"{quoted(name)} IS NULL" for name in identifier_columns)
         with keeping(rows.sparkSession, file_bytes) as level:
             rows = rows.persist(level)
             try:
-                counts = rows.agg(
-                    F.count_if(inserted).alias("upserts"),
-                    F.count_if(~inserted).alias("deletes"),
-                    F.count_if(some_null).alias("nulls"),
+                counts = rows.selectExpr(
+                    f"count_if({is_insert}) AS upserts",
+                    f"count_if(NOT ({is_insert})) AS deletes",
+                    f"count_if({some_null}) AS `nulls`",
                 ).collect()[0]
             except BaseException:
                 rows.unpersist()

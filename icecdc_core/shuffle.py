@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from icecdc_core.columns import quoted, resolve_identifiers
 
@@ -28,4 +27,4 @@ def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]
         IdentifierColumnsError: The identifier columns are missing, given twice or nested.
     """
     names = resolve_identifiers(changes, identifier_columns)
-    return changes.repartition(*(F.col(quoted(name)) for name in names))
+    return changes.repartition(*(quoted(name) for name in names))

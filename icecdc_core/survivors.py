@@ -23,7 +23,7 @@ transforms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -35,7 +35,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, RESERVED, quoted
 from icecdc_core.documents import JSON_OPTIONS
-from icecdc_core.equality import keys
+from icecdc_core.equality import canonical, keyed
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
 
@@ -44,6 +44,7 @@ _DELETED, _UPSERTED = 1, 2
 _KINDS = 4
 # Of an int.
 _BITS = 32
+_ORDINAL = f"cast(floor(_icecdc_decision / {_KINDS}) AS int)"
 # So many identifiers are sent to every task that reads the newer side; more of them are shuffled, as any join.
 _BROADCAST_ROWS = 300_000
 
@@ -81,37 +82,33 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_s
         identifier_columns: The columns that identify a row.
         only_step: The ordinal of all changes where they are of one step, which saves moving it; None: not known.
     """
-    ids = [F.col(quoted(name)) for name in identifier_columns]
+    ids = [quoted(name) for name in identifier_columns]
     own = [field for field in changes.schema.fields if field.name not in RESERVED]
-    inserted = (F.col(CHANGE_TYPE) == F.lit(INSERT)).cast("long")
-    values = F.xxhash64(*(part for field in own for part in _hashed(field)), *_nulls(own))
+    rows, keys = keyed(changes, own, _as_json)
+    ordinal = [CHANGE_ORDINAL] if only_step is None else []
     # 63 bits of hash, and the side as the last bit.
-    row = F.shiftleft(values, 1).bitwiseOR(inserted)
-    ordinal = [F.col(CHANGE_ORDINAL)] if only_step is None else []
-    narrow = changes.select(*ids, *ordinal, row.alias("_icecdc_row")).transform(
-        shuffle_by_identifiers, identifier_columns
-    )
+    row = f"shiftleft({_hash(own, keys)}, 1) | cast({CHANGE_TYPE} = '{INSERT}' AS bigint) AS _icecdc_row"
+    narrow = rows.selectExpr(*ids, *ordinal, row).transform(shuffle_by_identifiers, identifier_columns)
     step = narrow.groupBy(*ids, *ordinal).agg(
         F.count(F.lit(1)).alias("_icecdc_rows"), F.bit_xor("_icecdc_row").alias("_icecdc_both")
     )
-    rows, both, one = F.col("_icecdc_rows"), F.col("_icecdc_both"), F.lit(1)
     # A DELETE and an INSERT with one hash leave nothing but the INSERT's last bit.
-    carried = (rows == F.lit(2)) & (both == one)
-    has_insert = both.bitwiseAND(one) == one
-    once = (rows == one) | ((rows == F.lit(2)) & has_insert)
-    kind = F.when(has_insert, F.lit(_UPSERTED)).otherwise(F.lit(_DELETED))
-    at = F.col(CHANGE_ORDINAL) if only_step is None else F.lit(only_step)
+    carried = "_icecdc_rows = 2 AND _icecdc_both = 1"
+    has_insert = "(_icecdc_both & 1) = 1"
+    once = f"(_icecdc_rows = 1 OR (_icecdc_rows = 2 AND {has_insert}))"
+    kind = f"if({has_insert}, {_UPSERTED}, {_DELETED})"
+    at = CHANGE_ORDINAL if only_step is None else str(only_step)
     dropped = Observation()
-    left = step.observe(dropped, F.count_if(carried).alias("rows")).where(~carried)
+    left = step.observe(dropped, F.expr(f"count_if({carried})").alias("rows")).where(f"NOT ({carried})")
     decided = left.groupBy(*ids).agg(
-        F.max(at * F.lit(_KINDS) + kind).alias("_icecdc_decision"), F.max(~once).alias("_icecdc_doubtful")
+        F.expr(f"max({at} * {_KINDS} + {kind}) AS _icecdc_decision"), F.expr(f"max(NOT {once}) AS _icecdc_doubtful")
     )
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
-    counts = identifiers.agg(
-        F.count_if(_is(_UPSERTED)).alias("upserts"),
-        F.count_if(_is(_DELETED)).alias("deletes"),
-        F.count_if("_icecdc_doubtful").alias("doubtful"),
-        F.count_if(reduce(Column.__or__, [name.isNull() for name in ids])).alias("nulls"),
+    counts = identifiers.selectExpr(
+        f"count_if({_is(_UPSERTED)}) AS upserts",
+        f"count_if({_is(_DELETED)}) AS deletes",
+        "count_if(_icecdc_doubtful) AS doubtful",
+        f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
     ).collect()[0]
     return Survivors(
         identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, rows_observed(dropped, changes)
@@ -141,46 +138,47 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
     return reduce(DataFrame.unionAll, parts)
 
 
-def _hashed(field: StructField) -> list[Column]:
-    """What of a column goes into the hash, such that different values differ there.
+def _as_json(field: StructField) -> Column | None:
+    """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
 
-    Spark's hash passes over nulls, within arrays and structs too, so (1, null) and (null, 1) would be the same: `_nulls`
-    are hashed beside them, and nested values are hashed as the JSON text they have in documents, which keeps
-    microseconds, unlike that of `to_json` by itself.
+    Spark's hash passes over nulls, within arrays and structs too.
     """
-    value = F.col(quoted(field.name))
-    parts = keys(value, field.dataType)
+    key = canonical(field)
     if isinstance(field.dataType, (ArrayType, MapType, StructType)):
-        parts = [F.to_json(F.struct(part.alias("v")), JSON_OPTIONS) for part in parts]
-    return parts
+        value = F.col(quoted(field.name)) if key is None else key
+        return F.to_json(F.struct(value.alias("v")), JSON_OPTIONS)
+    return key
 
 
-def _nulls(fields: Sequence[StructField]) -> list[Column]:
-    """Which values of a row are null, a bit each: hashing a number costs as much as hashing a flag."""
+def _hash(fields: Sequence[StructField], keys: Mapping[str, list[str]]) -> str:
+    """SQL text of a hash over these columns that differs where a value does.
+
+    Spark's hash passes over nulls, so (1, null) and (null, 1) would be the same: which values of a row are null is
+    hashed beside them, a bit each, because a number costs as much as a flag.
+    """
     bits = [
-        F.shiftleft(F.col(quoted(field.name)).isNull().cast("int"), position % _BITS)
+        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
         for position, field in enumerate(field for field in fields if field.nullable)
     ]
-    return [reduce(Column.bitwiseOR, bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
+    nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
+    return f"xxhash64({', '.join([*(key for field in fields for key in keys[field.name]), *nulls])})"
 
 
-def _is(kind: int) -> Column:
-    return ~F.col("_icecdc_doubtful") & (F.col("_icecdc_decision") % F.lit(_KINDS) == F.lit(kind))
+def _is(kind: int) -> str:
+    return f"(NOT _icecdc_doubtful AND _icecdc_decision % {_KINDS} = {kind})"
 
 
 def _semi_join(
     rows: DataFrame, wanted: DataFrame, identifier_columns: Sequence[str], count: int, at_step: bool
 ) -> DataFrame:
     """Rows of the wanted identifiers; ``at_step``: only those of the step that decides. Nulls are equal."""
-    own = [f"_icecdc_wanted_{position}" for position in range(len(identifier_columns))]
-    pairs = list(zip(identifier_columns, own, strict=True))
-    ordinal = F.floor(F.col("_icecdc_decision") / F.lit(_KINDS)).cast("int").alias("_icecdc_wanted_ordinal")
-    keyed = wanted.select(*(F.col(quoted(name)).alias(alias) for name, alias in pairs), ordinal)
+    pairs = [(quoted(name), f"_icecdc_wanted_{position}") for position, name in enumerate(identifier_columns)]
+    keyed = wanted.selectExpr(*(f"{name} AS {alias}" for name, alias in pairs), f"{_ORDINAL} AS _icecdc_wanted_ordinal")
     keyed = F.broadcast(keyed) if count <= _BROADCAST_ROWS else keyed
-    matches = [F.col(quoted(name)).eqNullSafe(F.col(alias)) for name, alias in pairs]
+    matches = [f"{name} <=> {alias}" for name, alias in pairs]
     if at_step:
-        matches.append(F.col(CHANGE_ORDINAL) == F.col("_icecdc_wanted_ordinal"))
-    return rows.join(keyed, reduce(Column.__and__, matches), "left_semi")
+        matches.append(f"{CHANGE_ORDINAL} = _icecdc_wanted_ordinal")
+    return rows.join(keyed, F.expr(" AND ".join(matches)), "left_semi")
 
 
 def rows_observed(observation: Observation, source: DataFrame) -> int:
@@ -195,12 +193,12 @@ def rows_observed(observation: Observation, source: DataFrame) -> int:
 
 
 def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:
-    """Return a DELETE row of this schema for each identifier, its other columns null."""
+    """Return a DELETE row for each identifier, with the columns of this schema; the others are null, of no type yet."""
     filled = {
-        **{name: F.col(quoted(name)) for name in identifier_columns},
-        CHANGE_TYPE: F.lit(DELETE),
-        CHANGE_ORDINAL: F.floor(F.col("_icecdc_decision") / F.lit(_KINDS)),
+        **{name: quoted(name) for name in identifier_columns},
+        CHANGE_TYPE: f"'{DELETE}'",
+        CHANGE_ORDINAL: _ORDINAL,
     }
-    return identifiers.select(
-        *(filled.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema.fields)
+    return identifiers.selectExpr(
+        *(f"{filled.get(field.name, 'null')} AS {quoted(field.name)}" for field in schema.fields)
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
@@ -32,7 +32,7 @@ from icecdc_core.columns import (
     resolve_identifiers,
     unused,
 )
-from icecdc_core.equality import is_floating, is_own_key, keys_of
+from icecdc_core.equality import keyed
 from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
@@ -66,38 +66,28 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         )
     require_change_columns(changes)
     names = resolve_identifiers(changes, identifier_columns)
-    inserted = F.col(CHANGE_TYPE) == F.lit(INSERT)
-    newest_first = [F.col(CHANGE_ORDINAL).desc(), inserted.desc()]
-    same_identifier = Window.partitionBy(*(key for name in names for key in keys_of(changes.schema[name])))
     own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
-    # A map's key is made once, as a column: Spark takes a lambda for a new expression wherever it stands, and would
-    # sort for each. The other keys are cheap, and as columns they would widen every row.
-    made = {
-        field.name: (unused(f"_key_{number}", changes.columns), keys_of(field)[0])
-        for number, field in enumerate(own)
-        if not (is_own_key(field.dataType) or is_floating(field.dataType))
-    }
-    helper_keys = dict(made.values())
-    greatest_first = [
-        key.desc() for field in own for key in ([F.col(made[field.name][0])] if field.name in made else keys_of(field))
-    ]
-    row, rank, before = (unused(name, changes.columns) for name in ("_row", "_rank", "_ordinal_before"))
+    rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *own])
+    helper_keys = [name for name in rows.columns if name not in changes.columns]
+    # The keys of others are cheap, and as columns they would widen every row.
+    partition = ", ".join(key for name in names for key in keys[name])
+    is_insert = f"{CHANGE_TYPE} = '{INSERT}'"
+    order = [CHANGE_ORDINAL, f"({is_insert})", *(key for field in own for key in keys[field.name])]
+    row, rank, before = (unused(name, rows.columns) for name in ("_row", "_rank", "_ordinal_before"))
     if on_duplicate == "last":
         # Equal rows may still differ in these, and the choice must not depend on the order of files.
-        ties = [F.col(name).desc() for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
-        ordered = same_identifier.orderBy(*newest_first, *greatest_first, *ties)
-        numbered = changes.withColumns(helper_keys).withColumn(row, F.row_number().over(ordered))
-        return numbered.where(F.col(row) == F.lit(1)).drop(row, *helper_keys)
+        order += [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
+    over = f"OVER (PARTITION BY {partition} ORDER BY {', '.join(f'{key} DESC' for key in order)})"
+    if on_duplicate == "last":
+        numbered = rows.selectExpr("*", f"row_number() {over} AS {row}")
+        return numbered.where(f"{row} = 1").drop(row, *helper_keys)
     # Rows of one step and kind are neighbours in this order, and equal ones share a rank. So a row that has a rank
     # of its own, right after another row of its step, is different from that one.
-    ordered = same_identifier.orderBy(*newest_first, *greatest_first)
-    helpers = {row: F.row_number(), rank: F.rank(), before: F.lag(CHANGE_ORDINAL)}
-    windowed = {name: function.over(ordered) for name, function in helpers.items()}
-    numbered = changes.withColumns(helper_keys).withColumns(windowed)
-    differs = (F.col(rank) == F.col(row)) & (F.col(before) == F.col(CHANGE_ORDINAL))
-    duplicate = F.coalesce(inserted & differs, F.lit(False))
+    helpers = {row: "row_number()", rank: "rank()", before: f"lag({CHANGE_ORDINAL})"}
+    numbered = rows.selectExpr("*", *(f"{function} {over} AS {name}" for name, function in helpers.items()))
+    duplicate = F.expr(f"coalesce({is_insert} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
     # In the filter, because a column that nobody reads would be pruned together with its error.
-    wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.col(row) == F.lit(1))
+    wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
     return numbered.where(wanted).drop(*helpers, *helper_keys)
 
 
