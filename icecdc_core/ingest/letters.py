@@ -77,7 +77,8 @@ class DeadLetters:
 
     def _try(self, spark: SparkSession, name: str, rows: DataFrame) -> int | None:
         """Append what is new; None if the table has moved on meanwhile, so that nobody knows what is new."""
-        head = head_of(load_table(spark, name))
+        table = load_table(spark, name)
+        head = head_of(table)
         span = rows.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).first()
         if span is None or span["low"] is None:
             return 0
@@ -90,13 +91,12 @@ class DeadLetters:
         count = new.count()
         if not count:
             return 0
-        staged = stage(
-            spark, name, {JOB: self._config.job, RUN: self._run_id}, lambda marked: append(new, name, {}, marked)
-        )
+        marks = {JOB: self._config.job, RUN: self._run_id}
+        staged = stage(spark, name, table, marks, lambda marked: append(new, name, {}, marked))
         if staged.parent_id != head:
             return None
         try:
-            publish(spark, name, staged)
+            publish(spark, name, load_table(spark, name), staged)
         except MovedError:
             return None
         return count

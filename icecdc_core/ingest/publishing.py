@@ -36,6 +36,7 @@ class Staged:
     """A snapshot that is in the table's metadata and on no branch."""
 
     snapshot_id: int
+    sequence_number: int
     parent_id: int | None
     properties: dict[str, str]
     is_append: bool
@@ -44,33 +45,41 @@ class Staged:
 
 
 def stage(
-    spark: SparkSession, name: str, properties: dict[str, str], write: Callable[[dict[str, str]], None]
+    spark: SparkSession, name: str, table: Any, properties: dict[str, str], write: Callable[[dict[str, str]], None]
 ) -> Staged:
     """Let `write` write into the table, staged; returns the staged snapshot.
 
     Args:
         spark: The session in which `write` writes.
         name: The table, every part quoted.
+        table: The same as it was loaded before.
         properties: Go into the summary of the snapshot.
         write: Gets all the properties of the snapshot and writes with them.
     """
     attempt = uuid.uuid4().hex
-    _enable_staging(spark, name)
+    _enable_staging(table)
     marked = {**properties, ATTEMPT: attempt}
     write(marked)
     return _found(load_table(spark, name), name, marked)
 
 
-def publish(spark: SparkSession, name: str, staged: Staged) -> int:
+def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
     """Let the main branch show the staged snapshot; returns its id.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        table: The same as it was loaded just before; the catalog refuses the commit if it has changed since.
+        staged: What `stage` returned.
 
     Raises:
         MovedError: The main branch is not where it was when the snapshot was staged.
     """
     for attempt in range(_TRIES):
-        table = load_table(spark, name)
-        if attempt and is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
-            return staged.snapshot_id  # an earlier try arrived, though its answer did not
+        if attempt:
+            table = load_table(spark, name)
+            if is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
+                return staged.snapshot_id  # an earlier try arrived, though its answer did not
         if head_of(table) != staged.parent_id:
             raise MovedError("The table has moved on", subject="table", value=name)
         operations = table.operations()
@@ -113,9 +122,8 @@ def append(frame: DataFrame, name: str, options: dict[str, str], properties: dic
     writer.append()
 
 
-def _enable_staging(spark: SparkSession, name: str) -> None:
+def _enable_staging(table: Any) -> None:
     """Let the table take staged writes; a writer that sets no `spark.wap.id` is not concerned."""
-    table = load_table(spark, name)
     if table.properties().get(WAP_ENABLED) != "true":
         table.updateProperties().set(WAP_ENABLED, "true").commit()
 
@@ -130,6 +138,7 @@ def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
             parent = snapshot.parentId()
             return Staged(
                 snapshot_id=int(snapshot.snapshotId()),
+                sequence_number=int(snapshot.sequenceNumber()),
                 parent_id=None if parent is None else int(parent),
                 properties=properties,
                 is_append=str(snapshot.operation()) == "append",

@@ -122,26 +122,32 @@ class Writer:
         write = self._upsert if self.config.mode == "upsert" else self._append
         staged, counts, rejected = write(name, table, rows, schema, moved.properties(self.config.job, batch.run_id))
         letters = self.letters.keep(rejected, name) if counts["rejected"] else 0
-        if not self._published(spark, name, mark, staged, batch):
+        published = self._published(spark, name, mark, staged, batch)
+        if published is None:
             return None, letters
-        moved = Mark(moved.offsets, moved.batch, staged.snapshot_id, moved.valid_through)
-        entry = _entry(name, load_table(spark, name), moved, staged, counts)
+        moved = Mark(moved.offsets, moved.batch, published.snapshot_id, moved.valid_through)
+        entry = _entry(name, table, moved, published, counts)
         self.marks.remember(entry, moved)
         return entry, letters
 
     def _append(
         self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
     ) -> tuple[Staged, dict[str, int], DataFrame]:
-        deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
-        rows = rows.withColumn("problem", F.coalesce("problem", F.when(deleted, F.lit(_NOT_APPLIED))))
-        fit, observed = F.col(FITS) & ~deleted, Observation()
-        counted = rows.observe(observed, F.count_if(fit).alias("rows"), F.count_if(~fit).alias("rejected"))
-        ready = counted.where(fit).select(*(value.alias(n) for n, value in self._columns(schema).items()))
+        deleted = "coalesce(op = 'delete', false)"
+        fit, observed = f"({FITS} AND NOT {deleted})", Observation()
+        counted = rows.observe(
+            observed, F.expr(f"count_if({fit})").alias("rows"), F.expr(f"count_if(NOT {fit})").alias("rejected")
+        )
+        metadata = (f"{known} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
+        ready = counted.where(fit).selectExpr(f"{ROW}.*", *metadata)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*(F.col(quoted(column)) for column in self.config.sort_columns))
         options = self._options()
-        staged = stage(rows.sparkSession, name, properties, lambda marked: append(ready, name, options, marked))
-        return staged, {"rows": int(observed.get["rows"]), "rejected": int(observed.get["rejected"])}, rows.where(~fit)
+        staged = stage(rows.sparkSession, name, table, properties, lambda marked: append(ready, name, options, marked))
+        rejected = rows.where(f"NOT {fit}").withColumn(
+            "problem", F.coalesce("problem", F.when(F.expr(deleted), F.lit(_NOT_APPLIED)))
+        )
+        return staged, {"rows": int(observed.get["rows"]), "rejected": int(observed.get["rejected"])}, rejected
 
     def _upsert(
         self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
@@ -169,24 +175,25 @@ class Writer:
         found = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
         assert found is not None
         staged = stage(
-            rows.sparkSession, name, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
+            rows.sparkSession, name, table, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
         )
         counts = {**found.asDict(), "rejected": int(observed.get["rejected"])}
         return staged, counts, rows.where(~fit)
 
-    def _published(self, spark: SparkSession, name: str, mark: Mark, staged: Staged, batch: Batch) -> bool:
-        """Publish, over commits of others too; False if one of them took the records, or has to be looked at."""
+    def _published(self, spark: SparkSession, name: str, mark: Mark, staged: Staged, batch: Batch) -> Staged | None:
+        """Publish, staged anew over commits of others; None if one of them took the records, or has to be looked at."""
         for _ in range(_TRIES):
             table = load_table(spark, name)
             if self.marks.of(name, table, batch.start).offsets != mark.offsets:
-                return False
+                return None
             if head_of(table) != staged.parent_id:
                 if not staged.is_append or self.config.mode == "upsert":
-                    return False
+                    return None
                 staged = restage(spark, name, staged)
+                table = load_table(spark, name)
             try:
-                publish(spark, name, staged)
-                return True
+                publish(spark, name, table, staged)
+                return staged
             except MovedError:
                 continue
         raise _too_busy(name)
@@ -209,12 +216,12 @@ class Writer:
 def _entry(
     name: str, table: Any, mark: Mark, staged: Staged | None = None, counts: dict[str, int] | None = None
 ) -> TableEntry:
-    snapshot = table.currentSnapshot()
+    snapshot = None if staged else table.currentSnapshot()
     return TableEntry(
         name=name,
         uuid=str(table.uuid()),
         snapshot_id=mark.snapshot_id,
-        sequence_number=int(snapshot.sequenceNumber()) if snapshot is not None else None,
+        sequence_number=staged.sequence_number if staged else snapshot and int(snapshot.sequenceNumber()),
         rows=counts["rows"] if counts else 0,
         deletes=counts.get("deletes", 0) if counts else 0,
         files=staged.files if staged else 0,
