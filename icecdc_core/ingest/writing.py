@@ -138,8 +138,8 @@ class Writer:
         counted = rows.observe(
             observed, F.expr(f"count_if({fit})").alias("rows"), F.expr(f"count_if(NOT {fit})").alias("rejected")
         )
-        metadata = (f"{known} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
-        ready = counted.where(fit).selectExpr(f"{ROW}.*", *metadata)
+        metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
+        ready = counted.where(fit).selectExpr(f"{quoted(ROW)}.*", *metadata)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*(F.col(quoted(column)) for column in self.config.sort_columns))
         options = self._options()

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 import pytest
 
 from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
-from icecdc_core.ingest import batches, commit_log, ingest
+from icecdc_core.ingest import batches, commit_log, ingest, writing
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.marks import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.topics import Topics
@@ -78,6 +78,25 @@ class DescribeIngest:
         )
         assert (rows(spark, config), report.dead_letters) == ([(1, "one")], 2)
         assert kept == [(1, b"no json", b"k", "h"), (2, b'{"id": "two"}', b"k", "h")]
+
+    def it_appends_over_the_commits_of_others_and_logs_what_it_published(
+        self, spark, sql, make_ingest, topic, monkeypatch
+    ):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 3))
+        published, others = writing.Writer._published, []
+
+        def somebody_is_faster(self, *given):
+            others.append(sql("INSERT INTO {t} VALUES (9, 'nine')"))
+            return published(self, *given)
+
+        monkeypatch.setattr(writing.Writer, "_published", somebody_is_faster)
+        ingest(spark, config)
+        (head,) = sql("SELECT snapshot_id FROM {t}.refs WHERE name = 'main'").first()
+        (logged,) = spark.table(config.quoted_commit_log).where("kind = 'batch'").select("tables").collect()
+        assert rows(spark, config) == [*expected(0, 3), (9, "nine")]
+        assert [entry.snapshot_id for entry in logged.tables] == [head]
 
 
 class DescribeAnIngestThatIsCutOff:
