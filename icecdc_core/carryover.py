@@ -29,14 +29,13 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     DELETE,
     INSERT,
+    IS_INSERT,
     RESERVED,
     quoted,
     require_change_columns,
     unused,
 )
 from icecdc_core.equality import keyed
-
-_IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 
 
 class _Group(NamedTuple):
@@ -76,7 +75,7 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     surplus, row = unused("_surplus", changes.columns), unused("_row", changes.columns)
     group = _group(changes.schema.fields, keys)
     kept, survivors = _survivors(group.carried, surplus, changes.columns)
-    balance = F.expr(f"sum(if({_IS_INSERT}, 1, -1))").alias(surplus)
+    balance = F.expr(f"sum(if({IS_INSERT}, 1, -1))").alias(surplus)
     groups = rows.groupBy(*group.keys).agg(balance, *(F.expr(text).alias(name) for name, text in kept.items()))
     left = groups.where(f"{surplus} <> 0").selectExpr("*", f"explode({survivors}) AS {row}")
     texts = {field.name: _output(field, group, surplus, row) for field in changes.schema.fields}
@@ -91,11 +90,12 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
 def _group(fields: list[StructField], keys: dict[str, list[str]]) -> _Group:
     group = _Group([], {}, [])
     for position, field in enumerate(fields):
-        if field.name == CHANGE_TYPE:
+        if field.name not in keys:
+            if field.name != CHANGE_TYPE:
+                group.carried.append(field)
             continue
-        first, *zero = keys.get(field.name, [""])
-        if first:
-            group.keys.append(first)
+        first, *zero = keys[field.name]
+        group.keys.append(first)
         if first == quoted(field.name):
             group.restored[field.name] = first
         else:
@@ -110,18 +110,18 @@ def _group(fields: list[StructField], keys: dict[str, list[str]]) -> _Group:
 
 def _survivors(carried: list[StructField], surplus: str, taken: list[str]) -> tuple[dict[str, str], str]:
     """What a group keeps of its rows on either side, by name, and the array of those that survive it, in SQL."""
-    times, is_delete = f"cast(abs({surplus}) AS int)", f"NOT ({_IS_INSERT})"
+    times, is_delete = f"cast(abs({surplus}) AS int)", f"NOT ({IS_INSERT})"
     inserted, deleted = unused("_inserted", taken), unused("_deleted", taken)
     if not all(isinstance(field.dataType, LongType) for field in carried):
         row = ", ".join(f"'value{position}', {quoted(field.name)}" for position, field in enumerate(carried))
-        sides = {inserted: _IS_INSERT, deleted: is_delete}
+        sides = {inserted: IS_INSERT, deleted: is_delete}
         kept = {side: f"collect_list(CASE WHEN {of} THEN named_struct({row}) END)" for side, of in sides.items()}
         return kept, f"slice(if({surplus} > 0, {inserted}, {deleted}), 1, {times})"
     # Numbers can be kept in place, which is what lets Spark take a hash aggregate.
     kept, values = {}, ["'none', 0"]
     for position, field in enumerate(carried):
         ours, theirs = unused(f"{inserted}{position}", taken), unused(f"{deleted}{position}", taken)
-        kept[ours] = f"max(CASE WHEN {_IS_INSERT} THEN {quoted(field.name)} END)"
+        kept[ours] = f"max(CASE WHEN {IS_INSERT} THEN {quoted(field.name)} END)"
         kept[theirs] = f"max(CASE WHEN {is_delete} THEN {quoted(field.name)} END)"
         survivor = f"if({surplus} > 0, {ours}, {theirs})"
         # Spark cannot know that the side which survives has rows, so a column without nulls is said to be one.

@@ -89,6 +89,7 @@ def changes_frame(
     Returns:
         The frame that ``read_changes`` describes.
     """
+    columns = columns or table.column_names()
 
     def selected(rows: DataFrame, change_type: str, step: Step) -> DataFrame:
         return _selected(table, rows, columns, row_filter, with_row_position, _change(change_type, step))

@@ -30,6 +30,9 @@ OWN_PREFIX = "_icecdc_"
 INSERT = "INSERT"
 DELETE = "DELETE"
 
+IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
+"""SQL text: whether a change row is an INSERT."""
+
 
 def quoted(name: str) -> str:
     """Quote a column name so that Spark takes every character of it literally.

@@ -33,28 +33,28 @@ from pyspark.sql.types import (
 from icecdc_core.columns import quoted, unused
 
 
-def is_own_key(data_type: DataType) -> bool:
+def _is_own_key(data_type: DataType) -> bool:
     """Whether grouping by a column of this type neither merges different values nor changes one."""
     if isinstance(data_type, ArrayType):
-        return is_own_key(data_type.elementType)
+        return _is_own_key(data_type.elementType)
     if isinstance(data_type, StructType):
-        return all(is_own_key(field.dataType) for field in data_type.fields)
+        return all(_is_own_key(field.dataType) for field in data_type.fields)
     return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType) and not _collated(data_type)
 
 
-def is_floating(data_type: DataType) -> bool:
+def _is_floating(data_type: DataType) -> bool:
     """Whether values of this type have a negative zero."""
     return isinstance(data_type, FloatType | DoubleType)
 
 
-def is_negative_zero(value: str) -> str:
+def _is_negative_zero(value: str) -> str:
     """SQL text: whether a floating-point value is -0.0, which compares equal to 0.0 and is written differently."""
     return f"({value} = 0.0D AND cast({value} AS string) = '-0.0')"
 
 
 def canonical(field: StructField) -> Column | None:
     """The key of a column whose values cannot be compared as they are; None where they can."""
-    if is_own_key(field.dataType) or is_floating(field.dataType):
+    if _is_own_key(field.dataType) or _is_floating(field.dataType):
         return None
     return _canonical(F.col(quoted(field.name)), field.dataType)
 
@@ -63,6 +63,9 @@ def keyed(
     frame: DataFrame, fields: Sequence[StructField], made: Callable[[StructField], Column | None] = canonical
 ) -> tuple[DataFrame, dict[str, list[str]]]:
     """Give each column keys that are equal exactly where two of its values are the same; all can be sorted.
+
+    Only keys that are made become columns: Spark takes a lambda for a new expression wherever it stands, and would sort
+    for each. The others are cheap, and as columns they would widen every row.
 
     Args:
         frame: It has the columns.
@@ -80,8 +83,8 @@ def keyed(
             name = unused(f"_key_{position}", frame.columns)
             helpers[name] = own
             keys[field.name] = [name]
-        elif is_floating(field.dataType):
-            keys[field.name] = [quoted(field.name), is_negative_zero(quoted(field.name))]
+        elif _is_floating(field.dataType):
+            keys[field.name] = [quoted(field.name), _is_negative_zero(quoted(field.name))]
         else:
             keys[field.name] = [quoted(field.name)]
     return (frame.withColumns(helpers) if helpers else frame), keys
@@ -89,7 +92,7 @@ def keyed(
 
 def _canonical(value: Column, data_type: DataType) -> Column:
     """A form of a value that is the same for the same values, whatever their encoding; null stays null."""
-    if is_own_key(data_type):
+    if _is_own_key(data_type):
         return value
     if isinstance(data_type, StructType):
         fields = [

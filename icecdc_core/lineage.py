@@ -47,12 +47,15 @@ def changed_by_lineage(
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    word, bit = f"shiftright(_row_id, 6) AS {_WORD}", "shiftleft(1L, cast(_row_id & 63 AS int))"
+    word, bit = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
     old = f"_last_updated_sequence_number <= {unchanged_until}L"
     sides = [(older, bit, "0L"), (newer, "0L", bit), *([(masked, "0L", bit)] if masked is not None else [])]
     bits = reduce(
         DataFrame.unionAll,
-        (rows.where(old).selectExpr(word, f"{was} AS {_OLDER}", f"{now} AS {_NEWER}") for rows, was, now in sides),
+        (
+            rows.where(old).selectExpr(f"{word} AS {_WORD}", f"{was} AS {_OLDER}", f"{now} AS {_NEWER}")
+            for rows, was, now in sides
+        ),
     )
     words = bits.groupBy(_WORD).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
 
@@ -61,7 +64,7 @@ def changed_by_lineage(
         differing = words.where(f"({missing}) <> 0").selectExpr(f"{_WORD} AS {_SIDE}", f"{missing} AS {_MISSING}")
         if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
             differing = F.broadcast(differing)
-        marked = rows.selectExpr("*", f"shiftright(_row_id, 6) AS {_SIDE}").join(differing, _SIDE, how)
+        marked = rows.selectExpr("*", f"{word} AS {_SIDE}").join(differing, _SIDE, how)
         differs = f"(coalesce({_MISSING}, 0L) & {bit}) <> 0"
         return marked.where(differs if how == "inner" else f"NOT ({old}) OR {differs}").drop(_SIDE, _MISSING)
 

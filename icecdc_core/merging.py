@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.columns import CHANGE_TYPE, INSERT, quoted
+from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.grouping import keeping, many_groups
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -45,14 +45,13 @@ class Merged:
     @classmethod
     def kept(cls, rows: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
         """Compute these rows now, count and keep them; ``file_bytes`` is the size of the files they are read from."""
-        is_insert = f"{CHANGE_TYPE} = '{INSERT}'"
         some_null = " OR ".join(f"{quoted(name)} IS NULL" for name in identifier_columns)
         with keeping(rows.sparkSession, file_bytes) as level:
             rows = rows.persist(level)
             try:
                 counts = rows.selectExpr(
-                    f"count_if({is_insert}) AS upserts",
-                    f"count_if(NOT ({is_insert})) AS deletes",
+                    f"count_if({IS_INSERT}) AS upserts",
+                    f"count_if(NOT ({IS_INSERT})) AS deletes",
                     f"count_if({some_null}) AS `nulls`",
                 ).collect()[0]
             except BaseException:

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, RESERVED, quoted
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, RESERVED, quoted
 from icecdc_core.documents import JSON_OPTIONS
 from icecdc_core.equality import canonical, keyed
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -87,7 +87,7 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_s
     rows, keys = keyed(changes, own, _as_json)
     ordinal = [CHANGE_ORDINAL] if only_step is None else []
     # 63 bits of hash, and the side as the last bit.
-    row = f"shiftleft({_hash(own, keys)}, 1) | cast({CHANGE_TYPE} = '{INSERT}' AS bigint) AS _icecdc_row"
+    row = f"shiftleft({_hash(own, keys)}, 1) | cast({IS_INSERT} AS bigint) AS _icecdc_row"
     narrow = rows.selectExpr(*ids, *ordinal, row).transform(shuffle_by_identifiers, identifier_columns)
     step = narrow.groupBy(*ids, *ordinal).agg(
         F.count(F.lit(1)).alias("_icecdc_rows"), F.bit_xor("_icecdc_row").alias("_icecdc_both")
@@ -125,7 +125,7 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
         identifier_columns: The columns that identify a row.
         survivors: What ``find_survivors`` found.
     """
-    newer = changes.where(F.col(CHANGE_TYPE) == F.lit(INSERT))
+    newer = changes.where(IS_INSERT)
     parts = [
         _semi_join(newer, survivors.identifiers.where(_is(_UPSERTED)), identifier_columns, survivors.upserts, True),
         delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
@@ -173,12 +173,14 @@ def _semi_join(
 ) -> DataFrame:
     """Rows of the wanted identifiers; ``at_step``: only those of the step that decides. Nulls are equal."""
     pairs = [(quoted(name), f"_icecdc_wanted_{position}") for position, name in enumerate(identifier_columns)]
-    keyed = wanted.selectExpr(*(f"{name} AS {alias}" for name, alias in pairs), f"{_ORDINAL} AS _icecdc_wanted_ordinal")
-    keyed = F.broadcast(keyed) if count <= _BROADCAST_ROWS else keyed
+    sought = wanted.selectExpr(
+        *(f"{name} AS {alias}" for name, alias in pairs), f"{_ORDINAL} AS _icecdc_wanted_ordinal"
+    )
+    sought = F.broadcast(sought) if count <= _BROADCAST_ROWS else sought
     matches = [f"{name} <=> {alias}" for name, alias in pairs]
     if at_step:
         matches.append(f"{CHANGE_ORDINAL} = _icecdc_wanted_ordinal")
-    return rows.join(keyed, F.expr(" AND ".join(matches)), "left_semi")
+    return rows.join(sought, F.expr(" AND ".join(matches)), "left_semi")
 
 
 def rows_observed(observation: Observation, source: DataFrame) -> int:

@@ -22,9 +22,8 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
-    CHANGE_TYPE,
     COMMIT_SNAPSHOT_ID,
-    INSERT,
+    IS_INSERT,
     RESERVED,
     ROW_POSITION,
     quoted,
@@ -69,14 +68,12 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
     rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *own])
     helper_keys = [name for name in rows.columns if name not in changes.columns]
-    # The keys of others are cheap, and as columns they would widen every row.
     partition = ", ".join(key for name in names for key in keys[name])
-    is_insert = f"{CHANGE_TYPE} = '{INSERT}'"
-    order = [CHANGE_ORDINAL, f"({is_insert})", *(key for field in own for key in keys[field.name])]
+    order = [CHANGE_ORDINAL, f"({IS_INSERT})", *(key for field in own for key in keys[field.name])]
     row, rank, before = (unused(name, rows.columns) for name in ("_row", "_rank", "_ordinal_before"))
-    if on_duplicate == "last":
-        # Equal rows may still differ in these, and the choice must not depend on the order of files.
-        order += [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
+    # Equal rows may still differ in these, and the choice must not depend on the order of files.
+    ties = [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
+    order += ties if on_duplicate == "last" else []
     over = f"OVER (PARTITION BY {partition} ORDER BY {', '.join(f'{key} DESC' for key in order)})"
     if on_duplicate == "last":
         numbered = rows.selectExpr("*", f"row_number() {over} AS {row}")
@@ -85,7 +82,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     # of its own, right after another row of its step, is different from that one.
     helpers = {row: "row_number()", rank: "rank()", before: f"lag({CHANGE_ORDINAL})"}
     numbered = rows.selectExpr("*", *(f"{function} {over} AS {name}" for name, function in helpers.items()))
-    duplicate = F.expr(f"coalesce({is_insert} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
+    duplicate = F.expr(f"coalesce({IS_INSERT} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
     # In the filter, because a column that nobody reads would be pruned together with its error.
     wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
     return numbered.where(wanted).drop(*helpers, *helper_keys)

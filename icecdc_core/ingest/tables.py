@@ -27,6 +27,7 @@ from icecdc_core.ingest.publishing import WAP_ENABLED
 from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_type
 from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.parameters import table_parts
+from icecdc_core.readable import top_level_names
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -96,14 +97,14 @@ def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfi
     return seen
 
 
-def identifiers(table: Any, config: IngestConfig) -> list[str]:
+def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
     """The columns that identify a row: those of the parameters, else the table's identifier fields.
 
     Raises:
         IdentifierColumnsError: There are none, or one is not in the table.
     """
     names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
-    columns = {str(column.name()) for column in table.schema().columns()}
+    columns = set(top_level_names(spark, table))
     if not names or set(names) - columns:
         raise IdentifierColumnsError(
             "mode=upsert needs identifier columns" if not names else "identifier columns are missing in the table",

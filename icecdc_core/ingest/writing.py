@@ -152,7 +152,11 @@ class Writer:
     def _upsert(
         self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
     ) -> tuple[Staged, dict[str, int], DataFrame]:
-        own, columns, ordering = identifiers(table, self.config), self._columns(schema), self.config.ordering_column
+        own, columns, ordering = (
+            identifiers(rows.sparkSession, table, self.config),
+            self._columns(schema),
+            self.config.ordering_column,
+        )
         if ordering and ordering not in columns:
             raise ColumnNotFoundError(
                 "The ordering column is not in the table",
@@ -216,12 +220,16 @@ class Writer:
 def _entry(
     name: str, table: Any, mark: Mark, staged: Staged | None = None, counts: dict[str, int] | None = None
 ) -> TableEntry:
-    snapshot = None if staged else table.currentSnapshot()
+    if staged is None:
+        snapshot = table.currentSnapshot()
+        sequence_number = None if snapshot is None else int(snapshot.sequenceNumber())
+    else:
+        sequence_number = staged.sequence_number
     return TableEntry(
         name=name,
         uuid=str(table.uuid()),
         snapshot_id=mark.snapshot_id,
-        sequence_number=staged.sequence_number if staged else snapshot and int(snapshot.sequenceNumber()),
+        sequence_number=sequence_number,
         rows=counts["rows"] if counts else 0,
         deletes=counts.get("deletes", 0) if counts else 0,
         files=staged.files if staged else 0,
