@@ -117,19 +117,19 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         for rows in come:
             yield INSERT, rows
         return
-    if not table.shows_positions:
-        # Neither lineage nor positions: what both sides have alike is cancelled by value.
+    if not table.marks_deletes:
+        # Neither lineage nor marks: what both sides have alike is cancelled by value.
         yield from _whole(table, DELETE, table.joined(*scan.older))
         yield from _whole(table, INSERT, table.joined(*scan.newer))
         return
     yield from _whole(table, DELETE, scan.before)
     yield from _whole(table, INSERT, scan.after)
     if len(scan.newly_masked.after):
-        yield DELETE, deleted_rows(table.read(scan.newly_masked.after))
+        yield DELETE, deleted_rows(table.read_marked(scan.newly_masked.after))
     if len(scan.unmasked.before):
-        yield INSERT, deleted_rows(table.read(scan.unmasked.before))
+        yield INSERT, deleted_rows(table.read_marked(scan.unmasked.before))
     if len(scan.remasked.before):
-        older_rows, newer_rows = table.read(scan.remasked.before), table.read(scan.remasked.after)
+        older_rows, newer_rows = table.read_marked(scan.remasked.before), table.read_marked(scan.remasked.after)
         delete_count = table.deleted_count(scan.remasked.before) + table.deleted_count(scan.remasked.after)
         gone, back = changed_by_deletes(older_rows, newer_rows, delete_count)
         yield DELETE, gone
@@ -175,7 +175,7 @@ def require_positions(table: IcebergTable, tasks: FileTasks) -> None:
     Raises:
         IdentifierColumnsError: Files older than the upgrade to format version 3, which nothing was committed since.
     """
-    if len(tasks) and not table.shows_positions and not table.have_row_ids(tasks):
+    if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
         raise IdentifierColumnsError(
             f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "
             "(or lie in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",

@@ -9,7 +9,7 @@ columns are found in the files by their ids, as always.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -101,11 +101,33 @@ def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
     """Return the Java table as it would be without these top-level columns; for reading staged tasks only."""
+    return _changed(spark, table, lambda content: _drop_columns(content, names))
+
+
+def without_row_lineage(spark: SparkSession, table: Any) -> Any:
+    """Return the Java table as if it were of format version 2; for reading staged tasks only.
+
+    Iceberg's table of staged tasks has the columns of row lineage among its own from version 3 on, and Spark then asks
+    for no other metadata column: neither `_file` nor `_pos` nor `_deleted`. What the files hold and which deletes apply
+    is told by the tasks, whatever the version.
+    """
+    return _changed(spark, table, _drop_row_lineage)
+
+
+def is_encrypted(table: Any) -> bool:
+    """Whether reading the files of a Java table needs keys, which a copy of its metadata does not have."""
+    return bool(table.properties().containsKey("encryption.key-id"))
+
+
+def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]], None]) -> Any:
     operations = table.operations()
     metadata = operations.current()
     parser = iceberg_class(spark, "TableMetadataParser")
-    text = _without_columns(parser.toJson(metadata), names)
-    reduced = parser.fromJson(metadata.metadataFileLocation(), text)
+    content = json.loads(parser.toJson(metadata))
+    change(content)
+    # Nothing of them is needed to read files, and there may be hundreds.
+    content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
+    reduced = parser.fromJson(metadata.metadataFileLocation(), json.dumps(content))
     static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
     return iceberg_class(spark, "BaseTable")(static, table.name())
 
@@ -142,8 +164,12 @@ def _is_convertible(convert: Any, schema: Any) -> bool:
     return True
 
 
-def _without_columns(metadata: str, names: Collection[str]) -> str:
-    content = json.loads(metadata)
+def _drop_row_lineage(content: dict[str, Any]) -> None:
+    content["format-version"] = 2
+    content.pop("next-row-id", None)
+
+
+def _drop_columns(content: dict[str, Any], names: Collection[str]) -> None:
     gone = set()
     for schema in content["schemas"]:
         if schema["schema-id"] == content["current-schema-id"]:
@@ -157,7 +183,6 @@ def _without_columns(metadata: str, names: Collection[str]) -> str:
             if part["source-id"] in gone:
                 part["transform"] = "void"
     content["sort-orders"], content["default-sort-order-id"] = [{"order-id": 0, "fields": []}], 0
-    return json.dumps(content)
 
 
 def _replace_types(nested: dict[str, Any]) -> None:

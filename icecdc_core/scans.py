@@ -217,8 +217,8 @@ def _compared(
     )
     until = None if repeated else _unchanged_until(table, metadata, scan)
     rewritten = len(scan.before) > 0 and len(scan.after) > 0
-    # Without positions the rows that deletes hit cannot be told, so the files are read as both states see them.
-    unmarked = not table.shows_positions and any(len(files.after) for files in scan.masked)
+    # Without marks the rows that deletes hit cannot be told, so the files are read as both states see them.
+    unmarked = not table.marks_deletes and any(len(files.after) for files in scan.masked)
     return replace(scan, unchanged_until=until, by_value=until is None and (rewritten or unmarked))
 
 
@@ -228,7 +228,8 @@ def _masked(table: IcebergTable, before: FileTasks, after: FileTasks, pairs: Seq
 
 def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepScan) -> int | None:
     rewritten = len(scan.before) and len(scan.after)
-    if not rewritten and not any(len(files.before) for files in scan.masked):
+    # Marks tell what deletes hit by one reading.
+    if not rewritten and (table.marks_deletes or not any(len(files.before) for files in scan.masked)):
         return None
     if not all(table.have_row_ids(tasks) for tasks in (*scan.older, *scan.newer)):
         return None

@@ -22,11 +22,13 @@ from icecdc_core.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.jvm import JvmFunctions, iceberg_class, java_class
 from icecdc_core.readable import (
     for_pyiceberg,
+    is_encrypted,
     reads_in_batches,
     require_readable,
     top_level_names,
     unreadable_columns,
     without_columns,
+    without_row_lineage,
 )
 
 _COLLECT = "relocated.com.google.common.collect"
@@ -129,6 +131,7 @@ class IcebergTable:
         self._readable = self._table
         if self.unreadable and self._has_table_cache:
             self._readable = without_columns(spark, self._table, self.unreadable)
+        self._marking: Any | None = None
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
         self._staged: list[str] = []
@@ -283,9 +286,14 @@ class IcebergTable:
         return self._has_table_cache or "ORC" not in self._functions.strings(_TASK_FORMAT, tasks.java_list)
 
     @property
-    def shows_positions(self) -> bool:
-        """Whether frames have ``_file``, ``_pos`` and ``_deleted``; format version 3 has row lineage instead."""
-        return self._version < 3
+    def has_row_lineage(self) -> bool:
+        """Whether frames of ``read`` have the columns of row lineage."""
+        return self._version >= 3
+
+    @property
+    def marks_deletes(self) -> bool:
+        """Whether ``read_marked`` can read this table: Spark 4.0 has no such view of format version 3."""
+        return not self.has_row_lineage or (self._has_table_cache and not is_encrypted(self._table))
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""
@@ -310,17 +318,30 @@ class IcebergTable:
     def read(self, tasks: FileTasks) -> DataFrame:
         """Return the live rows of these tasks: the table's columns by field id, deletes applied.
 
-        There are also ``_row_id`` and ``_last_updated_sequence_number`` on format version 3, and ``_file``, ``_pos``
-        and ``_deleted`` where ``shows_positions``; with ``_deleted``, deleted rows are there as well. The frame stays
-        readable until ``release``; without it, until the Spark application ends.
+        On format version 3 there are also ``_row_id`` and ``_last_updated_sequence_number``, on older ones ``_file``
+        and ``_pos``. The frame stays readable until ``release``; without it, until the Spark application ends.
         """
+        return self._read(tasks, self._readable)
+
+    def read_marked(self, tasks: FileTasks) -> DataFrame:
+        """Return the rows of these tasks as ``read`` does, but with ``_file``, ``_pos`` and ``_deleted`` to ask for.
+
+        With ``_deleted``, the rows that the delete files hit are there as well. Needs ``marks_deletes``.
+        """
+        if not self.has_row_lineage:
+            return self._read(tasks, self._readable)
+        if self._marking is None:
+            self._marking = without_row_lineage(self.spark, self._readable)
+        return self._read(tasks, self._marking)
+
+    def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
         if not len(tasks):
             schema = self.schema()
             for name, kind in _OWN_COLUMNS.items():
                 schema = schema.add(name, kind)
             return self.spark.createDataFrame([], schema)
         key = uuid.uuid4().hex
-        self._task_sets().stageTasks(self._readable, key, tasks.java_list)
+        self._task_sets().stageTasks(readable, key, tasks.java_list)
         self._staged.append(key)
         reader = self.spark.read.format("iceberg").options(**self._splits(tasks))
         if self._in_batches is None:
@@ -328,7 +349,7 @@ class IcebergTable:
         if not self._in_batches:
             reader = reader.option("vectorization-enabled", "false")
         if self._has_table_cache:
-            self._table_cache().add(key, self._readable)
+            self._table_cache().add(key, readable)
             return reader.load(key)
         return reader.option("scan-task-set-id", key).load(self.name)
 
