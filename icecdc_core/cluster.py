@@ -17,6 +17,7 @@ from opensearchpy.exceptions import (
     SSLError,
     TransportError,
 )
+from opensearchpy.serializer import Serializer
 
 from icecdc_core.aws import signer
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
@@ -61,12 +62,15 @@ class Connection:
             config.opensearch_aws_service,
         )
 
-    def client(self, connections: int = 4, patience_seconds: float = 0.0) -> OpenSearch:
+    def client(
+        self, connections: int = 4, patience_seconds: float = 0.0, answers: Serializer | None = None
+    ) -> OpenSearch:
         """Open a client.
 
         Args:
             connections: How many connections it keeps.
             patience_seconds: How long it tries a request again after a passing failure; 0: never.
+            answers: What reads JSON answers; None: the client's own way.
 
         Raises:
             ConfigError: A file with certificates or a key cannot be read.
@@ -79,6 +83,8 @@ class Connection:
             "transport_class": PatientTransport,
             "patience_seconds": patience_seconds,
         }
+        if answers is not None:
+            options["serializers"] = {answers.mimetype: answers}
         if self.username:
             options["http_auth"] = (self.username, self.password)
         elif self.aws_region:

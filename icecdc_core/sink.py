@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import OpenSearchException, TransportError
+from opensearchpy.serializer import JSONSerializer
 
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.errors import (
@@ -43,6 +44,9 @@ _FAILED_LETTERS = 1000
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
 _RESULT = "counts string"
 _FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+# How an answer begins that has no error, and the operations in it, when it is filtered like this.
+_NO_ERRORS = '{"errors":false,'
+_WRITTEN, _DELETED, _ABSENT = '{"index":{"status":20', '{"delete":{"status":200}', '{"delete":{"status":404}'
 _ERRORS: dict[str, type[IcecdcError]] = {
     error.__name__: error
     for error in (IndexNotFoundError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError)
@@ -169,6 +173,13 @@ def require_accepted(result: SinkResult, max_rejected_documents: int, before: in
         raise error
 
 
+class _Answers(JSONSerializer):
+    """Leaves answers without errors as they are: their operations are counted, and need not be made objects of."""
+
+    def loads(self, s: str) -> Any:
+        return s if s.startswith(_NO_ERRORS) else super().loads(s)
+
+
 class BulkWriter:
     """Writes one partition: prepares the next request while earlier ones are under way."""
 
@@ -180,7 +191,7 @@ class BulkWriter:
     def write(self, columns: Iterable[pa.Array]) -> SinkResult:
         """Send all actions; stops early when more were rejected than allowed or a request cannot succeed."""
         total = SinkResult()
-        client = self._settings.connection.client(self._settings.bulk_connections)
+        client = self._settings.connection.client(self._settings.bulk_connections, answers=_Answers())
         pending: deque[Future[SinkResult]] = deque()
         try:
             with ThreadPoolExecutor(self._settings.bulk_connections) as pool:
@@ -223,7 +234,10 @@ class BulkWriter:
                 trouble: Any = error
                 actions_left = actions
             else:
-                trouble, actions_left = self._take(result, answer["items"], actions)
+                if isinstance(answer, str) and self._count(result, answer, len(actions)):
+                    return result
+                items = (json.loads(answer) if isinstance(answer, str) else answer)["items"]
+                trouble, actions_left = self._take(result, items, actions)
             if not len(actions_left):
                 return result
             actions = actions_left
@@ -244,6 +258,16 @@ class BulkWriter:
                 seconds_left=left,
             )
         return result
+
+    def _count(self, result: SinkResult, answer: str, operations: int) -> bool:
+        """Count the operations of an answer without errors; False where it is not written as expected."""
+        written, deleted, absent = (answer.count(text) for text in (_WRITTEN, _DELETED, _ABSENT))
+        if written + deleted + absent != operations:
+            return False
+        result.upserts += written
+        result.deletes += deleted
+        result.already_applied += absent
+        return True
 
     def _take(self, result: SinkResult, items: list[dict[str, Any]], actions: pa.Array) -> tuple[Any, pa.Array]:
         """Count what became of each operation; return a reason and the operations to send again."""

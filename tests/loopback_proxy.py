@@ -112,7 +112,9 @@ def loopback_proxy(
                 return
             if spoil and content:
                 with lock:
-                    content = json.dumps(spoil(self.path, body, json.loads(content))).encode()
+                    spoilt = spoil(self.path, body, json.loads(content))
+                    # Without spaces, as the server itself writes it.
+                    content = json.dumps(spoilt, separators=(",", ":")).encode()
             self.reply(answer.status, content)
 
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815

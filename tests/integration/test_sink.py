@@ -172,6 +172,16 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.upserts, result.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
+    def it_counts_an_answer_that_says_more_than_was_asked_for(self, opensearch_url, settings):
+        def spoil(path, body, answer):
+            if "_bulk" in path:
+                answer["items"] = [{kind: {"_id": "x", **item}} for one in answer["items"] for kind, item in one.items()]
+            return answer
+
+        with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
+            result = write(settings(proxy.url), index_action(1), index_action(2), delete_action(3))
+        assert (result.upserts, result.deletes, result.already_applied) == (2, 0, 1)
+
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
     def it_tries_a_refused_request_again(self, opensearch_url, settings, indexed, status):
         left = [2]
