@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.runs import KEEP_ALIVE
+from icecdc_core.workers import map_batches
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -72,7 +73,7 @@ def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
             halves = _halves([digest_one(orjson.loads(text)) for text in batch.column("doc").to_pylist()])
             yield pa.RecordBatch.from_arrays([batch.column("id"), *halves], names=["id", "high", "low"])
 
-    return documents.select("id", "doc").mapInArrow(digest_batches, _SOURCE_COLUMNS)
+    return map_batches(documents.select("id", "doc"), digest_batches, _SOURCE_COLUMNS)
 
 
 class _Part(NamedTuple):
@@ -126,15 +127,14 @@ def index_digests(
             for number in batch.column(0).to_pylist():
                 yield from _read_part(connection, schema, pit, parts[number], patience)
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, _INDEX_COLUMNS)
+    return map_batches(spark.range(0, len(parts), 1, len(parts)), read_parts, _INDEX_COLUMNS)
 
 
 def _read_part(
     connection: Connection, schema: StructType, pit: str, part: _Part, patience: float
 ) -> Iterator[pa.RecordBatch]:
     digest_one = _digester(schema)
-    client = connection.client(1, patience_seconds=patience)
-    client.transport.deserializer.serializers["application/json"] = _FastSerializer()
+    client = connection.client(1, patience_seconds=patience, answers=_FastSerializer())
     # Within one shard a document's place is an order without ties.
     query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
     try:

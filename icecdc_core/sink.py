@@ -31,6 +31,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.logs import current_fields, event, log_fields, logging_to
 from icecdc_core.patience import RETRIED_STATUSES, is_passing
+from icecdc_core.workers import map_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,7 +150,7 @@ def write_actions(actions: DataFrame, settings: SinkSettings) -> SinkResult:
         yield pa.RecordBatch.from_pydict({"counts": [json.dumps(result.__dict__)]})
 
     total = SinkResult()
-    for row in actions.select("action").mapInArrow(write_partition, _RESULT).collect():
+    for row in map_batches(actions.select("action"), write_partition, _RESULT).collect():
         total.add(SinkResult(**json.loads(row.counts)))
     if total.failure:
         failure = dict(total.failure)

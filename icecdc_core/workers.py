@@ -1,0 +1,59 @@
+"""What Spark's Python workers run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from zipimport import zipimporter
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+
+def map_batches(
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """Return what a function makes of each partition: ``DataFrame.mapInArrow``, whose tasks begin faster.
+
+    Args:
+        frame: The rows.
+        function: Takes the Arrow batches of a partition and gives those of the result.
+        schema: The result's columns in Spark's DDL.
+    """
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reread_only_changed_archives()
+        yield from function(batches)
+
+    return frame.mapInArrow(mapped, schema)
+
+
+@cache
+def reread_only_changed_archives() -> None:
+    """Keep what is known of the zip archives on Python's path until their files change.
+
+    Spark has Python forget what it knows of its path at the beginning of every task, until 4.2 (SPARK-54744). Python
+    3.10 and 3.11 then read the directory of each archive there at once (cpython#103200): 0.2 s for that of PySpark.
+    """
+    if sys.version_info >= (3, 12):
+        return
+    reread = zipimporter.invalidate_caches
+    known = {name: _state(name) for name, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)}
+
+    def invalidate_caches(importer: zipimporter) -> None:
+        state = _state(importer.archive)
+        if state is None or known.get(importer.archive) != state:
+            reread(importer)
+            known[importer.archive] = state
+
+    zipimporter.invalidate_caches = invalidate_caches  # type: ignore[assignment, method-assign]
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
