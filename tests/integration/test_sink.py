@@ -175,7 +175,8 @@ class DescribeTrouble:
     def it_counts_an_answer_that_says_more_than_was_asked_for(self, opensearch_url, settings):
         def spoil(path, body, answer):
             if "_bulk" in path:
-                answer["items"] = [{kind: {"_id": "x", **item}} for one in answer["items"] for kind, item in one.items()]
+                for item in answer["items"]:
+                    item.update({kind: {"_id": "x", **outcome} for kind, outcome in item.items()})
             return answer
 
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
