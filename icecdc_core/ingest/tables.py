@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -176,11 +176,32 @@ def _create(spark: SparkSession, name: str, payload: StructType, config: IngestC
 
 
 def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
-    """Make a namespace unless it is there; a catalog that makes none by command has it already, or tells so later."""
+    """Make a namespace unless it is there; a catalog that makes none by command has it already, or tells so later.
+
+    Raises:
+        CatalogError: The catalog cannot be reached, or refuses to.
+    """
+    name = ".".join(quoted(part) for part in parts)
     try:
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS " + ".".join(quoted(part) for part in parts))
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
     except AnalysisException:
         return
+    except (PySparkException, Py4JJavaError) as error:
+        # Of two runs that make it at once, a catalog in a database lets the second fail.
+        if not _is_there(spark, name):
+            raise CatalogError(
+                f"The namespace could not be made: {str(error).strip()[:500]}",
+                subject="namespace",
+                value=name,
+                remedy="check that the catalog can be reached and the rights of this user, or create it by hand",
+            ) from error
+
+
+def _is_there(spark: SparkSession, namespace: str) -> bool:
+    try:
+        return bool(spark.catalog.databaseExists(namespace))
+    except (PySparkException, Py4JJavaError):
+        return False
 
 
 def _spec(spark: SparkSession, schema: Any, config: IngestConfig) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from icecdc_core.errors import TableNotFoundError, TableResetError
+from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
 from icecdc_core.ingest import ingest, job
+from icecdc_core.ingest.tables import create_namespace
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
@@ -110,6 +113,26 @@ class DescribeMadeTables:
         assert len(report.compacted) == 1
         assert "replace" in operations
         assert ids(spark, config.table) == list(range(22))
+
+
+class DescribeNamespaces:
+    def it_makes_one_that_another_run_makes_at_the_same_time(self, spark, name):
+        sessions = [spark.newSession() for _ in range(4)]
+        for session in sessions:
+            session.sql("SHOW NAMESPACES IN lake").collect()
+        names = [("lake", f"{name}_{number}") for number in range(15)]
+        with ThreadPoolExecutor(len(sessions)) as pool:
+            for parts in names:
+                list(pool.map(lambda session, parts=parts: create_namespace(session, parts), sessions))
+        made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
+        assert {namespace for _, namespace in names} <= made
+
+    def it_tells_of_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
+        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".warehouse": str(tmp_path)}
+        for key, value in {**catalog, ".uri": f"jdbc:sqlite:{tmp_path / 'no' / 'where.db'}"}.items():
+            spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        with pytest.raises(CatalogError, match="could not be made"):
+            create_namespace(spark, (name, "ns"))
 
 
 class DescribeTablesLeftBehind:

@@ -9,7 +9,7 @@ from pyiceberg.catalog import load_catalog
 
 from icecdc_core import scans
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import read_changes
+from icecdc_core.changes import changes_frame, read_changes
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.staged_scan import IcebergTable
 
@@ -241,6 +241,28 @@ class DescribeReadingDeletes:
         _, first, _ = commit(more, *deletes, version=version, mode=MOR)
         rows = read_changes(spark, f"lake.ns.{name}", first).collect()
         assert sorted((row.id, row._change_type) for row in rows) == [(14, "DELETE"), (21, "DELETE"), (28, "DELETE")]
+
+    def it_reads_what_only_format_version_3_has(self, spark, sql, name):
+        sql(
+            "CREATE TABLE {t} (id BIGINT, v VARIANT) USING iceberg TBLPROPERTIES ('format-version' = '3', "
+            "'write.delete.mode' = 'merge-on-read')"
+        )
+        sql("INSERT INTO {t} SELECT id, parse_json(concat('[', id, ']')) FROM range(3)")
+        iceberg = spark._jvm.org.apache.iceberg
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        first, kinds = table.currentSnapshot().snapshotId(), iceberg.types.Types
+        seven = iceberg.expressions.Literal.of(7)
+        table.updateSchema().addColumn("added", kinds.IntegerType.get(), seven).commit()
+        sql("REFRESH TABLE {t}")
+        sql("DELETE FROM {t} WHERE id = 1")
+        table.refresh()
+        # Spark has no type for it, so the copy of the metadata lacks it too.
+        table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
+        loaded = IcebergTable(spark, f"lake.ns.{name}")
+        planned = scans.plan_scans(loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net")
+        frame = changes_frame(loaded, planned, ["id", "v", "added"])
+        (row,) = frame.selectExpr("id", "to_json(v) AS v", "added", "_change_type AS kind").collect()
+        assert tuple(row) == (1, "[1]", 7, "DELETE")
 
     @staticmethod
     def scans_of(frame):
