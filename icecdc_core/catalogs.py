@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +105,32 @@ def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
         names = frozenset()
     is_rest = str(operations.getClass().getName()).startswith("org.apache.iceberg.rest.")
     return CatalogView(is_rest, names, recorded_snapshots)
+
+
+def create_own(spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None) -> None:
+    """Make a table of icecdc's own unless it is there; another run may do the same at the same time.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        name: The table, every part quoted.
+        schema: Its columns in Spark's DDL.
+        properties: Table properties beside the format version, which is 2.
+    """
+    if spark.catalog.tableExists(name):
+        return
+    writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg")
+    for key, value in {"format-version": "2", **(properties or {})}.items():
+        writer = writer.tableProperty(key, value)
+    try:
+        writer.create()
+    except (PySparkException, Py4JError):
+        if not spark.catalog.tableExists(name):  # else another run was faster
+            raise
+
+
+def told(error: PySparkException | Py4JError) -> str:
+    """What a catalog's failure says, in one line and without secrets."""
+    return masked(_told(_reasons(error)))
 
 
 def is_refused_access(text: str) -> bool:

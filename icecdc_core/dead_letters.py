@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from icecdc_core.catalogs import create_own
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
@@ -92,7 +93,8 @@ def keep(spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, let
     ]
     name = table_name(config)
     try:
-        _create(spark, name)
+        # Merge on read: a replay marks a few letters, and must not rewrite the files of all others.
+        create_own(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         known = spark.table(name).where(F.col("index") == config.index).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
@@ -140,18 +142,6 @@ def table_name(config: SyncConfig) -> str:
     """The table of the letters, quoted: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
     parts = table_parts(config.dead_letter_table) if config.dead_letter_table else (*config.table_parts[:-1], _DEFAULT)
     return ".".join(quoted(part) for part in parts)
-
-
-def _create(spark: SparkSession, name: str) -> None:
-    if spark.catalog.tableExists(name):
-        return
-    # Merge on read: a replay marks a few letters, and must not rewrite the files of all others.
-    writer = spark.createDataFrame([], SCHEMA).writeTo(name).using("iceberg").tableProperty("format-version", "2")
-    try:
-        writer.tableProperty("write.merge.mode", "merge-on-read").create()
-    except PySparkException:
-        if not spark.catalog.tableExists(name):  # else another run was faster
-            raise
 
 
 def _unwritable(config: SyncConfig, error: Exception) -> ConfigError:

@@ -11,11 +11,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from icecdc_core.catalogs import create_own
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.offsets import Offsets
 
@@ -92,18 +91,6 @@ class Known:
     def behind(self) -> dict[str, Offsets]:
         """Tables that take records again, and from where."""
         return {n: offsets.parse(entry.offsets) for n, entry in self.tables.items() if entry.state == BEHIND}
-
-
-def create_own(spark: SparkSession, name: str, schema: str) -> None:
-    """Make a table of the ingest's own unless it is there; another run may do the same at the same time."""
-    if spark.catalog.tableExists(name):
-        return
-    writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg").tableProperty("format-version", "2")
-    try:
-        writer.create()
-    except (PySparkException, Py4JError):
-        if not spark.catalog.tableExists(name):  # else another run was faster
-            raise
 
 
 def create(spark: SparkSession, name: str) -> None:

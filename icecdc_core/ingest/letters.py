@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.catalogs import load_table
+from icecdc_core.catalogs import create_own, load_table
 from icecdc_core.errors import ConcurrentIngestError
-from icecdc_core.ingest.commit_log import create_own
 from icecdc_core.ingest.marks import JOB, RUN, head_of
 from icecdc_core.ingest.publishing import MovedError, append, publish, stage
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from icecdc_core.catalogs import load_table
+from icecdc_core.catalogs import load_table, told
 from icecdc_core.columns import quoted
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
@@ -168,7 +168,7 @@ def _create(spark: SparkSession, name: str, payload: StructType, config: IngestC
     except Py4JJavaError as error:
         if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
             raise CatalogError(
-                f"The table could not be made: {str(error.java_exception.getMessage())[:500]}",
+                f"The table could not be made: {told(error)[:500]}",
                 subject="auto_create",
                 value=name,
                 remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
@@ -190,7 +190,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
         # Of two runs that make it at once, a catalog in a database lets the second fail.
         if not _is_there(spark, name):
             raise CatalogError(
-                f"The namespace could not be made: {str(error).strip()[:500]}",
+                f"The namespace could not be made: {told(error)[:500]}",
                 subject="namespace",
                 value=name,
                 remedy="check that the catalog can be reached and the rights of this user, or create it by hand",
