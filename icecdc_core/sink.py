@@ -235,10 +235,7 @@ class BulkWriter:
                 trouble: Any = error
                 actions_left = actions
             else:
-                if isinstance(answer, str) and self._count(result, answer, len(actions)):
-                    return result
-                items = (json.loads(answer) if isinstance(answer, str) else answer)["items"]
-                trouble, actions_left = self._take(result, items, actions)
+                trouble, actions_left = self._take(result, answer, actions)
             if not len(actions_left):
                 return result
             actions = actions_left
@@ -270,11 +267,15 @@ class BulkWriter:
         result.already_applied += absent
         return True
 
-    def _take(self, result: SinkResult, items: list[dict[str, Any]], actions: pa.Array) -> tuple[Any, pa.Array]:
+    def _take(self, result: SinkResult, answer: str | dict[str, Any], actions: pa.Array) -> tuple[Any, pa.Array]:
         """Count what became of each operation; return a reason and the operations to send again."""
+        if isinstance(answer, str):
+            if self._count(result, answer, len(actions)):
+                return None, actions[:0]
+            return self._take(result, json.loads(answer), actions)
         again: list[int] = []
         trouble: Any = None
-        for number, item in enumerate(items):
+        for number, item in enumerate(answer["items"]):
             operation, outcome = next(iter(item.items()))
             status = outcome["status"]
             if status in (200, 201):

@@ -40,7 +40,8 @@ def reread_only_changed_archives() -> None:
     if sys.version_info >= (3, 12):
         return
     reread = zipimporter.invalidate_caches
-    known = {name: _state(name) for name, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)}
+    archives = {found.archive for found in sys.path_importer_cache.values() if isinstance(found, zipimporter)}
+    known = {archive: _state(archive) for archive in archives}
 
     def invalidate_caches(importer: zipimporter) -> None:
         state = _state(importer.archive)
