@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import commit_log, offsets
@@ -28,9 +28,9 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.publishing import WAP_ID
 from icecdc_core.ingest.resets import RefillError
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.sharing import Sharing
+from icecdc_core.ingest.sharing import Sharing, by_table, records_of_tables
 from icecdc_core.ingest.topics import Topics
-from icecdc_core.ingest.writing import Batch, Writer
+from icecdc_core.ingest.writing import Batch, Records, Writer
 from icecdc_core.logs import event
 from icecdc_core.session import unless_set
 
@@ -121,27 +121,34 @@ class Batches:
         if self.config.route_by == "table":
             # Read once and written in the same pass, unless the schema has to be found out first.
             name = quoted_table(self.config.table)
+            spark, all_of_it = records.sparkSession, {name: Records(lambda: known)}
             if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
-                return self._each({name: known}, batch)
+                return self._each(spark, all_of_it, batch)
             known = known.persist()
             try:
-                return self._each({name: known}, batch)
+                return self._each(spark, all_of_it, batch)
             finally:
                 known.unpersist()
         shared = self.sharing.share(known)
         if shared is None:
-            # Sorted, so that reading one table's part of what is kept passes over the others.
-            parts = routed(known, self.config).sortWithinPartitions(TABLE).persist()
+            parts = by_table(routed(known, self.config))
             try:
-                counts = {row[TABLE]: int(row["count"]) for row in parts.groupBy(TABLE).count().collect()}
-                return self._one_by_one(parts, counts, batch)
+                return self._one_by_one(parts, records_of_tables(parts), batch)
             finally:
                 parts.unpersist()
         try:
-            frames = {name: _part(shared.rows, name, count) for name, count in shared.counts.items()}
-            tables, letters = self._each(frames, batch, shared.schema)
-            more, others = self._one_by_one(shared.others, shared.elsewhere, batch)
-            return tables + more, letters + others
+            everything = routed(known, self.config)
+            found = {
+                name: Records(
+                    partial(_of, everything, name), shared.of(name), shared.schema, shared.alone, _writers(count)
+                )
+                for name, count in shared.counts.items()
+            }
+            tables, letters = self._each(records.sparkSession, found, batch)
+            if shared.others is not None:
+                more, others = self._one_by_one(shared.others, shared.elsewhere, batch)
+                tables, letters = tables + more, letters + others
+            return tables, letters
         finally:
             shared.kept.unpersist()
 
@@ -150,24 +157,24 @@ class Batches:
     ) -> tuple[list[TableEntry], int]:
         """Let every table parse its own records; those of no table are dead letters."""
         letters = self.writer.letters.keep(parts.where(F.col(TABLE).isNull())) if counts.get(None) else 0
-        frames = {name: _part(parts, name, count) for name, count in counts.items() if name is not None}
-        tables, others = self._each(frames, batch)
+        found = {
+            name: Records(partial(_of, parts, name), partitions=_writers(count))
+            for name, count in counts.items()
+            if name is not None
+        }
+        tables, others = self._each(parts.sparkSession, found, batch)
         return tables, letters + others
 
-    def _each(
-        self, frames: dict[str, DataFrame], batch: Batch, schema: StructType | None = None
-    ) -> tuple[list[TableEntry], int]:
+    def _each(self, spark: SparkSession, records: dict[str, Records], batch: Batch) -> tuple[list[TableEntry], int]:
         """Write all tables, several at a time; what fails is noted, and does not stop the others."""
-        wanted = [name for name in frames if name not in self.behind]
+        wanted = [name for name in records if name not in self.behind]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            found = list(pool.map(lambda name: self._one(name, frames[name], batch, schema), wanted))
+            found = list(pool.map(lambda name: self._one(name, spark, records[name], batch), wanted))
         return [entry for entry, _ in found], sum(letters for _, letters in found)
 
-    def _one(
-        self, name: str, records: DataFrame, batch: Batch, schema: StructType | None = None
-    ) -> tuple[TableEntry, int]:
+    def _one(self, name: str, spark: SparkSession, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         try:
-            return self.writer.write(name, records, batch, schema)
+            return self.writer.write(spark, name, records, batch)
         except RefillError as refill:
             self.behind[name] = refill
             self.refills.add(name)
@@ -208,9 +215,13 @@ class Batches:
         return asked if offsets.covers(end, self.topics.latest(list(end))) else None
 
 
-def _part(parts: DataFrame, name: str, count: int) -> DataFrame:
-    """The records of one table, in as many partitions as are worth a writer."""
-    return parts.where(F.col(TABLE) == name).drop(TABLE).coalesce(max(1, math.ceil(count / _ROWS_OF_A_WRITER)))
+def _of(routed: DataFrame, name: str) -> DataFrame:
+    """The records of one table."""
+    return routed.where(F.col(TABLE) == name).drop(TABLE)
+
+
+def _writers(count: int) -> int:
+    return max(1, math.ceil(count / _ROWS_OF_A_WRITER))
 
 
 @contextmanager

@@ -25,6 +25,9 @@ RECORD = f"{OWN_PREFIX}record"
 
 _END = f"{OWN_PREFIX}end"
 _BAD = f"{OWN_PREFIX}bad"
+NO_JSON = "!"
+"""A text that fits no columns."""
+
 _SHOWN = 100
 
 JSON_OPTIONS = {

@@ -40,6 +40,7 @@ class Staged:
     parent_id: int | None
     properties: dict[str, str]
     is_append: bool
+    rows: int
     files: int
     bytes: int
 
@@ -142,6 +143,7 @@ def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
                 parent_id=None if parent is None else int(parent),
                 properties=properties,
                 is_append=str(snapshot.operation()) == "append",
+                rows=int(summary.get("added-records") or 0),
                 files=int(summary.get("added-data-files") or 0),
                 bytes=int(summary.get("added-files-size") or 0),
             )

@@ -13,13 +13,13 @@ from pyspark.sql import types as T
 
 from icecdc_core.catalogs import load_table
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.ingest.fitting import FITS, ROW, fitted
+from icecdc_core.ingest.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.inference import GUESSED, inferred
 from icecdc_core.ingest.merging_types import widened
 from icecdc_core.ingest.settings import FormatSettings
 from icecdc_core.jvm import iceberg_class, java_class
 
-__all__ = ["FITS", "ROW", "Change", "evolution", "evolve", "fitted", "inferred"]
+__all__ = ["FITS", "ROW", "Change", "can_stand_alone", "evolution", "evolve", "fitted", "fitted_alone", "inferred"]
 
 Kind = Literal["add", "widen", "optional"]
 

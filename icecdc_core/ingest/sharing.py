@@ -7,7 +7,8 @@ worth it where several tables are known to have the same columns, and nothing of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,14 @@ from pyspark.sql.types import StringType, StructType
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.formats import field
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.schemas import FITS, ROW, fitted
+from icecdc_core.ingest.schemas import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.tables import payload_schema
+from icecdc_core.ingest.writing import needs_rows_alone
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-_RAW, _MISFIT = "_icecdc_raw", "_icecdc_misfit"
+_RAW, _MISFIT, _NUMBER = "_icecdc_raw", "_icecdc_misfit", "_icecdc_number"
 _KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _OF_PAYLOAD = ("payload", "payload_type")
 _AS_DECODED = (*_OF_PAYLOAD, "problem")
@@ -40,19 +42,21 @@ class Shared:
 
     Attributes:
         kept: What all others are made of; it is kept until `kept.unpersist()`.
-        rows: Rows as `fitted` returns them, and `TABLE`.
+        of: Gives the rows of one of these tables, as `fitted` returns them, or, of `alone`, the rows only.
+        alone: Whether all of the rows fit, and nothing is kept beside them.
         schema: The columns of all these tables.
         counts: Records of each of these tables that has any.
-        others: Records of other tables and of none, as `routed` returns them.
-        elsewhere: How many those are, by table; None: of no table.
+        elsewhere: How many records there are of other tables, by table; None: of no table.
+        others: Those, as `routed` returns them; None where there are none.
     """
 
     kept: DataFrame
-    rows: DataFrame
+    of: Callable[[str], DataFrame]
+    alone: bool
     schema: StructType
     counts: dict[str, int]
-    others: DataFrame
     elsewhere: dict[str | None, int]
+    others: DataFrame | None
 
 
 @dataclass
@@ -68,6 +72,7 @@ class Sharing:
     candidates: Iterable[str]
     _group: tuple[list[str], StructType] | None = None
     _known: bool = False
+    _alone: bool = True
 
     def share(self, decoded: DataFrame) -> Shared | None:
         """Parse the records of the tables that have one schema.
@@ -80,27 +85,69 @@ class Sharing:
             seen before.
         """
         config = self.config
-        if config.evolve_schema or config.column_case != "sensitive" or config.unknown_fields != "ignore":
+        if not can_stand_alone(config):
             return None
         if not self._known:
             self._group, self._known = self._largest_group(decoded.sparkSession), True
         if self._group is None:
             return None
         names, schema = self._group
+        if self._alone and needs_rows_alone(config) and _tells(schema, config.route_field):
+            shared = self._rows_alone(decoded, names, schema)
+            if shared is not None:
+                return shared
+            # What has to be kept of all records now will have to be kept of later ones too.
+            self._alone = False
         raw = F.struct(*(F.col(column) for column in _AS_DECODED))
         parsed = fitted(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _MISFIT)
         parsed = parsed.withColumn("problem", F.col(_RAW)["problem"])
         every = self._compact(routed(parsed, config, self._route_value(schema)), names)
-        # Sorted, so that reading one table's part of what is kept passes over the others.
-        every = every.sortWithinPartitions(TABLE).persist()
-        counts = {row[TABLE]: int(row["count"]) for row in every.groupBy(TABLE).count().collect()}
+        every = by_table(every)
+        counts = records_of_tables(every)
         within = {name: counts[name] for name in names if name in counts}
         elsewhere = {name: count for name, count in counts.items() if name not in within}
         others = every.where(F.col(TABLE).isNull() | ~F.col(TABLE).isin(names))
         others = others.select(
             TABLE, *_KAFKA, "op", *(F.col(_RAW)[column].alias(column) for column in _OF_PAYLOAD), "problem"
         )
-        return Shared(every, every.drop(_RAW), schema, within, others, elsewhere)
+        rows = every.drop(_RAW)
+        return Shared(
+            every,
+            lambda name: rows.where(F.col(TABLE) == name).drop(TABLE),
+            False,
+            schema,
+            within,
+            elsewhere,
+            others if elsewhere else None,
+        )
+
+    def _rows_alone(self, decoded: DataFrame, names: list[str], schema: StructType) -> Shared | None:
+        """Rows with nothing beside them, the fastest way; None where not every record is a row of these tables."""
+        parsed = fitted_alone(decoded, schema, self.config).withColumn("problem", F.when(~F.col(FITS), F.lit("")))
+        rows = routed(parsed, self.config, F.col(ROW)[self.config.route_field])
+        # Instead of its name, which would be kept, compared and counted with every row.
+        numbers = decoded.sparkSession.range(1).select(F.posexplode(F.array(*map(F.lit, names))).alias(_NUMBER, TABLE))
+        every = rows.join(F.broadcast(numbers), TABLE, "left").select(_NUMBER, ROW)
+        every = every.sortWithinPartitions(_NUMBER).persist()
+        try:
+            counts = {row[_NUMBER]: int(row["count"]) for row in every.groupBy(_NUMBER).count().collect()}
+        except BaseException:
+            every.unpersist()
+            raise
+        if None in counts:
+            every.unpersist()
+            return None
+        place = {name: number for number, name in enumerate(names)}
+        within = {name: counts[number] for name, number in place.items() if number in counts}
+        return Shared(
+            every,
+            lambda name: every.where(F.col(_NUMBER) == place[name]).select(ROW),
+            True,
+            schema,
+            within,
+            {},
+            None,
+        )
 
     def _route_value(self, schema: StructType) -> Column | None:
         """The route field as it was parsed already; of a record that could not be, as it stands in the payload."""
@@ -108,9 +155,7 @@ class Sharing:
         if not name:
             return None
         found = field(F.col(_RAW)["payload"], name)
-        if name in schema.names and isinstance(schema[name].dataType, StringType):
-            return F.coalesce(F.col(ROW)[name], found)
-        return found
+        return F.coalesce(F.col(ROW)[name], found) if _tells(schema, name) else found
 
     def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
         """Keep of a record what is still needed: its bytes only where they may become a dead letter."""
@@ -129,15 +174,38 @@ class Sharing:
 
     def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:
         """The tables of the schema that most of them have; None where no two have the same."""
-        schemas: dict[str, StructType] = {}
-        for name in list(self.candidates)[:_MOST]:
+
+        def schema(name: str) -> StructType | None:
             try:
-                schemas[name] = payload_schema(spark, name, self.config)
+                return payload_schema(spark, name, self.config)
             except (IcecdcError, PySparkException, Py4JError):
-                continue  # not made yet, or broken: that is told when it is written to
+                return None  # not made yet, or broken: that is told when it is written to
+
+        looked_at = list(self.candidates)[:_MOST]
+        with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
+            found = zip(looked_at, pool.map(schema, looked_at), strict=True)
+        schemas = {name: columns for name, columns in found if columns is not None}
         times = Counter(schema.json() for schema in schemas.values())
         if not times or times.most_common(1)[0][1] < 2:
             return None
         most = times.most_common(1)[0][0]
         names = [name for name, schema in schemas.items() if schema.json() == most]
         return names, schemas[names[0]]
+
+
+def by_table(routed: DataFrame) -> DataFrame:
+    """Keep records, those of a table together, so that reading one table's part passes over the others.
+
+    Names of tables begin alike, and comparing them takes longer than sorting numbers.
+    """
+    return routed.sortWithinPartitions(F.xxhash64(TABLE)).persist()
+
+
+def records_of_tables(kept: DataFrame) -> dict[str | None, int]:
+    """How many records there are of each table; None: of no table."""
+    return {row[TABLE]: int(row["count"]) for row in kept.groupBy(TABLE).count().collect()}
+
+
+def _tells(schema: StructType, route_field: str) -> bool:
+    """Whether the route field is a column of these tables, so that it is parsed already."""
+    return route_field in schema.names and isinstance(schema[route_field].dataType, StringType)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
 _LOOK_SECONDS = 0.2
+# A consumer reads from its socket only while it is asked for records. With Kafka's defaults, made for services that
+# handle one at a time (500 records, 64 KB), asking takes a third of the time of reading. Bytes but for the first.
+_BULK_READING = {
+    "max.poll.records": "5000",
+    "max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "receive.buffer.bytes": str(1024 * 1024),
+}
 
 Work = Callable[[DataFrame, Offsets, Offsets], None]
 """Gets the records of a batch, where it starts and where it ends."""
@@ -101,7 +108,7 @@ def run_stream(
 
 
 def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> Any:
-    options = {f"kafka.{key}": value for key, value in config.client_properties.items()}
+    options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
     options |= {
         "startingOffsets": offsets.text(start),
         "includeHeaders": "true",

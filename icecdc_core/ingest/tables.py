@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -43,13 +44,13 @@ _METADATA_TYPES: dict[str, DataType] = dict(
 )
 
 
-def open_table(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> Any:
+def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> Any:
     """Load a table, made for these records if it is not there and `auto_create` is set.
 
     Args:
         spark: The session.
         name: The table, every part quoted.
-        records: As `formats.decoded` returns them.
+        records: Makes the frame of them, as `formats.decoded` returns it.
         config: The job's parameters.
 
     Raises:
@@ -65,7 +66,7 @@ def open_table(spark: SparkSession, name: str, records: DataFrame, config: Inges
                 value=name,
                 remedy="create it, or set auto_create=true; its records are taken again by the next run",
             ) from error
-    _create(spark, name, inferred(records), config)
+    _create(spark, name, inferred(records()), config)
     return load_table(spark, name)
 
 

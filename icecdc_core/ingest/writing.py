@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,15 @@ from icecdc_core.ingest.merging import IDENTIFIER, ORDER, last_of_each, merge
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publishing import MovedError, Staged, append, publish, restage, stage
 from icecdc_core.ingest.resets import Marks
-from icecdc_core.ingest.schemas import FITS, ROW, fitted
+from icecdc_core.ingest.schemas import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.tables import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
 _TRIES = 10
+_DELETED = "coalesce(op = 'delete', false)"
+_FIT = f"({FITS} AND NOT {_DELETED})"
 _NOT_APPLIED = "a delete, for a table that is only appended to (mode=upsert would apply it)"
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
@@ -51,6 +54,29 @@ class Batch:
     run_id: str
 
 
+@dataclass(frozen=True)
+class Records:
+    """The records of a batch for one table.
+
+    Attributes:
+        decoded: Makes the frame of them, as `formats.decoded` returns it.
+        rows: The same as `fitted` returns them, where they were parsed already.
+        schema: The columns of those rows.
+        alone: Whether all of those rows fit, and are without anything beside them.
+        partitions: So many writers they are worth; None: as many as partitions.
+    """
+
+    decoded: Callable[[], DataFrame]
+    rows: DataFrame | None = None
+    schema: StructType | None = None
+    alone: bool = False
+    partitions: int | None = None
+
+    def packed(self, frame: DataFrame) -> DataFrame:
+        """The frame in as many partitions as it is worth."""
+        return frame if self.partitions is None else frame.coalesce(self.partitions)
+
+
 @dataclass
 class Writer:
     """Writes batches into tables; threads may use it at the same time, each for other tables.
@@ -65,63 +91,59 @@ class Writer:
     letters: DeadLetters
     marks: Marks
 
-    def write(
-        self, name: str, records: DataFrame, batch: Batch, parsed_as: StructType | None = None
-    ) -> tuple[TableEntry, int]:
+    def write(self, spark: SparkSession, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table does not have.
 
         Args:
+            spark: The session of the batch.
             name: The table, every part quoted.
-            records: As `formats.decoded` returns them, or as `fitted` does; all of them for this table.
+            records: All of them for this table.
             batch: The batch they are of.
-            parsed_as: The schema that `fitted` was given; None if it was not called yet.
 
         Returns:
             What was done, and how many dead letters were kept.
         """
-        spark, letters = records.sparkSession, 0
+        letters = 0
         for _ in range(_TRIES):
-            table = open_table(spark, name, records, self.config)
+            table = open_table(spark, name, records.decoded, self.config)
             mark = self.marks.of(name, table, batch.start)
             if offsets.covers(mark.offsets, batch.end):
                 return _entry(name, table, mark), letters
-            done, count = self._attempt(name, table, mark, records, batch, parsed_as)
+            done, count = self._attempt(spark, name, table, mark, records, batch)
             letters += count
             if done is not None:
                 return done, letters
         raise _too_busy(name)
 
     def _attempt(
-        self,
-        name: str,
-        table: Any,
-        mark: Mark,
-        records: DataFrame,
-        batch: Batch,
-        parsed_as: StructType | None,
+        self, spark: SparkSession, name: str, table: Any, mark: Mark, records: Records, batch: Batch
     ) -> tuple[TableEntry | None, int]:
         """Write on top of what the table has now; no entry if somebody was faster."""
-        spark = records.sparkSession
         unread = offsets.unread(mark.offsets, batch.start)
-        wanted = records if unread is None else records.where(unread)
-        seen = grow(spark, name, wanted, self.config) if self.config.evolve_schema else None
+
+        def wanted() -> DataFrame:
+            return records.packed(records.decoded() if unread is None else records.decoded().where(unread))
+
+        seen = grow(spark, name, wanted(), self.config) if self.config.evolve_schema else None
         schema = payload_schema(spark, name, self.config)
-        if parsed_as not in (None, schema):
-            raise ConcurrentIngestError(
-                "The table's columns changed while a batch was read",
-                subject="table",
-                value=name,
-                remedy="none: the next run takes the records again",
-            )
-        rows = wanted if parsed_as else fitted(wanted, schema, self.config, seen)
+        rows = records.rows if unread is None and records.schema == schema else None
         moved = Mark(
             offsets=offsets.furthest(mark.offsets, batch.end),
             batch=batch.number,
             valid_through=batch.valid_through.isoformat() if batch.valid_through else "",
         )
-        write = self._upsert if self.config.mode == "upsert" else self._append
-        staged, counts, rejected = write(name, table, rows, schema, moved.properties(self.config.job, batch.run_id))
-        letters = self.letters.keep(rejected, name) if counts["rejected"] else 0
+        properties = moved.properties(self.config.job, batch.run_id)
+        counts: dict[str, int] = {}
+        if rows is not None and records.alone:
+            staged, letters = self._appended(name, table, rows, properties, records.packed), 0
+        elif rows is None and needs_rows_alone(self.config):
+            staged, letters = self._append_alone(name, table, wanted, schema, properties)
+        else:
+            rows = fitted(wanted(), schema, self.config, seen) if rows is None else records.packed(rows)
+            if self.config.mode == "upsert":
+                staged, counts, letters = self._upsert(name, table, rows, schema, properties)
+            else:
+                staged, letters = self._append(name, table, rows, properties)
         published = self._published(spark, name, mark, staged, batch)
         if published is None:
             return None, letters
@@ -130,28 +152,58 @@ class Writer:
         self.marks.remember(entry, moved)
         return entry, letters
 
-    def _append(
-        self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
-    ) -> tuple[Staged, dict[str, int], DataFrame]:
-        deleted = "coalesce(op = 'delete', false)"
-        fit, observed = f"({FITS} AND NOT {deleted})", Observation()
-        counted = rows.observe(
-            observed, F.expr(f"count_if({fit})").alias("rows"), F.expr(f"count_if(NOT {fit})").alias("rejected")
-        )
+    def _append_alone(
+        self,
+        name: str,
+        table: Any,
+        wanted: Callable[[], DataFrame],
+        schema: StructType,
+        properties: dict[str, str],
+    ) -> tuple[Staged, int]:
+        """Append what is known to fit by the faster parse; only where something does not, the other one says why."""
+        staged, unfit = self._append_fit(name, table, fitted_alone(wanted(), schema, self.config), properties)
+        if not unfit:
+            return staged, 0
+        rows = fitted(wanted(), schema, self.config)
+        rejected = _rejected(rows).persist()
+        try:
+            if rejected.count() == unfit:
+                return staged, self.letters.keep(rejected, name)
+        finally:
+            rejected.unpersist()
+        # Some fit after all; what was staged without them is never shown.
+        return self._append(name, table, rows, properties)
+
+    def _append(self, name: str, table: Any, rows: DataFrame, properties: dict[str, str]) -> tuple[Staged, int]:
+        staged, unfit = self._append_fit(name, table, rows, properties)
+        return staged, self.letters.keep(_rejected(rows), name) if unfit else 0
+
+    def _append_fit(self, name: str, table: Any, rows: DataFrame, properties: dict[str, str]) -> tuple[Staged, int]:
+        """Stage the rows that fit; also returns how many do not."""
+        observed = Observation()
+        counted = rows.observe(observed, F.expr(f"count_if(NOT {_FIT})").alias("unfit"))
+        return self._appended(name, table, counted.where(_FIT), properties), int(observed.get["unfit"])
+
+    def _appended(
+        self,
+        name: str,
+        table: Any,
+        rows: DataFrame,
+        properties: dict[str, str],
+        packed: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> Staged:
         metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
-        ready = counted.where(fit).selectExpr(f"{quoted(ROW)}.*", *metadata)
+        ready = rows.selectExpr(f"{quoted(ROW)}.*", *metadata)
+        # Spread first, as Spark generates no code for what joins partitions, and would copy whole rows for it.
+        ready = ready if packed is None else packed(ready)
         if self.config.sort_columns:
             ready = ready.sortWithinPartitions(*(F.col(quoted(column)) for column in self.config.sort_columns))
         options = self._options()
-        staged = stage(rows.sparkSession, name, table, properties, lambda marked: append(ready, name, options, marked))
-        rejected = rows.where(f"NOT {fit}").withColumn(
-            "problem", F.coalesce("problem", F.when(F.expr(deleted), F.lit(_NOT_APPLIED)))
-        )
-        return staged, {"rows": int(observed.get["rows"]), "rejected": int(observed.get["rejected"])}, rejected
+        return stage(rows.sparkSession, name, table, properties, lambda marked: append(ready, name, options, marked))
 
     def _upsert(
         self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
-    ) -> tuple[Staged, dict[str, int], DataFrame]:
+    ) -> tuple[Staged, dict[str, int], int]:
         own, columns, ordering = (
             identifiers(rows.sparkSession, table, self.config),
             self._columns(schema),
@@ -181,8 +233,8 @@ class Writer:
         staged = stage(
             rows.sparkSession, name, table, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
         )
-        counts = {**found.asDict(), "rejected": int(observed.get["rejected"])}
-        return staged, counts, rows.where(~fit)
+        letters = self.letters.keep(rows.where(~fit), name) if observed.get["rejected"] else 0
+        return staged, found.asDict(), letters
 
     def _published(self, spark: SparkSession, name: str, mark: Mark, staged: Staged, batch: Batch) -> Staged | None:
         """Publish, staged anew over commits of others; None if one of them took the records, or has to be looked at."""
@@ -217,6 +269,11 @@ class Writer:
         return options
 
 
+def needs_rows_alone(config: IngestConfig) -> bool:
+    """Whether records that fit are appended as rows, with nothing of what was beside their payload."""
+    return config.mode == "append" and not config.metadata_columns and can_stand_alone(config)
+
+
 def _entry(
     name: str, table: Any, mark: Mark, staged: Staged | None = None, counts: dict[str, int] | None = None
 ) -> TableEntry:
@@ -230,12 +287,18 @@ def _entry(
         uuid=str(table.uuid()),
         snapshot_id=mark.snapshot_id,
         sequence_number=sequence_number,
-        rows=counts["rows"] if counts else 0,
-        deletes=counts.get("deletes", 0) if counts else 0,
+        rows=counts["rows"] if counts else staged.rows if staged else 0,
+        deletes=counts["deletes"] if counts else 0,
         files=staged.files if staged else 0,
         bytes=staged.bytes if staged else 0,
         offsets=offsets.text(mark.offsets),
     )
+
+
+def _rejected(rows: DataFrame) -> DataFrame:
+    """What is not appended, with the reason."""
+    reason = F.coalesce("problem", F.when(F.expr(_DELETED), F.lit(_NOT_APPLIED)))
+    return rows.where(f"NOT {_FIT}").withColumn("problem", reason)
 
 
 def _too_busy(name: str) -> ConcurrentIngestError:

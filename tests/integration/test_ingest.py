@@ -57,6 +57,18 @@ class DescribeIngest:
         assert json.loads(summary[OFFSETS])[topic.name] == {str(p): end for p, end in topic.ends().items()}
         assert summary[VALID_THROUGH] == report.valid_through
 
+    @pytest.mark.parametrize("more", [[], [{"x": "Infinity"}]])
+    def it_tells_what_fits_from_what_does_not(self, spark, sql, make_ingest, topic, more):
+        config = make_ingest()
+        sql("CREATE TABLE {t} (id BIGINT, x DOUBLE) USING iceberg")
+        topic.send({"id": 1, "x": 1}, {"id": "one"}, b'{"id": 2, "x": 1e999}', {"id": 3}, *more)
+        report = ingest(spark, config)
+        actual = sorted((row.id or 0, row.x) for row in spark.table(config.table).collect())
+        assert actual == [*([(0, float("inf"))] if more else []), (1, 1.0), (3, None)]
+        reasons = ["field id: 'one' is not of type bigint", "field x is too big for double"]
+        assert sorted(row.reason for row in letters(spark, config)) == reasons
+        assert (report.rows_written, report.dead_letters) == (len(actual), 2)
+
     def it_drops_what_a_table_has_when_the_commit_log_is_lost(self, spark, sql, make_ingest, topic):
         config = make_ingest(starting_offsets="latest")
         sql(CREATE)
@@ -130,6 +142,23 @@ class DescribeAnIngestThatIsCutOff:
         actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "abc"}
         assert actual == {t: list(range(start, 30, 3)) for start, t in enumerate("abc")}
         assert len(letters(spark, config)) == 1
+
+    def it_gives_a_table_the_rest_of_a_batch_that_it_has_a_part_of(self, spark, make_ingest, topic, monkeypatch):
+        config = make_ingest(route_by="field", route_field="kind", table_concurrency=1)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
+        for table in "ab":
+            spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20)))
+        with monkeypatch.context() as cut:
+            one = batches.Batches._one
+            cut.setattr(batches.Batches, "_one", lambda self, n, *g: one(self, n, *g) if "`b`" not in n else exit())
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20, 30)))
+        report = ingest(spark, config)
+        actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "ab"}
+        assert actual == {t: list(range(start, 30, 2)) for start, t in enumerate("ab")}
+        assert report.rows_written == 20
 
     def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=50)

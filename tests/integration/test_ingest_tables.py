@@ -8,6 +8,7 @@ import pytest
 
 from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
 from icecdc_core.ingest import ingest, job
+from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.tables import create_namespace
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
@@ -70,6 +71,29 @@ class DescribeRouting:
         assert actual == {"a": [0, 2, 4, 6, 8], "b": [1, 3, 5, 7, 9], "other": ["x"], "new": [11]}
         assert [offset for offset, _ in reasons(spark, config)] == [10, 13, 14]
         assert (report.rows_written, report.dead_letters) == (12, 3)
+
+    def it_keeps_nothing_but_rows_until_a_record_is_no_row_of_these_tables(
+        self, spark, make_ingest, topic, monkeypatch
+    ):
+        config = make_ingest(route_by="field", route_field="kind", max_records_per_batch=10)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
+        for table in "ab":
+            spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
+        kept, rows_alone = [], Sharing._rows_alone
+
+        def spied(self, *given):
+            kept.append(rows_alone(self, *given))
+            return kept[-1]
+
+        monkeypatch.setattr(Sharing, "_rows_alone", spied)
+        for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
+            rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
+            topic.send(*rows, *wrong, partition=0)
+        report = ingest(spark, config)
+        actual = sorted(ids(spark, f"{config.namespace}.a") + ids(spark, f"{config.namespace}.b"))
+        assert actual == [*range(18), *range(20, 30)]
+        assert [offset for offset, _ in reasons(spark, config)] == [18, 19]
+        assert (report.batches, [shared is not None for shared in kept]) == (3, [True, False])
 
 
 class DescribeMadeTables:

@@ -138,7 +138,8 @@ class DescribeTables:
     def it_names_columns_of_a_new_table_by_the_case_rule(self, spark, name):
         config = self.config(name, auto_create=True, column_case="lower", identifier_columns=["id"], mode="upsert")
         try:
-            open_table(spark, config.table, self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}'), config)
+            records = self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}')
+            open_table(spark, config.table, lambda: records, config)
             columns = spark.table(config.table).schema
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {config.table}")
