@@ -1,4 +1,10 @@
-"""Digests of documents: of those the table's rows would be, and of those the index holds."""
+"""Digests of documents: of those the table's rows would be, and of those the index holds.
+
+Two kinds. Of a document's text: the index keeps the bytes it was sent, so that as a rule these are equal where
+documents are, and nothing has to be parsed; the table's side is worked out in the JVM alone. Of what the text says,
+which also takes documents for equal that others wrote, or that were written before a column was added. Where digests of
+texts all agree, those of contents would too.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +21,11 @@ import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
 from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.cluster import Connection, typed
+from icecdc_core.columns import RESERVED
 from icecdc_core.runs import KEEP_ALIVE
 from icecdc_core.workers import map_batches
 
@@ -29,9 +37,12 @@ if TYPE_CHECKING:
 # A digest travels as two numbers, because Spark groups those by a hash map, and binary values by sorting.
 _SOURCE_COLUMNS = "id string, high long, low long"
 _INDEX_COLUMNS = "id string, high long, low long, version long"
+_TEXT_COLUMNS = "id string, digest string, version long"
 _PAGE = 5000
 # Documents, about, that one task reads. Each page looks its range up anew, so a range is to be short.
 _RANGE = 200_000
+# Documents that tell in which form an index holds them.
+_SAMPLE = 100
 # Where a shard does not answer, the server would by default answer with what the others have.
 _WHOLE = {"allow_partial_search_results": "false"}
 _NESTED = (ArrayType, MapType, StructType)
@@ -42,6 +53,13 @@ class _FastSerializer(JSONSerializer):
 
     def loads(self, s: str) -> Any:
         return orjson.loads(s)
+
+
+class _AsItCame(JSONSerializer):
+    """Leaves answers text."""
+
+    def loads(self, s: str) -> Any:
+        return s
 
 
 def digest(document: dict[str, Any], schema: StructType) -> bytes:
@@ -74,6 +92,18 @@ def source_digests(documents: DataFrame, schema: StructType) -> DataFrame:
             yield pa.RecordBatch.from_arrays([batch.column("id"), *halves], names=["id", "high", "low"])
 
     return map_batches(documents.select("id", "doc"), digest_batches, _SOURCE_COLUMNS)
+
+
+def source_text_digests(documents: DataFrame) -> DataFrame:
+    """As `source_digests`, of the texts."""
+    return _as_numbers(documents.select("id", F.sha2("doc", 256).alias("digest")))
+
+
+def _as_numbers(texts: DataFrame) -> DataFrame:
+    """A text ``digest`` as ``high`` and ``low``, two hashes of it; all else as it was."""
+    others = [name for name in texts.columns if name not in ("id", "digest")]
+    low = F.xxhash64("digest", F.lit(1)).alias("low")
+    return texts.select("id", F.xxhash64("digest").alias("high"), low, *others)
 
 
 class _Part(NamedTuple):
@@ -116,48 +146,110 @@ def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> 
     return parts
 
 
+def holds_texts_of(client: OpenSearch, pit: str, schema: StructType) -> bool:
+    """Whether the index's oldest documents are in the form that rows get now, so that texts are worth comparing."""
+    query = {**_Part(0, 1, 0, 1 << 62).query(pit), "size": _SAMPLE, "sort": ["_doc"]}
+    hits = client.search(body=query, params=_WHOLE)["hits"]["hits"]
+    names = [name for name in schema.names if name not in RESERVED]
+    return all(list(hit["_source"]) == names for hit in hits)
+
+
 def index_digests(
     spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, parts: list[_Part]
 ) -> DataFrame:
     """Read an index at a point in time as (id, high, low, version), a task for each of the ``index_parts``."""
+
+    def page(hits: list[dict[str, Any]], digest_one: Callable[[dict[str, Any]], bytes]) -> pa.RecordBatch:
+        digests = _halves([digest_one(hit["_source"]) for hit in hits])
+        return _batch(_INDEX_COLUMNS, [hit["_id"] for hit in hits], *digests, [hit["_version"] for hit in hits])
+
+    def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        digest_one = _digester(schema)
+        # Any filter_path would have the server parse each document instead of passing its bytes on.
+        while hits := client.search(body=query, params=_WHOLE)["hits"]["hits"]:
+            yield page(hits, digest_one)
+            query["search_after"] = hits[-1]["sort"]
+
+    return _read(spark, config, pit, parts, _FastSerializer(), pages, _INDEX_COLUMNS)
+
+
+def index_text_digests(spark: SparkSession, config: SyncConfig, pit: str, parts: list[_Part], index: str) -> DataFrame:
+    """As `index_digests`, of the texts; ``index`` is the physical index, as it stands in answers.
+
+    Answers are cut at what stands around documents. A document that holds the same itself would be cut in the wrong
+    place, and what comes of it agrees with no row.
+    """
+
+    def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        while hits := _cut(str(client.search(body=query, params=_WHOLE)), index):
+            yield _batch(_TEXT_COLUMNS, *zip(*(hit[:3] for hit in hits), strict=True))
+            query["search_after"] = orjson.loads(hits[-1][3])
+
+    return _as_numbers(_read(spark, config, pit, parts, _AsItCame(), pages, _TEXT_COLUMNS))
+
+
+def _cut(answer: str, index: str) -> list[tuple[str, str, int, str]]:
+    """Id, digest of the document's text, version and place in the order of each hit of an answer."""
+    hits = []
+    for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
+        identifier, _, rest = hit.partition('","_version":')
+        before, _, after = rest.rpartition(',"sort":')
+        version, _, text = before.partition(",")
+        text = text.partition('"_source":')[2]
+        hits.append(
+            (
+                _unescaped(identifier) if "\\" in identifier else identifier,
+                hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+                int(version) if version.isdigit() else 0,
+                after.partition("]")[0] + "]",
+            )
+        )
+    return hits
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return str(orjson.loads(f'"{text}"'))
+    except orjson.JSONDecodeError:
+        return text  # cut in the wrong place
+
+
+def _read(
+    spark: SparkSession,
+    config: SyncConfig,
+    pit: str,
+    parts: list[_Part],
+    answers: JSONSerializer,
+    pages: Callable[[OpenSearch, dict[str, Any]], Iterator[pa.RecordBatch]],
+    columns: str,
+) -> DataFrame:
+    """Read the parts of an index page by page, a task for each; `pages` gets a client and the first page's query."""
     connection, patience = Connection.of(config), config.retry_timeout_seconds
+
+    def read_part(part: _Part) -> Iterator[pa.RecordBatch]:
+        client = connection.client(1, patience_seconds=patience, answers=answers)
+        # Within one shard a document's place is an order without ties.
+        query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
+        try:
+            with _no_search_for_cycles():
+                yield from pages(client, query)
+        except OpenSearchException as error:
+            raise typed(error, connection.url, "reading the index") from error
+        finally:
+            client.close()
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read_part(connection, schema, pit, parts[number], patience)
+                yield from read_part(parts[number])
 
-    return map_batches(spark.range(0, len(parts), 1, len(parts)), read_parts, _INDEX_COLUMNS)
+    return map_batches(spark.range(0, len(parts), 1, len(parts)), read_parts, columns)
 
 
-def _read_part(
-    connection: Connection, schema: StructType, pit: str, part: _Part, patience: float
-) -> Iterator[pa.RecordBatch]:
-    digest_one = _digester(schema)
-    client = connection.client(1, patience_seconds=patience, answers=_FastSerializer())
-    # Within one shard a document's place is an order without ties.
-    query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
-    try:
-        while True:
-            with _no_search_for_cycles():
-                # Any filter_path would have the server parse each document instead of passing its bytes on.
-                hits = client.search(body=query, params=_WHOLE)["hits"]["hits"]
-                if not hits:
-                    return
-                page = pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([hit["_id"] for hit in hits], pa.string()),
-                        *_halves([digest_one(hit["_source"]) for hit in hits]),
-                        pa.array([hit["_version"] for hit in hits], pa.int64()),
-                    ],
-                    names=["id", "high", "low", "version"],
-                )
-            yield page
-            query["search_after"] = hits[-1]["sort"]
-    except OpenSearchException as error:
-        raise typed(error, connection.url, "reading the index") from error
-    finally:
-        client.close()
+def _batch(columns: str, *values: Any) -> pa.RecordBatch:
+    names = [column.split()[0] for column in columns.split(", ")]
+    arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in values]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 @contextmanager

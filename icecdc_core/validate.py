@@ -9,7 +9,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.digests import index_digests, index_parts, source_digests
+from icecdc_core.digests import (
+    holds_texts_of,
+    index_digests,
+    index_parts,
+    index_text_digests,
+    source_digests,
+    source_text_digests,
+)
 from icecdc_core.documents import document_id, document_json
 from icecdc_core.export import current_rows, settled_position
 from icecdc_core.grouping import many_groups
@@ -36,6 +43,10 @@ class _Comparison:
     differences: DataFrame
     counts: dict[str, int]
     samples: dict[str, list[str]]
+
+    @property
+    def all_equal(self) -> bool:
+        return not any(self.counts.values()) and self.source_rows == self.index_documents
 
 
 @observed("validate")
@@ -77,7 +88,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             comparison = _compare(spark, run, source, position, snapshot_id)
         comparison.differences.unpersist()
         return ValidationReport(
-            ok=not any(comparison.counts.values()) and comparison.source_rows == comparison.index_documents,
+            ok=comparison.all_equal,
             source_rows=comparison.source_rows,
             index_documents=comparison.index_documents,
             missing=comparison.counts[MISSING],
@@ -105,41 +116,49 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
             document_id(source.schema, source.identifier_columns).alias("id"),
             document_json(source.schema).alias("doc"),
         )
-        table_side = source_digests(documents, source.schema)
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])
         pit = run.point_in_time(position.physical_index)
         parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
-        index_side = index_digests(spark, run.config, source.schema, pit, parts)
         by_content = not source.identifier_columns
-        sides = _sides(table_side, index_side)
-        compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
-        compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
-        total = (
-            F.sum("rows").alias("rows"),
-            F.sum("documents").alias("documents"),
-            F.count(F.lit(1)).alias("ids"),
-        )
-        groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
-        counts = {
-            verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"])
-            if by_content
-            else groups[verdict]["ids"]
-            for verdict in groups
-        }
-        samples = {
-            verdict: [
-                row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
-            ]
-            for verdict in (MISSING, EXTRA, STALE)
-            if verdict in groups
-        }
-        return _Comparison(
-            sum(group["rows"] for group in groups.values()),
-            sum(group["documents"] for group in groups.values()),
-            compared,
-            {verdict: counts.get(verdict, 0) for verdict in (MISSING, EXTRA, STALE)},
-            {verdict: samples.get(verdict, []) for verdict in (MISSING, EXTRA, STALE)},
-        )
+        if holds_texts_of(run.client, pit, source.schema):
+            texts = index_text_digests(spark, run.config, pit, parts, position.physical_index)
+            found = _compared(source_text_digests(documents), texts, by_content)
+            if found.all_equal:
+                return found
+            # Texts may differ where documents do not, so that only what they say tells which.
+            found.differences.unpersist()
+        contents = index_digests(spark, run.config, source.schema, pit, parts)
+        return _compared(source_digests(documents, source.schema), contents, by_content)
+
+
+def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:
+    sides = _sides(table_side, index_side)
+    compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
+    compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
+    total = (
+        F.sum("rows").alias("rows"),
+        F.sum("documents").alias("documents"),
+        F.count(F.lit(1)).alias("ids"),
+    )
+    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
+    counts = {
+        verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"]) if by_content else groups[verdict]["ids"]
+        for verdict in groups
+    }
+    samples = {
+        verdict: [
+            row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
+        ]
+        for verdict in (MISSING, EXTRA, STALE)
+        if verdict in groups
+    }
+    return _Comparison(
+        sum(group["rows"] for group in groups.values()),
+        sum(group["documents"] for group in groups.values()),
+        compared,
+        {verdict: counts.get(verdict, 0) for verdict in (MISSING, EXTRA, STALE)},
+        {verdict: samples.get(verdict, []) for verdict in (MISSING, EXTRA, STALE)},
+    )
 
 
 def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:

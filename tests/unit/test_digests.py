@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
-from icecdc_core.digests import digest
+from icecdc_core.digests import _cut, digest
 
 A = StructType().add("a", IntegerType())
 SCHEMA = (
@@ -43,3 +46,30 @@ class DescribeDigest:
     @pytest.mark.parametrize(("one", "other"), DIFFERENT)
     def it_differs_for_different_documents(self, one, other):
         assert digest(one, SCHEMA) != digest(other, SCHEMA)
+
+
+def answer(*hits):
+    """An answer of OpenSearch, written as it writes them."""
+    texts = (
+        f'{{"_index":"i-1","_id":{json.dumps(i)},"_version":{v},"_score":null,"_source":{text},"sort":[{at}]}}'
+        for at, (i, v, text) in enumerate(hits)
+    )
+    return '{"pit_id":"x","took":1,"hits":{"max_score":null,"hits":[' + ",".join(texts) + "]}}"
+
+
+def it_cuts_answers_into_documents():
+    texts = ['{"a":1,"sort":[7]}', '{"_source":{"b":"\\",\\"sort\\":[1]"}}', "{}"]
+    found = _cut(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    assert found == [("x", digests[0], 1, "[0]"), ('"\\ü', digests[1], 12, "[1]"), ("z", digests[2], 3, "[2]")]
+
+
+def it_goes_on_behind_a_document_that_holds_an_answer():
+    inner = answer(("y\\", 1, "{}"))
+    found = _cut(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
+    assert found[-1] == ("u", hashlib.sha256(b"{}").hexdigest(), 1, "[2]")
+    assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
+
+
+def it_finds_nothing_in_an_answer_without_hits():
+    assert _cut(answer(), "i-1") == []
