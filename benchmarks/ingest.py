@@ -97,6 +97,8 @@ class IngestBenchmark:
             topics=self.topic,
             warehouse=self.warehouse,
             max_records_per_batch=0,
+            # Made once; a new namespace would have a new one each time.
+            commit_log_table="lake.bench.ingest_log",
             **parameters,
         )
         begin = time.monotonic()

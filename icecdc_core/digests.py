@@ -159,15 +159,12 @@ def index_digests(
 ) -> DataFrame:
     """Read an index at a point in time as (id, high, low, version), a task for each of the ``index_parts``."""
 
-    def page(hits: list[dict[str, Any]], digest_one: Callable[[dict[str, Any]], bytes]) -> pa.RecordBatch:
-        digests = _halves([digest_one(hit["_source"]) for hit in hits])
-        return _batch(_INDEX_COLUMNS, [hit["_id"] for hit in hits], *digests, [hit["_version"] for hit in hits])
-
     def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         digest_one = _digester(schema)
         # Any filter_path would have the server parse each document instead of passing its bytes on.
         while hits := client.search(body=query, params=_WHOLE)["hits"]["hits"]:
-            yield page(hits, digest_one)
+            digests = _halves([digest_one(hit["_source"]) for hit in hits])
+            yield _batch(_INDEX_COLUMNS, [hit["_id"] for hit in hits], *digests, [hit["_version"] for hit in hits])
             query["search_after"] = hits[-1]["sort"]
 
     return _read(spark, config, pit, parts, _FastSerializer(), pages, _INDEX_COLUMNS)

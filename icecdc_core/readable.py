@@ -48,6 +48,12 @@ def top_level_names(spark: SparkSession, table: Any) -> list[str]:
     return [str(field["name"]) for field in schema["fields"]]
 
 
+def spark_schema(spark: SparkSession, table: Any) -> StructType:
+    """Return the columns of a Java table as Spark reads them."""
+    converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
+    return StructType.fromJson(json.loads(converted.json()))
+
+
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
     """Refuse columns that Spark cannot read.
 

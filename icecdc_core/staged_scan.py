@@ -8,7 +8,6 @@ a py4j call costs about 0.1 ms and a table may have a hundred thousand files.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from icecdc_core.readable import (
     is_encrypted,
     reads_in_batches,
     require_readable,
+    spark_schema,
     top_level_names,
     unreadable_columns,
     without_columns,
@@ -237,8 +237,7 @@ class IcebergTable:
         """
         if not self._has_table_cache:
             require_readable(self.unreadable, self.unreadable)
-        converted = iceberg_class(self.spark, "spark.SparkSchemaUtil").convert(self._readable.schema())
-        return StructType.fromJson(json.loads(converted.json()))
+        return spark_schema(self.spark, self._readable)
 
     def column_names(self) -> list[str]:
         """Return the names of the table's current top-level columns, in order.

@@ -28,7 +28,7 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.publishing import WAP_ID
 from icecdc_core.ingest.resets import RefillError
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.sharing import Sharing, by_table, records_of_tables
+from icecdc_core.ingest.sharing import Sharing, kept_by
 from icecdc_core.ingest.topics import Topics
 from icecdc_core.ingest.writing import Batch, Records, Writer
 from icecdc_core.logs import event
@@ -37,8 +37,8 @@ from icecdc_core.session import unless_set
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-# So many rows are worth a writer of their own; fewer make small files.
-_ROWS_OF_A_WRITER = 100_000
+# So many rows are worth a writer of their own; fewer make small files, and tasks that take longer than their rows.
+_ROWS_OF_A_WRITER = 250_000
 # Looking for the best way to pack what is kept takes longer than keeping it, and whole rows are not packed anyway.
 _KEPT_AS_IT_IS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 # A batch is a file of the commit log; from so many on they become one.
@@ -131,9 +131,9 @@ class Batches:
                 known.unpersist()
         shared = self.sharing.share(known)
         if shared is None:
-            parts = by_table(routed(known, self.config))
+            parts, counts = kept_by(TABLE, routed(known, self.config))
             try:
-                return self._one_by_one(parts, records_of_tables(parts), batch)
+                return self._one_by_one(parts, counts, batch)
             finally:
                 parts.unpersist()
         try:

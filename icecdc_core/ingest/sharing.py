@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from icecdc_core.catalogs import load_table
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.formats import field
 from icecdc_core.ingest.routing import TABLE, routed
@@ -102,8 +103,7 @@ class Sharing:
         parsed = fitted(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _MISFIT)
         parsed = parsed.withColumn("problem", F.col(_RAW)["problem"])
         every = self._compact(routed(parsed, config, self._route_value(schema)), names)
-        every = by_table(every)
-        counts = records_of_tables(every)
+        every, counts = kept_by(TABLE, every)
         within = {name: counts[name] for name in names if name in counts}
         elsewhere = {name: count for name, count in counts.items() if name not in within}
         others = every.where(F.col(TABLE).isNull() | ~F.col(TABLE).isin(names))
@@ -127,13 +127,7 @@ class Sharing:
         rows = routed(parsed, self.config, F.col(ROW)[self.config.route_field])
         # Instead of its name, which would be kept, compared and counted with every row.
         numbers = decoded.sparkSession.range(1).select(F.posexplode(F.array(*map(F.lit, names))).alias(_NUMBER, TABLE))
-        every = rows.join(F.broadcast(numbers), TABLE, "left").select(_NUMBER, ROW)
-        every = every.sortWithinPartitions(_NUMBER).persist()
-        try:
-            counts = {row[_NUMBER]: int(row["count"]) for row in every.groupBy(_NUMBER).count().collect()}
-        except BaseException:
-            every.unpersist()
-            raise
+        every, counts = kept_by(_NUMBER, rows.join(F.broadcast(numbers), TABLE, "left").select(_NUMBER, ROW))
         if None in counts:
             every.unpersist()
             return None
@@ -177,7 +171,7 @@ class Sharing:
 
         def schema(name: str) -> StructType | None:
             try:
-                return payload_schema(spark, name, self.config)
+                return payload_schema(spark, load_table(spark, name), self.config)
             except (IcecdcError, PySparkException, Py4JError):
                 return None  # not made yet, or broken: that is told when it is written to
 
@@ -193,17 +187,17 @@ class Sharing:
         return names, schemas[names[0]]
 
 
-def by_table(routed: DataFrame) -> DataFrame:
-    """Keep records, those of a table together, so that reading one table's part passes over the others.
+def kept_by(column: str, records: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
+    """Keep records until `unpersist`, and count those of each value of a column.
 
-    Names of tables begin alike, and comparing them takes longer than sorting numbers.
+    Sorted by it, so that reading the part of one value passes over the others.
     """
-    return routed.sortWithinPartitions(F.xxhash64(TABLE)).persist()
-
-
-def records_of_tables(kept: DataFrame) -> dict[str | None, int]:
-    """How many records there are of each table; None: of no table."""
-    return {row[TABLE]: int(row["count"]) for row in kept.groupBy(TABLE).count().collect()}
+    kept = records.sortWithinPartitions(column).persist()
+    try:
+        return kept, {row[column]: int(row["count"]) for row in kept.groupBy(column).count().collect()}
+    except BaseException:
+        kept.unpersist()
+        raise
 
 
 def _tells(schema: StructType, route_field: str) -> bool:

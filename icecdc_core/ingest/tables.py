@@ -28,7 +28,7 @@ from icecdc_core.ingest.publishing import WAP_ENABLED
 from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_type
 from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.parameters import table_parts
-from icecdc_core.readable import top_level_names
+from icecdc_core.readable import spark_schema, top_level_names
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -70,13 +70,13 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
     return load_table(spark, name)
 
 
-def payload_schema(spark: SparkSession, name: str, config: IngestConfig) -> StructType:
-    """The columns of a table that come from the payload.
+def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
+    """The columns of a table, as `catalogs.load_table` returned it, that come from the payload.
 
     Raises:
         ColumnNotFoundError: A column for what Kafka knows of a record is asked for and not there.
     """
-    schema = spark.table(name).schema
+    schema = spark_schema(spark, table)
     wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
     if missing := sorted(wanted - set(schema.names)):
         raise ColumnNotFoundError(
@@ -90,7 +90,7 @@ def payload_schema(spark: SparkSession, name: str, config: IngestConfig) -> Stru
 
 def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
     """Let the records' schema into the table's, in one commit; returns the records'."""
-    current = payload_schema(spark, name, config)
+    current = payload_schema(spark, load_table(spark, name), config)
     seen = inferred(records, current)
     changes = evolution(current, seen, config)
     if changes:

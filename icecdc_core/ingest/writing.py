@@ -124,8 +124,11 @@ class Writer:
         def wanted() -> DataFrame:
             return records.packed(records.decoded() if unread is None else records.decoded().where(unread))
 
-        seen = grow(spark, name, wanted(), self.config) if self.config.evolve_schema else None
-        schema = payload_schema(spark, name, self.config)
+        seen = None
+        if self.config.evolve_schema:
+            seen = grow(spark, name, wanted(), self.config)
+            table = load_table(spark, name)
+        schema = payload_schema(spark, table, self.config)
         rows = records.rows if unread is None and records.schema == schema else None
         moved = Mark(
             offsets=offsets.furthest(mark.offsets, batch.end),
