@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # A digest travels as two numbers, because Spark groups those by a hash map, and binary values by sorting.
 _SOURCE_COLUMNS = "id string, high long, low long"
 _INDEX_COLUMNS = "id string, high long, low long, version long"
-_TEXT_COLUMNS = "id string, digest string, version long"
+_TEXT_COLUMNS = "id string, digest string"
 _PAGE = 5000
 # Documents, about, that one task reads. Each page looks its range up anew, so a range is to be short.
 _RANGE = 200_000
@@ -100,10 +100,8 @@ def source_text_digests(documents: DataFrame) -> DataFrame:
 
 
 def _as_numbers(texts: DataFrame) -> DataFrame:
-    """A text ``digest`` as ``high`` and ``low``, two hashes of it; all else as it was."""
-    others = [name for name in texts.columns if name not in ("id", "digest")]
-    low = F.xxhash64("digest", F.lit(1)).alias("low")
-    return texts.select("id", F.xxhash64("digest").alias("high"), low, *others)
+    """A text ``digest`` as ``high`` and ``low``, two hashes of it."""
+    return texts.select("id", F.xxhash64("digest").alias("high"), F.xxhash64("digest", F.lit(1)).alias("low"))
 
 
 class _Part(NamedTuple):
@@ -173,31 +171,32 @@ def index_digests(
 def index_text_digests(spark: SparkSession, config: SyncConfig, pit: str, parts: list[_Part], index: str) -> DataFrame:
     """As `index_digests`, of the texts; ``index`` is the physical index, as it stands in answers.
 
+    ``version`` is null: only where all agree do texts have the last word, and then nobody asks for it.
+
     Answers are cut at what stands around documents. A document that holds the same itself would be cut in the wrong
     place, and what comes of it agrees with no row.
     """
 
     def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         while hits := _cut(str(client.search(body=query, params=_WHOLE)), index):
-            yield _batch(_TEXT_COLUMNS, *zip(*(hit[:3] for hit in hits), strict=True))
-            query["search_after"] = orjson.loads(hits[-1][3])
+            yield _batch(_TEXT_COLUMNS, *zip(*(hit[:2] for hit in hits), strict=True))
+            query["search_after"] = orjson.loads(hits[-1][2])
 
-    return _as_numbers(_read(spark, config, pit, parts, _AsItCame(), pages, _TEXT_COLUMNS))
+    texts = _read(spark, config, pit, parts, _AsItCame(), pages, _TEXT_COLUMNS)
+    return _as_numbers(texts).withColumn("version", F.lit(None).cast("long"))
 
 
-def _cut(answer: str, index: str) -> list[tuple[str, str, int, str]]:
-    """Id, digest of the document's text, version and place in the order of each hit of an answer."""
+def _cut(answer: str, index: str) -> list[tuple[str, str, str]]:
+    """Id, digest of the document's text and place in the order of each hit of an answer."""
     hits = []
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
         identifier, _, rest = hit.partition('","_version":')
         before, _, after = rest.rpartition(',"sort":')
-        version, _, text = before.partition(",")
-        text = text.partition('"_source":')[2]
+        text = before.partition('"_source":')[2]
         hits.append(
             (
                 _unescaped(identifier) if "\\" in identifier else identifier,
                 hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
-                int(version) if version.isdigit() else 0,
                 after.partition("]")[0] + "]",
             )
         )

@@ -48,7 +48,7 @@ def fitted(
     """
     rejecting = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
-    if seen is None and (any_case or rejecting):
+    if seen is None and not can_stand_alone(settings):
         seen = inferred(decoded)
     told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
     matching = Matching(any_case, rejecting, frozenset({told}))
