@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.changes import changes_frame
 from icecdc_core.merging import merged_changes
 from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
@@ -67,7 +66,7 @@ def merge_changes(spark: SparkSession, name: str, start: int, end: int) -> int:
     """Go from position to merged rows, consume them, and return how many there were."""
     table = IcebergTable(spark, name)
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    merged = merged_changes(changes_frame(table, scans), IDS, scans, file_bytes(table, scans))
+    merged = merged_changes(table, scans, IDS, file_bytes(table, scans))
     consume(merged.rows)
     merged.close()
     table.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
@@ -18,7 +18,7 @@ from icecdc_core.columns import (
     quoted,
 )
 from icecdc_core.errors import ConfigError, IdentifierColumnsError
-from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, deleted_rows
+from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, come_rows, deleted_rows, gone_rows
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.snapshots import Step, head_snapshot_id
 from icecdc_core.staged_scan import FileTasks, IcebergTable
@@ -102,6 +102,68 @@ def changes_frame(
     if not frames:
         frames = [selected(table.read(table.nothing()), INSERT, Step(0, None, 0, None))]
     return reduce(DataFrame.unionAll, frames)
+
+
+def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
+    """Return what ``unchanged_rows`` needs of the steps that row lineage tells."""
+    return {
+        scan.step.ordinal: (table.read(table.joined(*scan.newer)), scan.unchanged_until)
+        for scan in scans
+        if scan.unchanged_until is not None
+    }
+
+
+def changes_by_row_ids(
+    table: IcebergTable,
+    scans: Sequence[StepScan],
+    unchanged: DataFrame,
+    identifier_columns: Sequence[str],
+    with_older_values: bool,
+    columns: Sequence[str] = (),
+    row_filter: str = "",
+) -> tuple[DataFrame, Observation]:
+    """Read the planned files, where row lineage tells what the newer states have unchanged.
+
+    They are all changes only if the rows of the older states that are observed as gone are as many as those states
+    have more than ``unchanged`` counts; otherwise a row came back that was deleted before.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: What to read: steps that row lineage tells, and steps that only insert.
+        unchanged: What ``unchanged_rows`` returned for their ``newer_states``.
+        identifier_columns: The columns that identify a row.
+        with_older_values: Whether a DELETE has all its values, else just its identifier, for which less is read.
+        columns: The columns to read; empty: all.
+        row_filter: A Spark SQL condition, see ``changes_frame``.
+
+    Returns:
+        The frame that ``changes_frame`` describes, and an observation whose ``rows`` is the number of rows that are
+        gone, whether they meet the condition or not.
+    """
+    columns = columns or table.column_names()
+    gone: list[DataFrame] = []
+    come: list[DataFrame] = []
+    for scan in scans:
+        step, until, change = scan.step, scan.unchanged_until, _change(INSERT, scan.step)
+        if until is None:
+            come += [_selected(table, rows, columns, row_filter, False, change) for _, rows in _sides(table, scan)]
+            continue
+        older, newer = table.joined(*scan.older), table.joined(*scan.newer)
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
+        rows = gone_rows(table.read(older), unchanged, step.ordinal, until, row_count)
+        gone.append(rows.selectExpr("*", *_change(DELETE, step)))
+        if len(scan.after):
+            rows = come_rows(table.read(scan.after), until)
+            come.append(_selected(table, rows, columns, row_filter, False, change))
+    seen = Observation()
+    counted = reduce(DataFrame.unionAll, gone).observe(seen, F.count(F.lit(1)).alias("rows"))
+    deletes = _selected(table, counted, columns, row_filter, False, (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
+    if not with_older_values:
+        # A null that has the column's type.
+        blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in columns}
+        blank.update((name, quoted(name)) for name in identifier_columns)
+        deletes = deletes.selectExpr(*(blank.get(name, name) for name in deletes.columns))
+    return reduce(DataFrame.unionAll, [*come, deletes]), seen
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:

@@ -9,12 +9,16 @@ descend from, is unchanged. Whether a state has a row is one bit; 64 of them mak
 
     _row_id  ->  word = _row_id / 64, bit = _row_id % 64      word 7:  older 1111…, newer 1011…  ->  row 449 is gone
 
+Nearly always the newer state's bits alone are enough. What it has of unchanged rows the older one has too, unless a
+delete was undone, and then the numbers of rows give it away: ``older - gone`` are fewer than the newer one's bits.
+
 Delete marks. A data file that both states have, with other delete files, differs by just the rows that are deleted in
 one of them; the reader tells by ``_deleted`` which ones, and ``(_file, _pos)`` says whether they are the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -25,8 +29,55 @@ _BROADCAST_MARKS = 300_000
 ROWS_A_WORD = 64
 
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
-_WORD, _SIDE = "_icecdc_word", "_icecdc_side"
+_WORD, _SIDE, _STEP = "_icecdc_word", "_icecdc_side", "_icecdc_step"
 _POSITION = ["_file", "_pos"]
+_WORD_OF, _BIT_OF = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
+
+
+def unchanged_rows(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
+    """Return which rows newer states have as they were, a bit for each.
+
+    Args:
+        states: By step: the rows of its newer state, with ``_row_id`` and ``_last_updated_sequence_number``, none of
+            them null; and the sequence number of the newest snapshot that both its states descend from.
+
+    Returns:
+        ``_icecdc_step``, ``_icecdc_word`` and ``_icecdc_newer``, the 64 bits of that word; for ``gone_rows``.
+    """
+    bits = [
+        rows.where(_is_old(until)).selectExpr(f"{step} AS {_STEP}", f"{_WORD_OF} AS {_WORD}", f"{_BIT_OF} AS {_NEWER}")
+        for step, (rows, until) in states.items()
+    ]
+    return reduce(DataFrame.unionAll, bits).groupBy(_STEP, _WORD).agg(F.bit_or(_NEWER).alias(_NEWER))
+
+
+def count_unchanged(unchanged: DataFrame) -> int:
+    """Count the rows that ``unchanged_rows`` returned the bits of."""
+    return int(unchanged.selectExpr(f"coalesce(sum(bit_count({_NEWER})), 0)").collect()[0][0])
+
+
+def gone_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
+    """Return the rows of an older state that its newer one has not, or no longer as they were.
+
+    Args:
+        older: Its rows, with the columns of row lineage, none of them null.
+        unchanged: What ``unchanged_rows`` returned.
+        step: The step it belongs to.
+        unchanged_until: As it was given there.
+        row_count: Rows of both sides, about; many words are not sent to every task.
+
+    Returns:
+        Rows with the columns they came with.
+    """
+    words = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_WORD} AS {_SIDE}", _NEWER)
+    marked = older.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(_sent(words, row_count), _SIDE, "left_outer")
+    is_there = f"(coalesce({_NEWER}, 0L) & {_BIT_OF}) <> 0"
+    return marked.where(f"NOT ({_is_old(unchanged_until)} AND {is_there})").drop(_SIDE, _NEWER)
+
+
+def come_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
+    """Return the rows of a newer state that were written or updated since ``unchanged_until``."""
+    return newer.where(f"NOT ({_is_old(unchanged_until)})")
 
 
 def changed_by_lineage(
@@ -47,13 +98,12 @@ def changed_by_lineage(
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    word, bit = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
-    old = f"_last_updated_sequence_number <= {unchanged_until}L"
-    sides = [(older, bit, "0L"), (newer, "0L", bit), *([(masked, "0L", bit)] if masked is not None else [])]
+    old = _is_old(unchanged_until)
+    sides = [(older, _BIT_OF, "0L"), (newer, "0L", _BIT_OF), *([(masked, "0L", _BIT_OF)] if masked is not None else [])]
     bits = reduce(
         DataFrame.unionAll,
         (
-            rows.where(old).selectExpr(f"{word} AS {_WORD}", f"{was} AS {_OLDER}", f"{now} AS {_NEWER}")
+            rows.where(old).selectExpr(f"{_WORD_OF} AS {_WORD}", f"{was} AS {_OLDER}", f"{now} AS {_NEWER}")
             for rows, was, now in sides
         ),
     )
@@ -62,10 +112,8 @@ def changed_by_lineage(
     def only(rows: DataFrame, side: str, other: str, how: str) -> DataFrame:
         missing = f"{side} & ~{other}"
         differing = words.where(f"({missing}) <> 0").selectExpr(f"{_WORD} AS {_SIDE}", f"{missing} AS {_MISSING}")
-        if row_count <= _BROADCAST_WORDS * ROWS_A_WORD:
-            differing = F.broadcast(differing)
-        marked = rows.selectExpr("*", f"{word} AS {_SIDE}").join(differing, _SIDE, how)
-        differs = f"(coalesce({_MISSING}, 0L) & {bit}) <> 0"
+        marked = rows.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(_sent(differing, row_count), _SIDE, how)
+        differs = f"(coalesce({_MISSING}, 0L) & {_BIT_OF}) <> 0"
         return marked.where(differs if how == "inner" else f"NOT ({old}) OR {differs}").drop(_SIDE, _MISSING)
 
     come = [only(newer, _NEWER, _OLDER, "left_outer")]
@@ -73,6 +121,14 @@ def changed_by_lineage(
         # Rows come back only where a delete is undone; once Spark sees that none did, it does not read the files.
         come.append(only(masked, _NEWER, _OLDER, "inner"))
     return only(older, _OLDER, _NEWER, "left_outer"), come
+
+
+def _is_old(unchanged_until: int) -> str:
+    return f"_last_updated_sequence_number <= {unchanged_until}L"
+
+
+def _sent(words: DataFrame, row_count: int) -> DataFrame:
+    return F.broadcast(words) if row_count <= _BROADCAST_WORDS * ROWS_A_WORD else words
 
 
 def deleted_rows(rows: DataFrame) -> DataFrame:

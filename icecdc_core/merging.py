@@ -1,25 +1,37 @@
 """One change row for each identifier that changed in a range: the three transforms, by the way that moves the least.
 
 Where files were rewritten and nothing but values tells which of their rows changed, nearly all rows are carryover; they
-are told by narrow rows first, see `survivors`. Everywhere else (row lineage, delete files, appends) what is read is
-what changed, so whole rows go through the three transforms at once.
+are told by narrow rows first, see `survivors`. Where row lineage tells it, see `lineage`, the newer state's row ids are
+read first: they say how many rows are gone, and so whether it pays to read what those held. Everywhere else (delete
+files, appends, few rows) what is read is what changed, so whole rows go through the three transforms at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.grouping import keeping, many_groups
+from icecdc_core.lineage import count_unchanged, unchanged_rows
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.staged_scan import IcebergTable
 from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
 from icecdc_core.updates import merge_updates
+
+# Read whole in less time than another Spark job takes.
+_FEW_ROWS = 100_000
+# Writing one document takes as long as reading 300 rows of ten columns, so from here on it pays to read what the older
+# rows held if every third update left its row as it was.
+_ROWS_READ_FOR_A_DOCUMENT = 100
 
 
 @dataclass
@@ -66,33 +78,109 @@ class Merged:
 
 
 def merged_changes(
-    changes: DataFrame, identifier_columns: Sequence[str], scans: Sequence[StepScan], file_bytes: int
+    table: IcebergTable,
+    scans: Sequence[StepScan],
+    identifier_columns: Sequence[str],
+    file_bytes: int,
+    columns: Sequence[str] = (),
+    row_filter: str = "",
 ) -> Merged:
-    """Drop carryovers and merge the changes of each identifier.
+    """Read the planned files, drop carryovers and merge the changes of each identifier.
+
+    An update to the values that a row had is a carryover too. It is kept where row lineage tells what changed, and
+    writing such documents again takes less than reading what more than 100,000 rows held before.
 
     Args:
-        changes: Raw changes, see ``read_changes``; they may be read twice.
+        table: The table the scans were planned on.
+        scans: What to read, once or twice.
         identifier_columns: The columns that identify a row.
-        scans: What the changes are read from.
         file_bytes: Size of the data files in them.
+        columns: The columns to read; empty: all.
+        row_filter: A Spark SQL condition, see ``changes_frame``.
 
     Raises:
         PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
     """
+    older_rows = _rows_to_look_for(table, scans)
+    if older_rows > _FEW_ROWS:
+        merged = _by_row_ids(table, scans, identifier_columns, older_rows, file_bytes, columns, row_filter)
+        if merged is not None:
+            return merged
+    changes = changes_frame(table, scans, columns, row_filter)
     if not any(scan.by_value for scan in scans):
         return _at_once(changes, identifier_columns, file_bytes)
     steps = {scan.step.ordinal for scan in scans}
     return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None, file_bytes)
 
 
+def _rows_to_look_for(table: IcebergTable, scans: Sequence[StepScan]) -> int:
+    """Rows of the older states, where row lineage tells every step; 0: it does not, or delete files blur the number."""
+    told = [scan for scan in scans if not scan.only_inserts]
+    if any(scan.unchanged_until is None for scan in told):
+        return 0
+    older = table.joined(*(tasks for scan in told for tasks in scan.older))
+    return 0 if any(table.delete_counts(older)) else sum(table.row_counts(older))
+
+
+def _by_row_ids(
+    table: IcebergTable,
+    scans: Sequence[StepScan],
+    identifier_columns: Sequence[str],
+    older_rows: int,
+    file_bytes: int,
+    columns: Sequence[str],
+    row_filter: str,
+) -> Merged | None:
+    """Merge changes by row lineage; None where a row came back, which has to be looked for on both sides."""
+    unchanged = unchanged_rows(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def transformed(with_older_values: bool) -> tuple[DataFrame, Observation, DataFrame, Callable[[], int]]:
+        changes, seen = changes_by_row_ids(
+            table, scans, unchanged, identifier_columns, with_older_values, columns, row_filter
+        )
+        return changes, seen, *_transformed(changes, identifier_columns, with_older_values)
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            # Making frames occupies the driver for about as long as the count does the executors.
+            making = pool.submit(transformed, with_older_values=False)
+            gone = older_rows - count_unchanged(unchanged)
+            changes, seen, rows, carryovers = making.result()
+        if gone * _ROWS_READ_FOR_A_DOCUMENT > older_rows:
+            changes, seen, rows, carryovers = transformed(with_older_values=True)
+        merged = Merged.kept(rows, identifier_columns, file_bytes)
+        if rows_observed(seen, changes) != gone:
+            merged.close()
+            return None
+        merged.carryovers = carryovers()
+        return merged
+    finally:
+        unchanged.unpersist()
+
+
 def _at_once(changes: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
+    rows, carryovers = _transformed(changes, identifier_columns)
+    merged = Merged.kept(rows, identifier_columns, file_bytes)
+    merged.carryovers = carryovers()
+    return merged
+
+
+def _transformed(
+    changes: DataFrame, identifier_columns: Sequence[str], has_older_values: bool = True
+) -> tuple[DataFrame, Callable[[], int]]:
+    """What the changes merge into, and what tells their carryovers once that is computed."""
+    if not has_older_values:
+        return merge_updates(
+            changes.transform(shuffle_by_identifiers, identifier_columns), identifier_columns
+        ), lambda: 0
     read, left = Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     shuffled = changes.observe(read, count).transform(shuffle_by_identifiers, identifier_columns)
     changed = remove_carryovers(shuffled).observe(left, count)
-    merged = Merged.kept(merge_updates(changed, identifier_columns), identifier_columns, file_bytes)
-    merged.carryovers = (rows_observed(read, changes) - rows_observed(left, changes)) // 2
-    return merged
+    return (
+        merge_updates(changed, identifier_columns),
+        lambda: (rows_observed(read, changes) - rows_observed(left, changes)) // 2,
+    )
 
 
 def _by_narrow_rows(

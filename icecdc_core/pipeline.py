@@ -81,22 +81,21 @@ class Prepared:
         return sum(step["bytes"] for step in self.steps)
 
     def _compute(self) -> None:
-        ids = self.source.identifier_columns
-        raw = self._frame()
+        source, ids = self.source, self.source.identifier_columns
         if is_insert_only(self.scans) and self.config.on_duplicate_identifier == "fail":
-            self.strategy = "insert-only"
+            self.strategy, raw = "insert-only", self._frame()
             if ids:
                 require_unique(raw, ids, self.config.table, allow_duplicates=False)
             self.actions = self._packed(to_actions(raw, ids, self.epoch))
             if self.config.dry_run:
                 self.upserts = raw.count()
             return
-        self.source.require_identifier_columns("rows were deleted or updated since the position")
+        source.require_identifier_columns("rows were deleted or updated since the position")
         self.strategy = "diff"
         if self.config.on_duplicate_identifier == "last":
-            merged = self._last(raw, ids)
+            merged = self._last(self._frame(), ids)
         else:
-            merged = merged_changes(raw, ids, self.scans, self._file_bytes)
+            merged = merged_changes(source.table, self.scans, ids, self._file_bytes, source.columns, source.row_filter)
         self.merged = merged
         if merged.nulls:
             require_no_null(merged.rows, ids, self.config.table)

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import os
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from icecdc_core import SyncConfig, export_table
+from icecdc_core import SyncConfig, export_table, merging
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
 
@@ -32,6 +33,10 @@ STEPS = st.one_of(
     st.sampled_from(sorted(HISTORIES)),
     st.just(SYNC),
 )
+# Tables as small as these are not told by row ids alone otherwise: without and with what older rows held.
+LIMITS = st.sampled_from(
+    [{"_FEW_ROWS": few, "_ROWS_READ_FOR_A_DOCUMENT": n} for few, n in ((10**9, 1), (0, 0), (0, 10**9))]
+)
 HISTORY = st.lists(st.tuples(STEPS, st.integers(0, 20)), min_size=3, max_size=12)
 
 
@@ -50,10 +55,10 @@ class DescribeARandomHistory:
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         )
-        @given(kind=st.sampled_from(KINDS), history=HISTORY)
-        def live(kind, history):
+        @given(kind=st.sampled_from(KINDS), limits=LIMITS, history=HISTORY)
+        def live(kind, limits, history):
             lived.append(kind.name)
-            print(f"{len(lived)}: {kind.name}: {', '.join(step for step, _ in history)}", flush=True)
+            print(f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}", flush=True)
             table = f"{name}_{len(lived)}"
             config = SyncConfig(
                 table=f"lake.ns.{table}",
@@ -65,7 +70,8 @@ class DescribeARandomHistory:
             )
             lake = Lake(spark, warehouse, table, kind)
             try:
-                _live(spark, opensearch, config, lake, history)
+                with mock.patch.multiple(merging, **limits):
+                    _live(spark, opensearch, config, lake, history)
             finally:
                 lake.drop()
                 opensearch.indices.delete(index=f"{table}--*,positions-{table}", ignore_unavailable=True)

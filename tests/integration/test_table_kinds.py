@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from icecdc_core import changes as changes_module
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, merging, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import changes_frame, read_changes
+from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states, read_changes
 from icecdc_core.errors import IdentifierColumnsError
-from icecdc_core.scans import plan_scans
+from icecdc_core.lineage import unchanged_rows
+from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
 from tests.equality_deletes import EqualityWriter
 
@@ -369,3 +372,143 @@ class DescribeRowLineage:
         from icecdc_core.lineage import changed_by_lineage
 
         return changed_by_lineage(older, newer, masked, unchanged_until, 10**12)
+
+
+class DescribeRowIdsAlone:
+    """What is left to do is found by the newer state's row ids, with or without what the older rows held."""
+
+    WITHOUT, WITH = 0, 10**9
+
+    @pytest.fixture
+    def merged(self, spark, name, monkeypatch):
+        """What is left to do after a range: rows, carryovers, and whether row ids alone told it."""
+
+        def read(start, end, rows_read_for_a_document):
+            monkeypatch.setattr(merging, "_FEW_ROWS", 0)
+            monkeypatch.setattr(merging, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
+            by_row_ids, told = merging._by_row_ids, []
+
+            def spied(*given):
+                told.append(by_row_ids(*given))
+                return told[-1]
+
+            monkeypatch.setattr(merging, "_by_row_ids", spied)
+            table = IcebergTable(spark, f"lake.ns.{name}")
+            scans = plan_scans(table, table.metadata(), start, end, "net")
+            found = merging.merged_changes(table, scans, ["id"], file_bytes(table, scans))
+            try:
+                rows = {
+                    row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()
+                }
+                assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
+                return rows, found.carryovers, any(told)
+            finally:
+                found.close()
+                table.release()
+
+        return read
+
+    @pytest.fixture
+    def state(self, spark, name):
+        """The rows of a snapshot by id."""
+        return lambda snapshot_id: {
+            row.id: tuple(row)
+            for row in spark.read.option("versionAsOf", snapshot_id).table(f"lake.ns.{name}").collect()
+        }
+
+    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
+    def it_leads_from_one_state_to_the_other(
+        self, table, sql, insert, snapshots, merged, state, name, mode, history, rows_read_for_a_document
+    ):
+        table(3, mode)
+        insert(*((n, "a", "x") for n in range(100)))
+        start = snapshots()[-1]
+        for statement in LINEAGE_HISTORY[history]:
+            sql(statement.replace("{n}", f"ns.{name}"))
+        end = snapshots()[-1]
+        rows, _, told = merged(start, end, rows_read_for_a_document)
+        followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
+        assert followed == state(end)
+        assert told or mode == "merge-on-read" or history in ("delete and insert again", "everything deleted")
+
+    @pytest.mark.parametrize(
+        ("rows_read_for_a_document", "upserts", "carryovers"),
+        [(WITHOUT, {2, 3}, 0), (100, {2, 3}, 0), (101, {2}, 1)],
+    )
+    def it_drops_updates_that_change_nothing_where_looking_costs_less_than_writing_them(
+        self, table, sql, insert, snapshots, merged, rows_read_for_a_document, upserts, carryovers
+    ):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(200)))
+        sql("UPDATE {t} SET name = if(id = 2, 'new', name) WHERE id IN (2, 3)")
+        assert merged(*snapshots(), rows_read_for_a_document) == (
+            {key: (key, "new" if key == 2 else "a", "x") for key in upserts},
+            carryovers,
+            True,
+        )
+
+    def it_reads_nothing_but_ids_of_the_older_rows(self, table, sql, insert, snapshots, spark, name):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
+        loaded = IcebergTable(spark, f"lake.ns.{name}")
+        scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
+        unchanged = unchanged_rows(newer_states(loaded, scans))
+        for with_older_values, columns in ((False, {"id"}), (True, {"id", "name", "region"})):
+            changes, _ = changes_by_row_ids(loaded, scans, unchanged, ["id"], with_older_values)
+            gone = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
+            read = {column for listed in re.findall(r"RelationV2\[([^]]*)", gone) for column in listed.split(", ")}
+            lineage = {"_row_id", "_last_updated_sequence_number"}
+            assert {column.split("#")[0] for column in read} - lineage == columns
+        loaded.release()
+
+    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
+    def it_looks_on_both_sides_for_rows_that_came_back(
+        self, table, sql, insert, snapshots, merged, state, spark, name, rows_read_for_a_document
+    ):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(100)))
+        first = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id < 3")
+        undone = snapshots()[-1]
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("UPDATE {t} SET name = 'new' WHERE id > 90")
+        sql("DELETE FROM {t} WHERE id IN (50, 51, 52)")
+        done = snapshots()[-1]
+        # As many rows are gone as came back, so the number of rows alone would not tell.
+        rows, _, told = merged(undone, done, rows_read_for_a_document)
+        assert ({**state(undone), **rows}, told) == ({**state(done), **dict.fromkeys((50, 51, 52))}, False)
+
+    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
+    def it_refuses_different_rows_of_one_identifier(
+        self, table, sql, insert, snapshots, merged, rows_read_for_a_document
+    ):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(10)))
+        sql("UPDATE {t} SET name = 'new' WHERE id = 2")
+        insert((5, "b", "x"), (5, "c", "x"))
+        first, _, last = snapshots()
+        with pytest.raises(PySparkException, match=r'duplicate identifier.*"id":"5"'):
+            merged(first, last, rows_read_for_a_document)
+
+    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
+    def it_follows_a_condition_over_columns_that_documents_lack(
+        self, table, sql, insert, spark, make_config, indexed, monkeypatch, rows_read_for_a_document
+    ):
+        monkeypatch.setattr(merging, "_FEW_ROWS", 0)
+        monkeypatch.setattr(merging, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x" if n < 50 else "y") for n in range(100)))
+        config = make_config(columns=["name", "id"], row_filter="region = 'x'")
+        export_table(spark, config)
+        sql("UPDATE {t} SET region = 'y' WHERE id IN (1, 2)")
+        sql("UPDATE {t} SET region = 'x', name = 'b' WHERE id = 70")
+        sql("UPDATE {t} SET name = 'unseen' WHERE id = 80")
+        sql("DELETE FROM {t} WHERE id IN (3, 90)")
+        insert((100, "c", "x"), (101, "c", "y"))
+        report = sync_changes(spark, config)
+        kept = {n: "a" for n in range(50) if n not in (1, 2, 3)}
+        assert {document["id"]: document["name"] for document in indexed().values()} == {**kept, 70: "b", 100: "c"}
+        assert (report.upserts, report.deletes, validate_table(spark, config).ok) == (2, 3, True)
