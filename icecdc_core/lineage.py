@@ -70,9 +70,8 @@ def gone_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until
         Rows with the columns they came with.
     """
     words = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_WORD} AS {_SIDE}", _NEWER)
-    marked = older.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(_sent(words, row_count), _SIDE, "left_outer")
-    is_there = f"(coalesce({_NEWER}, 0L) & {_BIT_OF}) <> 0"
-    return marked.where(f"NOT ({_is_old(unchanged_until)} AND {is_there})").drop(_SIDE, _NEWER)
+    is_kept = f"{_is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
+    return _with_words(older, words, row_count, "left_outer").where(f"NOT ({is_kept})").drop(_SIDE, _NEWER)
 
 
 def come_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
@@ -112,8 +111,7 @@ def changed_by_lineage(
     def only(rows: DataFrame, side: str, other: str, how: str) -> DataFrame:
         missing = f"{side} & ~{other}"
         differing = words.where(f"({missing}) <> 0").selectExpr(f"{_WORD} AS {_SIDE}", f"{missing} AS {_MISSING}")
-        marked = rows.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(_sent(differing, row_count), _SIDE, how)
-        differs = f"(coalesce({_MISSING}, 0L) & {_BIT_OF}) <> 0"
+        marked, differs = _with_words(rows, differing, row_count, how), _has_bit(_MISSING)
         return marked.where(differs if how == "inner" else f"NOT ({old}) OR {differs}").drop(_SIDE, _MISSING)
 
     come = [only(newer, _NEWER, _OLDER, "left_outer")]
@@ -127,8 +125,14 @@ def _is_old(unchanged_until: int) -> str:
     return f"_last_updated_sequence_number <= {unchanged_until}L"
 
 
-def _sent(words: DataFrame, row_count: int) -> DataFrame:
-    return F.broadcast(words) if row_count <= _BROADCAST_WORDS * ROWS_A_WORD else words
+def _has_bit(word: str) -> str:
+    return f"(coalesce({word}, 0L) & {_BIT_OF}) <> 0"
+
+
+def _with_words(rows: DataFrame, words: DataFrame, row_count: int, how: str) -> DataFrame:
+    """Each row beside its word; ``_icecdc_side`` says which word that is."""
+    sent = F.broadcast(words) if row_count <= _BROADCAST_WORDS * ROWS_A_WORD else words
+    return rows.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(sent, _SIDE, how)
 
 
 def deleted_rows(rows: DataFrame) -> DataFrame:
