@@ -76,6 +76,7 @@ def changes_frame(
     columns: Sequence[str] = (),
     row_filter: str = "",
     with_row_position: bool = False,
+    delete_columns: Sequence[str] = (),
 ) -> DataFrame:
     """Read the planned files.
 
@@ -85,6 +86,7 @@ def changes_frame(
         columns: The columns to read; empty: all.
         row_filter: A Spark SQL condition; rows that do not meet it are as good as absent, on both sides.
         with_row_position: Add ``_row_position`` before the change columns.
+        delete_columns: What a DELETE has of the table's columns, the others are null and not read; empty: all.
 
     Returns:
         The frame that ``read_changes`` describes.
@@ -92,7 +94,8 @@ def changes_frame(
     columns = columns or table.column_names()
 
     def selected(rows: DataFrame, change_type: str, step: Step) -> DataFrame:
-        return _selected(table, rows, columns, row_filter, with_row_position, _change(change_type, step))
+        selected = _selected(table, rows, columns, row_filter, with_row_position, _change(change_type, step))
+        return selected if change_type == INSERT else _with_just(selected, columns, delete_columns)
 
     frames = []
     for scan in scans:
@@ -117,10 +120,9 @@ def changes_by_row_ids(
     table: IcebergTable,
     scans: Sequence[StepScan],
     unchanged: DataFrame,
-    identifier_columns: Sequence[str],
-    with_older_values: bool,
     columns: Sequence[str] = (),
     row_filter: str = "",
+    delete_columns: Sequence[str] = (),
 ) -> tuple[DataFrame, Observation]:
     """Read the planned files, where row lineage tells what the newer states have unchanged.
 
@@ -131,10 +133,9 @@ def changes_by_row_ids(
         table: The table the scans were planned on.
         scans: What to read: steps that row lineage tells, and steps that only insert.
         unchanged: What ``unchanged_rows`` returned for their ``newer_states``.
-        identifier_columns: The columns that identify a row.
-        with_older_values: Whether a DELETE has all its values, else just its identifier, for which less is read.
         columns: The columns to read; empty: all.
         row_filter: A Spark SQL condition, see ``changes_frame``.
+        delete_columns: What a DELETE has of them, see ``changes_frame``.
 
     Returns:
         The frame that ``changes_frame`` describes, and an observation whose ``rows`` is the number of rows that are
@@ -158,12 +159,16 @@ def changes_by_row_ids(
     seen = Observation()
     counted = reduce(DataFrame.unionAll, gone).observe(seen, F.count(F.lit(1)).alias("rows"))
     deletes = _selected(table, counted, columns, row_filter, False, (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
-    if not with_older_values:
-        # A null that has the column's type.
-        blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in columns}
-        blank.update((name, quoted(name)) for name in identifier_columns)
-        deletes = deletes.selectExpr(*(blank.get(name, name) for name in deletes.columns))
-    return reduce(DataFrame.unionAll, [*come, deletes]), seen
+    return reduce(DataFrame.unionAll, [*come, _with_just(deletes, columns, delete_columns)]), seen
+
+
+def _with_just(rows: DataFrame, columns: Sequence[str], wanted: Sequence[str]) -> DataFrame:
+    """Rows of which other columns than the wanted are null, if any are wanted."""
+    if not wanted:
+        return rows
+    # A null that has the column's type.
+    blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in {*columns} - {*wanted}}
+    return rows.selectExpr(*(blank.get(name, quoted(name)) for name in rows.columns))
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:

@@ -32,6 +32,8 @@ _FEW_ROWS = 100_000
 # Writing one document takes as long as reading 300 rows of ten columns, so from here on it pays to read what the older
 # rows held if every third update left its row as it was.
 _ROWS_READ_FOR_A_DOCUMENT = 100
+# A word of eight neighbours is as wide as three and a half rows, see `survivors`.
+_INTEGERS_A_ROW = 2
 
 
 @dataclass
@@ -87,8 +89,8 @@ def merged_changes(
 ) -> Merged:
     """Read the planned files, drop carryovers and merge the changes of each identifier.
 
-    An update to the values that a row had is a carryover too. It is kept where row lineage tells what changed, and
-    writing such documents again takes less than reading what more than 100,000 rows held before.
+    An update to the values that a row had is a carryover too. It is kept where row lineage or delete files tell what
+    changed, and writing such documents again takes less than reading what more than 100,000 rows held before.
 
     Args:
         table: The table the scans were planned on.
@@ -106,11 +108,16 @@ def merged_changes(
         merged = _by_row_ids(table, scans, identifier_columns, older_rows, file_bytes, columns, row_filter)
         if merged is not None:
             return merged
-    changes = changes_frame(table, scans, columns, row_filter)
     if not any(scan.by_value for scan in scans):
-        return _at_once(changes, identifier_columns, file_bytes)
-    steps = {scan.step.ordinal for scan in scans}
-    return _by_narrow_rows(changes, identifier_columns, steps.pop() if len(steps) == 1 else None, file_bytes)
+        with_older_values = _needs_older_values(table, scans)
+        delete_columns = () if with_older_values else identifier_columns
+        changes = changes_frame(table, scans, columns, row_filter, delete_columns=delete_columns)
+        return _at_once(changes, identifier_columns, with_older_values, file_bytes)
+    changes = changes_frame(table, scans, columns, row_filter)
+    row_count = None if row_filter else _row_count(table, scans)
+    return _by_narrow_rows(
+        changes, identifier_columns, scans, row_count, file_bytes, _lie_close(table, scans, identifier_columns)
+    )
 
 
 def _rows_to_look_for(table: IcebergTable, scans: Sequence[StepScan]) -> int:
@@ -120,6 +127,37 @@ def _rows_to_look_for(table: IcebergTable, scans: Sequence[StepScan]) -> int:
         return 0
     older = table.joined(*(tasks for scan in told for tasks in scan.older))
     return 0 if any(table.delete_counts(older)) else sum(table.row_counts(older))
+
+
+def _row_count(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:
+    """Rows that are read, where the files alone say it."""
+    files = table.joined(*(tasks for scan in scans for tasks in (*scan.older, *scan.newer)))
+    parts_are_read = any(scan.unchanged_until is not None for scan in scans) or any(table.delete_counts(files))
+    return None if parts_are_read else sum(table.row_counts(files))
+
+
+def _lie_close(table: IcebergTable, scans: Sequence[StepScan], identifier_columns: Sequence[str]) -> bool:
+    """Whether identifiers are integers of which most have their neighbours in the same file."""
+    newer = table.joined(*(tasks for scan in scans for tasks in scan.newer))
+    if len(identifier_columns) > 1 or sum(table.row_counts(newer)) <= _FEW_ROWS:
+        return False
+    commits = {snapshot_id for scan in scans for snapshot_id in scan.step.path or ()}
+    spanned, rows = table.spanned(commits, identifier_columns[0])
+    return 0 < spanned <= _INTEGERS_A_ROW * rows
+
+
+def _needs_older_values(table: IcebergTable, scans: Sequence[StepScan]) -> bool:
+    """Whether it pays to read what rows held before, where no values are needed to tell which rows are gone."""
+    if any(scan.unchanged_until is not None for scan in scans):
+        return True
+    rows = gone = come = 0
+    for scan in scans:
+        either = table.joined(scan.remasked.before, scan.remasked.after)
+        rows += sum(table.row_counts(table.joined(*scan.older)))
+        gone += sum(table.row_counts(scan.before)) + table.deleted_count(table.joined(scan.newly_masked.after, either))
+        come += sum(table.row_counts(scan.after)) + table.deleted_count(table.joined(scan.unmasked.before, either))
+    # Each update needs a row that is gone and one that came.
+    return rows <= _FEW_ROWS or min(gone, come) * _ROWS_READ_FOR_A_DOCUMENT > rows
 
 
 def _by_row_ids(
@@ -135,9 +173,8 @@ def _by_row_ids(
     unchanged = unchanged_rows(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
 
     def transformed(with_older_values: bool) -> tuple[DataFrame, Observation, DataFrame, Callable[[], int]]:
-        changes, seen = changes_by_row_ids(
-            table, scans, unchanged, identifier_columns, with_older_values, columns, row_filter
-        )
+        delete_columns = () if with_older_values else identifier_columns
+        changes, seen = changes_by_row_ids(table, scans, unchanged, columns, row_filter, delete_columns)
         return changes, seen, *_transformed(changes, identifier_columns, with_older_values)
 
     try:
@@ -158,15 +195,15 @@ def _by_row_ids(
         unchanged.unpersist()
 
 
-def _at_once(changes: DataFrame, identifier_columns: Sequence[str], file_bytes: int) -> Merged:
-    rows, carryovers = _transformed(changes, identifier_columns)
+def _at_once(changes: DataFrame, identifier_columns: Sequence[str], has_older_values: bool, file_bytes: int) -> Merged:
+    rows, carryovers = _transformed(changes, identifier_columns, has_older_values)
     merged = Merged.kept(rows, identifier_columns, file_bytes)
     merged.carryovers = carryovers()
     return merged
 
 
 def _transformed(
-    changes: DataFrame, identifier_columns: Sequence[str], has_older_values: bool = True
+    changes: DataFrame, identifier_columns: Sequence[str], has_older_values: bool
 ) -> tuple[DataFrame, Callable[[], int]]:
     """What the changes merge into, and what tells their carryovers once that is computed."""
     if not has_older_values:
@@ -184,10 +221,17 @@ def _transformed(
 
 
 def _by_narrow_rows(
-    changes: DataFrame, identifier_columns: Sequence[str], only_step: int | None, file_bytes: int
+    changes: DataFrame,
+    identifier_columns: Sequence[str],
+    scans: Sequence[StepScan],
+    row_count: int | None,
+    file_bytes: int,
+    neighbours: bool,
 ) -> Merged:
+    steps = {scan.step.ordinal for scan in scans}
+    only_step = steps.pop() if len(steps) == 1 else None
     with many_groups(changes.sparkSession):
-        found = find_survivors(changes, identifier_columns, only_step)
+        found = find_survivors(changes, identifier_columns, only_step, row_count, neighbours)
     rows = fetch_survivors(changes, identifier_columns, found)
     if not found.doubtful:
         return Merged(rows, found.upserts, found.deletes, found.nulls, found.carryovers, [found.identifiers])

@@ -14,6 +14,8 @@ travels as its identifier and 63 bits of hash over all its columns:
     2     0     INSERT  c4…
     ====  ====  ======  ========      ====  ========
 
+Where identifiers are integers and neighbours lie in one file, eight of them travel as one row, see ``_left_of_words``.
+
 Whole rows are then fetched from the newer side by a join with the few that are left. The result is that of
 ``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row of one identifier
 are ever compared, so an update goes unseen with a probability of 2^-63: one in 9 * 10^18 updates. Identifiers that
@@ -47,6 +49,8 @@ _BITS = 32
 _ORDINAL = f"cast(floor(_icecdc_decision / {_KINDS}) AS int)"
 # So many identifiers are sent to every task that reads the newer side; more of them are shuffled, as any join.
 _BROADCAST_ROWS = 300_000
+_NEIGHBOUR_BITS = 3
+_NEIGHBOURS = 1 << _NEIGHBOUR_BITS
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,21 @@ class Survivors:
         self.identifiers.unpersist()
 
 
-def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_step: int | None = None) -> Survivors:
+def find_survivors(
+    changes: DataFrame,
+    identifier_columns: Sequence[str],
+    only_step: int | None = None,
+    row_count: int | None = None,
+    neighbours: bool = False,
+) -> Survivors:
     """Decide for every identifier what is left to do, moving only identifiers and hashes.
 
     Args:
         changes: Raw changes, see ``read_changes``.
         identifier_columns: The columns that identify a row.
         only_step: The ordinal of all changes where they are of one step, which saves moving it; None: not known.
+        row_count: How many changes these are, which saves counting them; None: not known.
+        neighbours: Whether the one identifier column is of integers, and most have their neighbours in the same file.
     """
     ids = [quoted(name) for name in identifier_columns]
     own = [field for field in changes.schema.fields if field.name not in RESERVED]
@@ -88,30 +100,99 @@ def find_survivors(changes: DataFrame, identifier_columns: Sequence[str], only_s
     ordinal = [CHANGE_ORDINAL] if only_step is None else []
     # 63 bits of hash, and the side as the last bit.
     row = f"shiftleft({_hash(own, keys)}, 1) | cast({IS_INSERT} AS bigint) AS _icecdc_row"
-    narrow = rows.selectExpr(*ids, *ordinal, row).transform(shuffle_by_identifiers, identifier_columns)
-    step = narrow.groupBy(*ids, *ordinal).agg(
-        F.count(F.lit(1)).alias("_icecdc_rows"), F.bit_xor("_icecdc_row").alias("_icecdc_both")
+    narrow = rows.selectExpr(*ids, *ordinal, row)
+    read = Observation()
+    if row_count is None:
+        # Here, where rows leave generated code anyway: between grouping and filter it would part that code in two.
+        narrow = narrow.observe(read, F.count(F.lit(1)).alias("rows"))
+    left = (
+        _left_of_words(narrow, changes.schema[identifier_columns[0]], ordinal)
+        if neighbours
+        else _left(narrow, ids, ordinal)
     )
-    # A DELETE and an INSERT with one hash leave nothing but the INSERT's last bit.
-    carried = "_icecdc_rows = 2 AND _icecdc_both = 1"
-    has_insert = "(_icecdc_both & 1) = 1"
-    once = f"(_icecdc_rows = 1 OR (_icecdc_rows = 2 AND {has_insert}))"
-    kind = f"if({has_insert}, {_UPSERTED}, {_DELETED})"
-    at = CHANGE_ORDINAL if only_step is None else str(only_step)
-    dropped = Observation()
-    left = step.observe(dropped, F.expr(f"count_if({carried})").alias("rows")).where(f"NOT ({carried})")
-    decided = left.groupBy(*ids).agg(
-        F.expr(f"max({at} * {_KINDS} + {kind}) AS _icecdc_decision"), F.expr(f"max(NOT {once}) AS _icecdc_doubtful")
-    )
+    if only_step is None:
+        decided = left.groupBy(*ids).agg(
+            F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + _icecdc_kind) AS _icecdc_decision"),
+            F.expr("max(_icecdc_doubtful) AS _icecdc_doubtful"),
+            F.expr("sum(_icecdc_rows) AS _icecdc_rows"),
+        )
+    else:
+        decision = f"{only_step * _KINDS} + _icecdc_kind AS _icecdc_decision"
+        decided = left.selectExpr(*ids, decision, "_icecdc_doubtful", "_icecdc_rows")
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
     counts = identifiers.selectExpr(
         f"count_if({_is(_UPSERTED)}) AS upserts",
         f"count_if({_is(_DELETED)}) AS deletes",
         "count_if(_icecdc_doubtful) AS doubtful",
         f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
+        "coalesce(sum(_icecdc_rows), 0) AS left_rows",
     ).collect()[0]
-    return Survivors(
-        identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, rows_observed(dropped, changes)
+    row_count = rows_observed(read, changes) if row_count is None else row_count
+    carryovers = (row_count - counts.left_rows) // 2
+    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, carryovers)
+
+
+def _left(narrow: DataFrame, ids: Sequence[str], ordinal: Sequence[str]) -> DataFrame:
+    """What is left of narrow rows once each identifier's are together: its kind, how many rows, whether in doubt."""
+    step = (
+        narrow.repartition(*ids)
+        .groupBy(*ids, *ordinal)
+        .agg(F.count(F.lit(1)).alias("_icecdc_rows"), F.bit_xor("_icecdc_row").alias("_icecdc_both"))
+    )
+    # A DELETE and an INSERT with one hash leave nothing but the INSERT's last bit.
+    carried = "_icecdc_rows = 2 AND _icecdc_both = 1"
+    has_insert = "(_icecdc_both & 1) = 1"
+    once = f"(_icecdc_rows = 1 OR (_icecdc_rows = 2 AND {has_insert}))"
+    return step.where(f"NOT ({carried})").selectExpr(
+        *ids,
+        *ordinal,
+        f"if({has_insert}, {_UPSERTED}, {_DELETED}) AS _icecdc_kind",
+        f"NOT {once} AS _icecdc_doubtful",
+        "_icecdc_rows",
+    )
+
+
+def _left_of_words(narrow: DataFrame, identifier: StructField, ordinal: Sequence[str]) -> DataFrame:
+    """Return what ``_left`` does, but where an identifier is in doubt its neighbours are too.
+
+    Eight neighbours are a word. It has which of them were seen on which side, a bit each, and an XOR for each, so the
+    rows of a word that one task reads are one row before they are moved, and most words are dropped without a look at
+    their identifiers.
+    """
+    name = quoted(identifier.name)
+    # Nulls are a word of their own.
+    slot = f"coalesce(cast({name} & {_NEIGHBOURS - 1} AS int), 0)"
+    seen = f"shiftleft(1, {slot} + if(_icecdc_row & 1 = 1, {_NEIGHBOURS}, 0))"
+    words = narrow.groupBy(
+        F.expr(f"shiftright(cast({name} AS bigint), {_NEIGHBOUR_BITS})").alias("_icecdc_word"), *ordinal
+    ).agg(
+        F.count(F.lit(1)).alias("_icecdc_count"),
+        F.expr(f"bit_or({seen})").alias("_icecdc_seen"),
+        *(F.expr(f"bit_xor(if({slot} = {at}, _icecdc_row, 0L))").alias(f"_icecdc_{at}") for at in range(_NEIGHBOURS)),
+    )
+    in_doubt = "_icecdc_count <> bit_count(_icecdc_seen)"
+    older, newer = f"(_icecdc_seen & {(1 << _NEIGHBOURS) - 1})", f"shiftright(_icecdc_seen, {_NEIGHBOURS})"
+    every_xor = " | ".join(f"_icecdc_{at}" for at in range(_NEIGHBOURS))
+    differing = words.where(f"{in_doubt} OR {older} <> {newer} OR ({every_xor}) <> 1")
+    slots = ", ".join(f"named_struct('slot', {at}, 'both', _icecdc_{at})" for at in range(_NEIGHBOURS))
+    each = differing.selectExpr(
+        "_icecdc_word",
+        *ordinal,
+        "_icecdc_count",
+        "_icecdc_seen",
+        f"{in_doubt} AS _icecdc_doubtful",
+        f"inline(array({slots}))",
+    )
+    of_slot = f"shiftright(_icecdc_seen, slot) & {1 | 1 << _NEIGHBOURS}"
+    is_first = f"({older} | {newer}) & (shiftleft(1, slot) - 1) = 0"
+    left = each.where(f"({of_slot}) <> 0 AND (_icecdc_doubtful OR NOT (bit_count({of_slot}) = 2 AND both = 1))")
+    return left.selectExpr(
+        f"cast(shiftleft(_icecdc_word, {_NEIGHBOUR_BITS}) | slot AS {identifier.dataType.simpleString()}) AS {name}",
+        *ordinal,
+        f"if(({of_slot}) > 1, {_UPSERTED}, {_DELETED}) AS _icecdc_kind",
+        "_icecdc_doubtful",
+        # Rows beyond one on each side are those of the word's first identifier.
+        f"bit_count({of_slot}) + if({is_first}, _icecdc_count - bit_count(_icecdc_seen), 0) AS _icecdc_rows",
     )
 
 
@@ -126,13 +207,16 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
         survivors: What ``find_survivors`` found.
     """
     newer = changes.where(IS_INSERT)
+    equal = "<=>" if survivors.nulls else "="
     parts = [
-        _semi_join(newer, survivors.identifiers.where(_is(_UPSERTED)), identifier_columns, survivors.upserts, True),
+        _semi_join(
+            newer, survivors.identifiers.where(_is(_UPSERTED)), identifier_columns, survivors.upserts, True, equal
+        ),
         delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
     ]
     if survivors.doubtful:
         doubtful = survivors.identifiers.where("_icecdc_doubtful")
-        rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False)
+        rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False, equal)
         exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
         parts.append(merge_updates(exact, identifier_columns))
     return reduce(DataFrame.unionAll, parts)
@@ -169,15 +253,15 @@ def _is(kind: int) -> str:
 
 
 def _semi_join(
-    rows: DataFrame, wanted: DataFrame, identifier_columns: Sequence[str], count: int, at_step: bool
+    rows: DataFrame, wanted: DataFrame, identifier_columns: Sequence[str], count: int, at_step: bool, equal: str
 ) -> DataFrame:
-    """Rows of the wanted identifiers; ``at_step``: only those of the step that decides. Nulls are equal."""
+    """Rows of the wanted identifiers; ``at_step``: only those of the step that decides."""
     pairs = [(quoted(name), f"_icecdc_wanted_{position}") for position, name in enumerate(identifier_columns)]
     sought = wanted.selectExpr(
         *(f"{name} AS {alias}" for name, alias in pairs), f"{_ORDINAL} AS _icecdc_wanted_ordinal"
     )
     sought = F.broadcast(sought) if count <= _BROADCAST_ROWS else sought
-    matches = [f"{name} <=> {alias}" for name, alias in pairs]
+    matches = [f"{name} {equal} {alias}" for name, alias in pairs]
     if at_step:
         matches.append(f"{CHANGE_ORDINAL} = _icecdc_wanted_ordinal")
     return rows.join(sought, F.expr(" AND ".join(matches)), "left_semi")

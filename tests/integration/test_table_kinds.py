@@ -17,6 +17,7 @@ from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.lineage import unchanged_rows
 from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
+from icecdc_core.survivors import find_survivors
 from tests.equality_deletes import EqualityWriter
 
 FORMATS = ("parquet", "orc", "avro")
@@ -374,47 +375,47 @@ class DescribeRowLineage:
         return changed_by_lineage(older, newer, masked, unchanged_until, 10**12)
 
 
+WITHOUT, WITH = 0, 10**9
+
+
+@pytest.fixture
+def merged(spark, name, monkeypatch):
+    """What is left to do after a range: rows, carryovers, and whether row ids alone told it."""
+
+    def read(start, end, rows_read_for_a_document):
+        monkeypatch.setattr(merging, "_FEW_ROWS", 0)
+        monkeypatch.setattr(merging, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
+        by_row_ids, told = merging._by_row_ids, []
+
+        def spied(*given):
+            told.append(by_row_ids(*given))
+            return told[-1]
+
+        monkeypatch.setattr(merging, "_by_row_ids", spied)
+        table = IcebergTable(spark, f"lake.ns.{name}")
+        scans = plan_scans(table, table.metadata(), start, end, "net")
+        found = merging.merged_changes(table, scans, ["id"], file_bytes(table, scans))
+        try:
+            rows = {row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()}
+            assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
+            return rows, found.carryovers, any(told)
+        finally:
+            found.close()
+            table.release()
+
+    return read
+
+
+@pytest.fixture
+def state(spark, name):
+    """The rows of a snapshot by id."""
+    return lambda snapshot_id: {
+        row.id: tuple(row) for row in spark.read.option("versionAsOf", snapshot_id).table(f"lake.ns.{name}").collect()
+    }
+
+
 class DescribeRowIdsAlone:
     """What is left to do is found by the newer state's row ids, with or without what the older rows held."""
-
-    WITHOUT, WITH = 0, 10**9
-
-    @pytest.fixture
-    def merged(self, spark, name, monkeypatch):
-        """What is left to do after a range: rows, carryovers, and whether row ids alone told it."""
-
-        def read(start, end, rows_read_for_a_document):
-            monkeypatch.setattr(merging, "_FEW_ROWS", 0)
-            monkeypatch.setattr(merging, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
-            by_row_ids, told = merging._by_row_ids, []
-
-            def spied(*given):
-                told.append(by_row_ids(*given))
-                return told[-1]
-
-            monkeypatch.setattr(merging, "_by_row_ids", spied)
-            table = IcebergTable(spark, f"lake.ns.{name}")
-            scans = plan_scans(table, table.metadata(), start, end, "net")
-            found = merging.merged_changes(table, scans, ["id"], file_bytes(table, scans))
-            try:
-                rows = {
-                    row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()
-                }
-                assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
-                return rows, found.carryovers, any(told)
-            finally:
-                found.close()
-                table.release()
-
-        return read
-
-    @pytest.fixture
-    def state(self, spark, name):
-        """The rows of a snapshot by id."""
-        return lambda snapshot_id: {
-            row.id: tuple(row)
-            for row in spark.read.option("versionAsOf", snapshot_id).table(f"lake.ns.{name}").collect()
-        }
 
     @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
     @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
@@ -456,8 +457,8 @@ class DescribeRowIdsAlone:
         loaded = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
         unchanged = unchanged_rows(newer_states(loaded, scans))
-        for with_older_values, columns in ((False, {"id"}), (True, {"id", "name", "region"})):
-            changes, _ = changes_by_row_ids(loaded, scans, unchanged, ["id"], with_older_values)
+        for delete_columns, columns in ((["id"], {"id"}), ([], {"id", "name", "region"})):
+            changes, _ = changes_by_row_ids(loaded, scans, unchanged, delete_columns=delete_columns)
             gone = changes.where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
             read = {column for listed in re.findall(r"RelationV2\[([^]]*)", gone) for column in listed.split(", ")}
             lineage = {"_row_id", "_last_updated_sequence_number"}
@@ -512,3 +513,93 @@ class DescribeRowIdsAlone:
         kept = {n: "a" for n in range(50) if n not in (1, 2, 3)}
         assert {document["id"]: document["name"] for document in indexed().values()} == {**kept, 70: "b", 100: "c"}
         assert (report.upserts, report.deletes, validate_table(spark, config).ok) == (2, 3, True)
+
+
+class DescribeDeleteMarks:
+    """Where delete files say what is gone, what it held is read only if it may save writing."""
+
+    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
+    @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
+    def it_leads_from_one_state_to_the_other(
+        self, table, sql, insert, snapshots, merged, state, name, history, rows_read_for_a_document
+    ):
+        table(2, "merge-on-read")
+        insert(*((n, "a", "x") for n in range(100)))
+        start = snapshots()[-1]
+        for statement in LINEAGE_HISTORY[history]:
+            sql(statement.replace("{n}", f"ns.{name}"))
+        end = snapshots()[-1]
+        rows, *_ = merged(start, end, rows_read_for_a_document)
+        followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
+        assert followed == state(end)
+
+    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize(
+        ("rows_read_for_a_document", "upserts", "carryovers"),
+        [(WITHOUT, {2, 3}, 0), (100, {2, 3}, 0), (101, {2}, 1)],
+    )
+    def it_drops_updates_that_change_nothing_where_looking_costs_less_than_writing_them(
+        self, table, sql, insert, snapshots, merged, version, rows_read_for_a_document, upserts, carryovers
+    ):
+        table(version, "merge-on-read")
+        insert(*((n, "a", "x") for n in range(200)))
+        sql("UPDATE {t} SET name = if(id = 2, 'new', name) WHERE id IN (2, 3)")
+        expected = {key: (key, "new" if key == 2 else "a", "x") for key in upserts}
+        assert merged(*snapshots(), rows_read_for_a_document)[:2] == (expected, carryovers)
+
+    @pytest.mark.parametrize(
+        ("statement", "columns"),
+        [
+            ("DELETE FROM {t} WHERE id IN (2, 70)", {"id"}),
+            ("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)", {"id", "name", "region"}),
+        ],
+    )
+    def it_reads_just_identifiers_of_rows_that_nothing_takes_the_place_of(
+        self, table, sql, insert, snapshots, merged, monkeypatch, statement, columns
+    ):
+        table(2, "merge-on-read")
+        insert(*((n, "a", "x") for n in range(100)))
+        sql(statement)
+        frames = []
+
+        def seen(*given, **named):
+            frames.append(changes_frame(*given, **named))
+            return frames[-1]
+
+        monkeypatch.setattr(merging, "changes_frame", seen)
+        merged(*snapshots(), WITH)
+        gone = frames[0].where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
+        read = {column for listed in re.findall(r"RelationV2\[([^]]*)", gone) for column in listed.split(", ")}
+        assert {column.split("#")[0] for column in read} - {"_deleted"} == columns
+
+
+class DescribeNeighbours:
+    """Integer identifiers travel together where most have their neighbours in the same file."""
+
+    @pytest.mark.parametrize(
+        ("ids", "together"),
+        [(range(-50, 50), True), ([n for n in range(160) if n % 8 < 5], True), (range(0, 300, 3), False)],
+        ids=["all", "five of eight", "every third"],
+    )
+    def it_is_the_files_that_tell(self, table, sql, insert, snapshots, merged, state, monkeypatch, ids, together):
+        table(2, "copy-on-write")
+        insert(*((n, "a", "x") for n in ids))
+        sql(f"UPDATE {{t}} SET name = 'new' WHERE id IN ({ids[1]}, {ids[7]})")
+        sql(f"DELETE FROM {{t}} WHERE id IN ({ids[2]}, {ids[8]})")
+        first, *_, last = snapshots()
+        told = []
+
+        def spied(*given):
+            told.append(given[-1])
+            return find_survivors(*given)
+
+        monkeypatch.setattr(merging, "find_survivors", spied)
+        rows, carryovers, _ = merged(first, last, WITH)
+        followed = {key: row for key, row in {**state(first), **rows}.items() if row is not None}
+        assert (followed, len(rows), carryovers, told) == (state(last), 4, len(ids) - 4, [together])
+
+    @pytest.mark.parametrize("column", ["name", "no such column"])
+    def it_says_nothing_of_columns_that_are_no_integers(self, table, insert, snapshots, spark, name, column):
+        table()
+        insert((1, "a", "x"))
+        assert IcebergTable(spark, f"lake.ns.{name}").spanned(snapshots(), column) == (0, 0)

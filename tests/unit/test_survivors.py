@@ -161,3 +161,72 @@ def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
     below = final.split(" Exchange ")[1].split("Project [")[1].splitlines()[0]
     moved = re.findall(r"(\w+)#", re.sub(r"\(.*\) AS ", "", below))
     assert (len(exchanges), moved) == (1, ["region", "id", "_change_ordinal", "_icecdc_row"]), plan
+
+
+class DescribeNeighbours:
+    """Integer identifiers that travel eight to a row."""
+
+    def rows(self, kind, steps, twins=()):
+        """Random steps over neighbouring identifiers, the least and greatest of the type and one that is null."""
+        draw, bits = random.Random(7), {"tinyint": 7, "int": 31, "bigint": 63}[kind]
+        ids, rows = [None, *range(-20, 40), 2**bits - 1, -(2**bits)], []
+        names = dict.fromkeys(ids, "old")
+        for ordinal in range(steps):
+            for key in ids:
+                before, names[key] = names[key], draw.choice(["old", "old", f"new {ordinal}", None, "gone"])
+                rows += [(key, before, "DELETE", ordinal)] if before != "gone" else []
+                rows += [(key, names[key], "INSERT", ordinal)] if names[key] != "gone" else []
+        rows += [(key, name, change, 0) for key, name, change in twins]
+        draw.shuffle(rows)
+        return rows
+
+    def left(self, spark, kind, rows, only_step, neighbours):
+        """The survivors, and their rows by identifier."""
+        schema = f"id {kind}, name string, _change_type string, _change_ordinal int"
+        changes = spark.createDataFrame(rows, schema)
+        found = find_survivors(changes, ["id"], only_step, neighbours=neighbours)
+        fetched = fetch_survivors(changes, ["id"], found)
+        assert fetched.schema["id"].dataType == changes.schema["id"].dataType
+        exact = merge_updates(changes.transform(shuffle_by_identifiers, ["id"]).transform(remove_carryovers), ["id"])
+        actual, expected = (
+            sorted((str(row.id), row._change_type == "INSERT" and str(row.name)) for row in frame.collect())
+            for frame in (fetched, exact)
+        )
+        assert actual == expected
+        found.close()
+        return found.upserts, found.deletes, found.doubtful, found.nulls, found.carryovers
+
+    @pytest.mark.parametrize("steps", [1, 3])
+    @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint"])
+    def it_leaves_what_each_would_alone(self, spark, kind, steps):
+        rows, only_step = self.rows(kind, steps), 0 if steps == 1 else None
+        together, alone = (self.left(spark, kind, rows, only_step, neighbours) for neighbours in (True, False))
+        assert together == alone
+        assert all(number > 0 for number in (*together[:2], *together[3:]))
+
+    @pytest.mark.parametrize(
+        "sides",
+        ["ab ab", "aa bb", "ab ac", "aaa a", "a aa", "aab b"],
+    )
+    def it_puts_them_in_doubt_where_one_occurs_several_times(self, spark, sides):
+        older, newer = sides.split()
+        twins = [(105, name, "DELETE") for name in older] + [(105, name, "INSERT") for name in newer]
+        twins += [(number, "same", change) for number in (104, 106) for change in ("DELETE", "INSERT")]
+        rows = self.rows("bigint", 1, twins)
+        upserts, deletes, doubtful, _, carryovers = self.left(spark, "bigint", rows, 0, neighbours=True)
+        alone = self.left(spark, "bigint", rows, 0, neighbours=False)
+        # Of the two beside it nothing is known before they are compared again.
+        assert (upserts, deletes, doubtful, carryovers) == (*alone[:2], 3, alone[4] - 2)
+
+    def it_makes_them_one_row_before_they_are_moved(self, spark):
+        rows = spark.range(0, 800, 1, 2).selectExpr("id", "'x' AS name", "'INSERT' AS _change_type")
+        changes = rows.unionAll(rows.replace("INSERT", "DELETE")).withColumn("_change_ordinal", F.lit(0))
+        found = find_survivors(changes, ["id"], 0, neighbours=True)
+        plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
+        found.close()
+        final = plan.split("== Initial Plan ==")[0]
+        assert len(re.findall(r"Exchange .*\n.* HashAggregate\(keys=\[\S+\], functions=\[partial_count", final)) == 1, (
+            plan
+        )
+        assert final.count("Exchange ") == 1
+        assert found.carryovers == 800
