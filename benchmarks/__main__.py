@@ -20,12 +20,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks import charts, memory
+from benchmarks import charts, memory, planning
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.growth import GrowthBenchmark
 from benchmarks.ingest import PARTITIONS, IngestBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
-from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from icecdc_core import SyncConfig, get_spark
@@ -105,7 +104,9 @@ def _ranges(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, 
 
 def _planning(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:
     name = f"{config.table.rsplit('.', 1)[0]}.planned"
-    yield f"planning, {given.files} data files", PlanningBenchmark(spark, name, given.files).contestants()
+    for kind in planning.KINDS:
+        benchmark = planning.PlanningBenchmark(spark, name, given.files, kind)
+        yield f"planning, {given.files} data files, {kind}", benchmark.contestants()
 
 
 def _jobs(spark: SparkSession, config: SyncConfig, given: argparse.Namespace, stages: Any) -> Iterator[Contest]:

@@ -9,11 +9,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import create, head
+from icecdc_core.jvm import iceberg_class
 from icecdc_core.scans import plan_scans
 from icecdc_core.staged_scan import IcebergTable
 
 # So many files one commit adds, and so one manifest lists, as a busy writer would leave them.
 FILES_A_COMMIT = 1000
+# One in so many has a delete file.
+FILES_A_DELETE_FILE = 10
+# The format version that its delete files belong to.
+KINDS = {"copy-on-write": 2, "position deletes": 2, "deletion vectors": 3}
 
 
 class PlanningBenchmark:
@@ -23,24 +28,47 @@ class PlanningBenchmark:
         spark: A session with the table's catalog.
         table: The table to make.
         files: Its data files.
+        kind: One of ``KINDS``: whether a data file or a delete file is replaced.
     """
 
-    def __init__(self, spark: SparkSession, table: str, files: int) -> None:
-        self._spark, self._table, self._files = spark, table, files
-        create(spark, table, 2, "copy-on-write")
-        jvm: Any = spark._jvm
-        loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
-        builder = jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withFileSizeInBytes(1 << 27)
-        builder = builder.withRecordCount(1_000_000)
+    def __init__(self, spark: SparkSession, table: str, files: int, kind: str = "copy-on-write") -> None:
+        self._spark, self._table, self._files, self._kind = spark, table, files, kind
+        version = KINDS[kind]
+        create(spark, table, version, "copy-on-write")
+        loaded = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, table)
         place = f"{loaded.location()}/data"
+        builder = iceberg_class(spark, "DataFiles").builder(loaded.spec())
+        builder = builder.withFileSizeInBytes(1 << 27).withRecordCount(1_000_000)
+
+        def data_file(name: str) -> Any:
+            return builder.withPath(f"{place}/{name}.parquet").build()
+
+        def delete_file(name: str, target: str) -> Any:
+            file = iceberg_class(spark, "FileMetadata").deleteFileBuilder(loaded.spec()).ofPositionDeletes()
+            file = file.withFileSizeInBytes(1000).withRecordCount(5)
+            file = file.withReferencedDataFile(f"{place}/{target}.parquet")
+            if version == 2:
+                return file.withPath(f"{place}/{name}.parquet").build()
+            return file.withPath(f"{place}/{name}.puffin").withContentOffset(4).withContentSizeInBytes(40).build()
+
+        names = [f"{number:09}" for number in range(files)]
         for first in range(0, files, FILES_A_COMMIT):
             append = loaded.newFastAppend()
-            for number in range(first, min(first + FILES_A_COMMIT, files)):
-                append.appendFile(builder.withPath(f"{place}/{number:09}.parquet").build())
+            for name in names[first : first + FILES_A_COMMIT]:
+                append.appendFile(data_file(name))
             append.commit()
+        if kind == "copy-on-write":
+            change = loaded.newOverwrite().deleteFile(data_file(names[files // 2])).addFile(data_file("new"))
+        else:
+            deletes = {name: delete_file(f"deletes-{name}", name) for name in names[::FILES_A_DELETE_FILE]}
+            delta = loaded.newRowDelta()
+            for file in deletes.values():
+                delta.addDeletes(file)
+            delta.commit()
+            hit = list(deletes)[len(deletes) // 2]
+            change = loaded.newRowDelta().removeDeletes(deletes[hit]).addDeletes(delete_file("more", hit))
         self._start = head(spark, table)
-        old, new = (builder.withPath(f"{place}/{name}.parquet").build() for name in (f"{files // 2:09}", "new"))
-        loaded.newOverwrite().deleteFile(old).addFile(new).commit()
+        change.commit()
         self._end = head(spark, table)
 
     def contestants(self) -> dict[str, Callable[[], float]]:
@@ -52,18 +80,17 @@ class PlanningBenchmark:
         table = IcebergTable(self._spark, self._table)
         scans = plan_scans(table, table.metadata(), self._start, self._end, "net")
         taken = time.perf_counter() - begin
-        found = [(len(scan.before), len(scan.after)) for scan in scans]
-        if found != [(1, 1)]:
+        found = [[len(tasks) for tasks in (*scan.older, *scan.newer)] for scan in scans]
+        replaced = [1, 0, 0, 0] if self._kind == "copy-on-write" else [0, 0, 0, 1]
+        if found != [replaced * 2]:
             raise SystemExit(f"{found} files are to be read, expected one on each side")
         return taken
 
     def _iceberg(self) -> float:
         begin = time.perf_counter()
-        jvm: Any = self._spark._jvm
-        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self._table)
+        table = iceberg_class(self._spark, "spark.Spark3Util").loadIcebergTable(self._spark._jsparkSession, self._table)
         planned = table.newScan().useSnapshot(self._end).planFiles()
-        iterables = jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables
-        count = iterables.size(planned)
+        count = iceberg_class(self._spark, "relocated.com.google.common.collect.Iterables").size(planned)
         planned.close()
         taken = time.perf_counter() - begin
         if count != self._files:

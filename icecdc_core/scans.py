@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -14,15 +13,10 @@ from icecdc_core.snapshots import (
     Step,
     common_ancestor,
     cut_at_replaces,
-    file_count,
     plan_steps,
     sequence_number,
 )
 from icecdc_core.staged_scan import CommitFiles, FileTasks, IcebergTable
-
-# A file that a commit names takes a few calls into the JVM, about as long as planning a hundred files there.
-_FEW_FILES = 20
-_FILES_PLANNED_MEANWHILE = 100
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step) -> StepScan:
         return _compared(table, metadata, step, before, table.plan(step.to_snapshot_id))
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
     touched = {location for commit in commits for location in (*commit.added, *commit.removed, *commit.referenced)}
-    anywhere = any(commit.untargeted_deletes for commit in commits)
+    anywhere = any(commit.adds_untargeted_deletes or commit.removes_untargeted_deletes for commit in commits)
     # A path that undoes snapshots begins with the one it starts from; undoing an append removes what it added.
     undoes = step.from_snapshot_id in step.path
     if not touched and not anywhere:
@@ -155,29 +149,48 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step) -> StepScan:
 def _sides_by_commits(
     table: IcebergTable, metadata: TableMetadata, step: Step, commits: Sequence[CommitFiles]
 ) -> tuple[FileTasks, FileTasks] | None:
-    """What a few commits removed and added, for steps without delete files; None where only planning can tell.
+    """What the commits removed, added and put delete files on, as planning would find it at both ends.
 
-    It spares reading the manifests of both ends, which list every file of the table.
+    It spares reading the manifests that list every data file of the table, at both ends where the commits themselves
+    added or removed the data files to read, else (their delete files hit others) at one. Only the delete files are
+    gone through at both.
+
+    Returns:
+        None where only planning both ends can tell.
     """
-    named = sum(len(commit.added) + len(commit.removed) for commit in commits)
-    if named > max(_FEW_FILES, file_count(metadata, step.to_snapshot_id) // _FILES_PLANNED_MEANWHILE):
+    if any(commit.adds_untargeted_deletes or not commit.moves_files_once for commit in commits):
         return None
-    if any(
-        table.has_delete_files(end) for end in (step.from_snapshot_id, step.to_snapshot_id) if end is not None
-    ) or not all(commit.only_moves_data for commit in commits):
-        return None
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
+    removed: set[str] = set()
+    added: set[str] = set()
     for commit in commits:
-        for position, location in enumerate(commit.removed):
-            if after.pop(location, None) is None:
-                before[location] = commit.removed_files.get(position)
-        for position, location in enumerate(commit.added):
-            if location in before or location in after:
-                # It came back, or came twice: what is left of it depends on more than its name.
-                return None
-            after[location] = commit.added_files.get(position)
-    return table.tasks_of(before.values()), table.tasks_of(after.values())
+        removed |= commit.removed.keys()
+        if not commit.added.keys().isdisjoint(added | removed):
+            # It came back, or came twice: what is left of it depends on more than its name.
+            return None
+        added |= commit.added.keys()
+    gone, came = removed - added, added - removed
+    older = table.chosen([commit.removed_files for commit in commits], gone)
+    newer = table.chosen([commit.added_files for commit in commits], came)
+    start = step.from_snapshot_id
+    if all(commit.only_adds for commit in commits):
+        after = table.tasks_of(newer, {})
+        since = sequence_number(metadata, start) if start is not None else -1
+        if all(number > since for number in table.sequence_numbers(after)):
+            # Delete files apply to older data files only.
+            return table.nothing(), after
+    kept = {location for commit in commits for location in commit.referenced} - added - removed
+    undone = {place for commit in commits for place in commit.removed_deletes}
+    undone -= {place for commit in commits for place in commit.added_deletes}
+    older_deletes = table.targeted_deletes(start, gone | kept, undone) if start is not None else ({}, set())
+    newer_deletes = table.targeted_deletes(step.to_snapshot_id, came)
+    if older_deletes is None or newer_deletes is None:
+        return None
+    kept |= older_deletes[1] - removed
+    hit = table.plan(step.to_snapshot_id, kept) if kept else table.nothing()
+    return (
+        table.joined(table.tasks_of(older, older_deletes[0]), table.tasks_of(table.data_files(hit), older_deletes[0])),
+        table.joined(table.tasks_of(newer, newer_deletes[0]), hit),
+    )
 
 
 def _compared(

@@ -78,12 +78,6 @@ def sequence_number(metadata: TableMetadata, snapshot_id: int) -> int:
     return int(_by_id(metadata)[snapshot_id].sequence_number or 0)
 
 
-def file_count(metadata: TableMetadata, snapshot_id: int) -> int:
-    """Return how many data files a snapshot has, by its summary; 0 where that does not say."""
-    summary = _by_id(metadata)[snapshot_id].summary
-    return int((summary["total-data-files"] if summary else None) or 0)
-
-
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
     """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all.
 

@@ -2,14 +2,14 @@
 
 The only module that touches Iceberg's JVM classes. It works the way Iceberg's own rewrite actions do: plan
 the scan, keep the wanted file tasks, stage them under a key and let Spark read that key. Large collections
-stay in the JVM: file tasks are filtered there by method handles and paths cross as one joined string, because
-a py4j call costs about 0.1 ms and a table may have a hundred thousand files.
+stay in the JVM, where ``FileLists`` loops over them, and paths cross as one joined string, because a py4j call costs
+about 0.1 ms and a table may have a hundred thousand files.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.catalogs import CatalogView, load_table, view_catalog
-from icecdc_core.jvm import JvmFunctions, iceberg_class, java_class
+from icecdc_core.jvm import file_lists, iceberg_class, java_class, taken
 from icecdc_core.readable import (
     for_pyiceberg,
     is_encrypted,
@@ -31,25 +31,7 @@ from icecdc_core.readable import (
     without_row_lineage,
 )
 
-_COLLECT = "relocated.com.google.common.collect"
-_FILE = ("org.apache.iceberg.FileScanTask", "file")
-_LOCATION = (("org.apache.iceberg.ContentFile", "location"),)
-_SIZE = (("org.apache.iceberg.ContentFile", "fileSizeInBytes"),)
-_TASK_LOCATION = (_FILE, *_LOCATION)
-_TASK_SIZE = (_FILE, *_SIZE)
-_TASK_ROWS = (_FILE, ("org.apache.iceberg.ContentFile", "recordCount"))
-_TASK_FORMAT = (_FILE, ("org.apache.iceberg.ContentFile", "format"))
-_TASK_SEQUENCE_NUMBER = (_FILE, ("org.apache.iceberg.ContentFile", "dataSequenceNumber"))
-_TASK_FIRST_ROW_ID = (_FILE, ("org.apache.iceberg.ContentFile", "firstRowId"))
-_DELETES = (("org.apache.iceberg.FileScanTask", "deletes"),)
-_TASK_DELETES = (*_DELETES, ("java.util.List", "size"))
-_DELETE_LOCATION = (("org.apache.iceberg.DeleteFile", "location"),)
-# Several deletion vectors share one Puffin file and differ by their offset in it.
-_DELETE_OFFSET = (("org.apache.iceberg.DeleteFile", "contentOffset"),)
-_DELETE_ROWS = (("org.apache.iceberg.DeleteFile", "recordCount"),)
-_DELETE_TARGET = (
-    ("org.apache.iceberg.util.ContentFileUtil", "referencedDataFileLocation", "org.apache.iceberg.DeleteFile"),
-)
+_SEPARATOR = "\0"
 _NO_TARGET = "null"
 # Each takes some calls into the JVM.
 _FILES_LOOKED_AT = 4
@@ -72,7 +54,9 @@ class CommitFiles:
         added_deletes: Delete files added, path and offset to size in bytes.
         removed_deletes: Delete files removed, path and offset to size in bytes.
         referenced: Data files that an added or removed delete file names as its only target.
-        untargeted_deletes: Whether a delete file was added or removed that may apply to any data file.
+        adds_untargeted_deletes: Whether a delete file was added that may apply to any data file.
+        removes_untargeted_deletes: Whether one was removed that may have, as far as the commit tells: position
+            deletes of format version 2 name their target by column bounds, which Iceberg leaves out of removed files.
         added_files: The data files added, in the JVM.
         removed_files: The data files removed, in the JVM.
     """
@@ -82,7 +66,8 @@ class CommitFiles:
     added_deletes: dict[str, int]
     removed_deletes: dict[str, int]
     referenced: frozenset[str]
-    untargeted_deletes: bool
+    adds_untargeted_deletes: bool
+    removes_untargeted_deletes: bool
     added_files: Any
     removed_files: Any
 
@@ -92,10 +77,9 @@ class CommitFiles:
         return not (self.removed or self.added_deletes or self.removed_deletes)
 
     @property
-    def only_moves_data(self) -> bool:
-        """Whether the commit added and removed nothing but data files, each of them once."""
-        once = self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed)
-        return once and not (self.added_deletes or self.removed_deletes)
+    def moves_files_once(self) -> bool:
+        """Whether the commit added and removed each of its data files once."""
+        return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
 
 
 class FileTasks:
@@ -123,7 +107,8 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark = spark
         self.name = name
-        self._functions = JvmFunctions(spark)
+        self._lists = file_lists(spark)
+        self._no_deletes = java_class(spark, "java.util.HashMap")()
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
@@ -141,9 +126,7 @@ class IcebergTable:
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        current = self._table.operations().current()
-        text = iceberg_class(self.spark, "TableMetadataParser").toJson(current)
-        return TableMetadataUtil.parse_raw(for_pyiceberg(text))
+        return TableMetadataUtil.parse_raw(for_pyiceberg(taken(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
         """Return what is known of the table's catalog beside the metadata that it shows."""
@@ -170,14 +153,15 @@ class IcebergTable:
             )
         )
         deletes = (added_deletes, removed_deletes)
-        targets = {target for files in deletes for target in self._functions.strings(_DELETE_TARGET, files)}
+        to_added, to_removed = (set(self._texts(files, "target")) for files in deletes)
         return CommitFiles(
             self._sizes(added),
             self._sizes(removed),
-            self._delete_sizes(added_deletes),
-            self._delete_sizes(removed_deletes),
-            frozenset(targets - {_NO_TARGET}),
-            _NO_TARGET in targets,
+            self._sizes(added_deletes, "place"),
+            self._sizes(removed_deletes, "place"),
+            frozenset((to_added | to_removed) - {_NO_TARGET}),
+            _NO_TARGET in to_added,
+            _NO_TARGET in to_removed,
             added,
             removed,
         )
@@ -208,28 +192,40 @@ class IcebergTable:
                 spanned, rows = spanned + greatest - least + 1, rows + file.recordCount()
         return spanned, rows
 
-    def has_delete_files(self, snapshot_id: int) -> bool:
-        """Whether a snapshot has delete files, by its manifest list alone."""
-        return not self._table.snapshot(snapshot_id).deleteManifests(self._table.io()).isEmpty()
+    def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
+        """Return the data files with these locations of lists in the JVM, as one such list."""
+        every = java_class(self.spark, "java.util.ArrayList")()
+        for files in data_files:
+            every.addAll(files)
+        return self._lists.chosen(every, _SEPARATOR.join(locations))
 
-    def tasks_of(self, data_files: Collection[Any]) -> FileTasks:
-        """Return the tasks of data files in the JVM that no delete file applies to, as planning would make them."""
-        always = iceberg_class(self.spark, "expressions.Expressions").alwaysTrue()
-        nothing_left = iceberg_class(self.spark, "expressions.ResidualEvaluator").unpartitioned(always)
-        no_deletes = self._functions.array(iceberg_class(self.spark, "DeleteFile"))
-        task, schemas, parts = (
-            iceberg_class(self.spark, name) for name in ("BaseFileScanTask", "SchemaParser", "PartitionSpecParser")
-        )
-        specs = self._table.specs()
-        texts: dict[int, tuple[str, str]] = {}
-        tasks = java_class(self.spark, "java.util.ArrayList")()
-        for file in data_files:
-            spec_id = file.specId()
-            if spec_id not in texts:
-                spec = specs.get(spec_id)
-                texts[spec_id] = schemas.toJson(spec.schema()), parts.toJson(spec)
-            tasks.add(task(file, no_deletes, *texts[spec_id], nothing_left))
-        return FileTasks(tasks)
+    def targeted_deletes(
+        self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
+    ) -> tuple[Any, set[str]] | None:
+        """Return the delete files of a snapshot that hit these data files, as ``tasks_of`` takes them.
+
+        Args:
+            snapshot_id: The state.
+            locations: The data files.
+            places: Delete files that are looked for as well, by path and offset.
+
+        Returns:
+            A map in the JVM, and the data files that these delete files hit. None where the snapshot has a delete file
+            that names no data file as its only target.
+        """
+        if not locations and not places:
+            return {}, set()
+        wanted = (_SEPARATOR.join(names) for names in (locations, places))
+        found = self._lists.targeted(self._table, snapshot_id, *wanted)
+        return None if found is None else (found, set(_parted(self._lists.targets(found))))
+
+    def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
+        """Return the tasks of a list of data files in the JVM as planning would make them; ``{}``: without deletes."""
+        return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
+
+    def data_files(self, tasks: FileTasks) -> Any:
+        """Return the data files of tasks, as a list in the JVM."""
+        return self._lists.dataFiles(tasks.java_list)
 
     def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
         """Plan the scan of a snapshot.
@@ -239,19 +235,8 @@ class IcebergTable:
             locations: Keep only these data files; None keeps all.
             deletes: Keep also every data file that a delete file applies to.
         """
-        planned = self._table.newScan().useSnapshot(snapshot_id).planFiles()
-        lists = iceberg_class(self.spark, f"{_COLLECT}.Lists")
-        closeable = iceberg_class(self.spark, "io.CloseableIterable")
-        try:
-            if locations is None:
-                return FileTasks(lists.newArrayList(planned))
-            wanted = java_class(self.spark, "java.util.HashSet")()
-            for location in locations:
-                wanted.add(location)
-            keep = self._functions.contains(_TASK_LOCATION, wanted, or_positive=_TASK_DELETES if deletes else None)
-            return FileTasks(lists.newArrayList(closeable.filter(planned, keep)))
-        finally:
-            planned.close()
+        wanted = None if locations is None else _SEPARATOR.join(locations)
+        return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
 
     def nothing(self) -> FileTasks:
         """Return an empty set of tasks."""
@@ -278,39 +263,34 @@ class IcebergTable:
 
     def locations(self, tasks: FileTasks) -> list[str]:
         """Return each task's data file."""
-        return self._functions.strings(_TASK_LOCATION, tasks.java_list)
+        return self._of_data_files(tasks, "location")
 
     def delete_counts(self, tasks: FileTasks) -> list[int]:
         """Return how many delete files apply to each task's data file."""
-        return self._functions.numbers(_TASK_DELETES, tasks.java_list)
+        return _numbers(_parted(self._lists.deleteCounts(tasks.java_list)))
 
     def delete_digests(self, tasks: FileTasks) -> list[str]:
         """Return for each task a digest of the set of delete files that apply to its data file."""
-        return self._functions.digests(_DELETES, (_DELETE_LOCATION, _DELETE_OFFSET), tasks.java_list)
+        return _parted(self._lists.deleteDigests(tasks.java_list))
 
     def deleted_count(self, tasks: FileTasks) -> int:
         """Return how many deletes the delete files of these tasks hold, counting a file as often as it applies."""
-        if not len(tasks):
-            return 0
-        listed = self._functions.items(_DELETES, tasks.java_list)
-        found = iceberg_class(self.spark, f"{_COLLECT}.Iterables").concat(listed)
-        deletes = iceberg_class(self.spark, f"{_COLLECT}.Lists").newArrayList(found)
-        return sum(self._functions.numbers(_DELETE_ROWS, deletes))
+        return sum(_numbers(self._texts(self._lists.deleteFiles(tasks.java_list), "rows")))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
         """Return the number of rows in each task's data file, deleted ones included."""
-        return self._functions.numbers(_TASK_ROWS, tasks.java_list)
+        return _numbers(self._of_data_files(tasks, "rows"))
 
     def sequence_numbers(self, tasks: FileTasks) -> list[int]:
         """Return the sequence number of the commit that each task's data file came with."""
-        return self._functions.numbers(_TASK_SEQUENCE_NUMBER, tasks.java_list)
+        return _numbers(self._of_data_files(tasks, "sequence number"))
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
-        if self._version < 3 or "null" in self._functions.strings(_TASK_FIRST_ROW_ID, tasks.java_list):
+        if self._version < 3 or "null" in self._of_data_files(tasks, "first row id"):
             return False
         # Iceberg 1.11 gives every row of an ORC file the id of its first one.
-        return self._has_table_cache or "ORC" not in self._functions.strings(_TASK_FORMAT, tasks.java_list)
+        return self._has_table_cache or "ORC" not in self._of_data_files(tasks, "format")
 
     @property
     def has_row_lineage(self) -> bool:
@@ -324,16 +304,13 @@ class IcebergTable:
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""
-        return self._functions.numbers(_TASK_SIZE, tasks.java_list)
+        return _numbers(self._of_data_files(tasks, "size"))
 
-    def select(self, tasks: FileTasks, positions: Collection[int]) -> FileTasks:
-        """Return the tasks at these positions."""
-        if len(positions) == len(tasks):
-            return tasks
-        chosen = java_class(self.spark, "java.util.ArrayList")()
-        for position in positions:
-            chosen.add(tasks.java_list.get(position))
-        return FileTasks(chosen)
+    def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
+        """Return the tasks at these positions, in this order."""
+        if not positions:
+            return self.nothing()
+        return FileTasks(self._lists.at(tasks.java_list, _SEPARATOR.join(map(str, positions))))
 
     def joined(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
@@ -410,16 +387,25 @@ class IcebergTable:
                 self._table_cache().remove(key)
 
     def _task_sets(self) -> Any:
-        return self._functions.static_get("org.apache.iceberg.spark.ScanTaskSetManager")
+        return self._lists.taskSets()
 
     def _table_cache(self) -> Any:
-        return self._functions.static_get("org.apache.iceberg.spark.SparkTableCache")
+        return self._lists.tableCache()
 
-    def _sizes(self, files: Any) -> dict[str, int]:
-        names = self._functions.strings(_LOCATION, files)
-        return dict(zip(names, self._functions.numbers(_SIZE, files), strict=True))
+    def _sizes(self, files: Any, name: str = "location") -> dict[str, int]:
+        return dict(zip(self._texts(files, name), _numbers(self._texts(files, "size")), strict=True))
 
-    def _delete_sizes(self, files: Any) -> dict[str, int]:
-        locations, offsets = (self._functions.strings(part, files) for part in (_DELETE_LOCATION, _DELETE_OFFSET))
-        places = (f"{location}#{offset}" for location, offset in zip(locations, offsets, strict=True))
-        return dict(zip(places, self._functions.numbers(_SIZE, files), strict=True))
+    def _texts(self, files: Any, what: str) -> list[str]:
+        return _parted(self._lists.texts(files, what))
+
+    def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
+        return self._texts(self._lists.dataFiles(tasks.java_list), what)
+
+
+def _parted(handed: Any) -> list[str]:
+    texts = taken(handed)
+    return texts.split(_SEPARATOR) if texts else []
+
+
+def _numbers(texts: Iterable[str]) -> list[int]:
+    return [int(text) for text in texts]

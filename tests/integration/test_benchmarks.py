@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import charts, growth, memory
+from benchmarks import charts, growth, memory, planning
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.ingest import PARTITIONS, IngestBenchmark
 from benchmarks.jobs import SmallChangeBenchmark, WholeTableBenchmark
-from benchmarks.planning import PlanningBenchmark
 from benchmarks.ranges import RangesBenchmark
 from benchmarks.sink import SinkBenchmark
 from tests.kafka_topics import Topic
@@ -36,8 +35,9 @@ class DescribeTheBenchmarks:
         contestants = {**benchmark.many_snapshots(), **benchmark.compaction()}
         assert min(run() for run in contestants.values()) > 0
 
-    def it_plans_the_one_file_that_changed(self, spark, name):
-        contestants = PlanningBenchmark(spark, f"lake.ns.{name}", 30).contestants()
+    @pytest.mark.parametrize("kind", planning.KINDS)
+    def it_plans_the_one_file_that_changed(self, spark, name, kind):
+        contestants = planning.PlanningBenchmark(spark, f"lake.ns.{name}", 30, kind).contestants()
         assert min(run() for run in contestants.values()) > 0
 
     def it_finds_all_changes_at_every_size(self, spark, make_config, tmp_path, monkeypatch):

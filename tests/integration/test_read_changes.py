@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -11,7 +12,9 @@ from icecdc_core import scans
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_frame, read_changes
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
+from icecdc_core.snapshots import Step
 from icecdc_core.staged_scan import IcebergTable
+from tests.equality_deletes import EqualityWriter
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -172,31 +175,110 @@ class DescribeReadChanges:
             read_changes(spark, f"lake.ns.{name}", mode="snapshot")
 
 
+# Data files are added, rewritten, compacted and hit by delete files, some twice, some of them rewritten later.
+PLANNED_HISTORY = (
+    "INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)",
+    "INSERT INTO {t} SELECT id, 'b', 'south' FROM range(100, 200)",
+    "DELETE FROM {t} WHERE id IN (1, 101)",
+    "ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)",
+    "INSERT INTO {t} SELECT id, 'c', 'south' FROM range(200, 300)",
+    "UPDATE {t} SET name = 'changed' WHERE id IN (2, 202, 203)",
+    "DELETE FROM {t} WHERE id IN (3, 4, 204)",
+    "CALL lake.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'), where => 'id < 150')",
+    "UPDATE {t} SET name = 'again' WHERE id IN (5, 205)",
+    "DELETE FROM {t} WHERE region = 'north'",
+)
+
+
 class DescribePlanningByCommits:
     @staticmethod
     def planned(spark, name, start, end):
-        """What is to be read between two snapshots: names and rows of each side, and until when rows are unchanged."""
+        """What is to be read between two snapshots: files, rows and delete files of each side, and how to tell rows."""
         table = IcebergTable(spark, f"lake.ns.{name}")
-        (scan,) = scans.plan_scans(table, table.metadata(), start, end, "net")
-        sides = [sorted(zip(table.locations(t), table.row_counts(t), strict=True)) for t in (scan.before, scan.after)]
-        return *sides, scan.unchanged_until
+        found = scans.plan_scans(table, table.metadata(), start, end, "net")
+        facts = [
+            getattr(table, name) for name in ("locations", "row_counts", "sizes", "sequence_numbers", "delete_digests")
+        ]
 
-    @pytest.mark.parametrize("version", [1, 2, 3])
-    def it_finds_what_planning_both_ends_finds_without_doing_so(self, spark, commit, name, monkeypatch, version):
-        first, *_, last = commit(
-            FILL,
-            "INSERT INTO {t} VALUES (4, 'd', 'south'), (5, 'e', NULL)",
-            "ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)",
-            "UPDATE {t} SET name = 'changed' WHERE id IN (2, 4)",
-            "DELETE FROM {t} WHERE region = 'south'",
-            "INSERT INTO {t} VALUES (6, 'f', 'south')",
-            version=version,
+        def sides(scan):
+            return [sorted(zip(*(fact(tasks) for fact in facts), strict=True)) for tasks in (*scan.older, *scan.newer)]
+
+        return [(sides(scan), scan.unchanged_until, scan.by_value) for scan in found]
+
+    @pytest.fixture
+    def plans(self, monkeypatch):
+        """The snapshots that were planned since."""
+        planned, plan = [], IcebergTable.plan
+
+        def planning(table, snapshot_id, *args, **kwargs):
+            planned.append(snapshot_id)
+            return plan(table, snapshot_id, *args, **kwargs)
+
+        monkeypatch.setattr(IcebergTable, "plan", planning)
+        return planned
+
+    @pytest.mark.parametrize(
+        ("version", "mode"), [(1, "copy-on-write"), (2, "copy-on-write"), (2, MOR), (3, "copy-on-write"), (3, MOR)]
+    )
+    def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, monkeypatch, version, mode):
+        snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
+        for start, end in itertools.combinations([None, *snapshots], 2):
+            plans.clear()
+            found = self.planned(spark, name, start, end)
+            assert start not in plans
+            with monkeypatch.context() as planning_both:
+                planning_both.setattr(scans, "_sides_by_commits", lambda *_: None)
+                assert self.planned(spark, name, start, end) == found
+
+    @pytest.mark.parametrize("granularity", ["file", "partition"])
+    def it_finds_the_deletes_that_a_deletion_vector_replaced(
+        self, spark, commit, name, plans, monkeypatch, granularity
+    ):
+        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", version=2, mode=MOR)
+        options = f"'write.delete.granularity' = '{granularity}', 'write.distribution-mode' = 'none'"
+        *_, first = commit(
+            f"ALTER TABLE {{t}} SET TBLPROPERTIES ({options})",
+            "INSERT INTO {t} SELECT id, 'b', 'north' FROM range(100, 200)",
+            "DELETE FROM {t} WHERE id IN (1, 101)",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
+            create=False,
         )
+        *_, last = commit("DELETE FROM {t} WHERE id IN (2, 102)", create=False)
+        found = self.planned(spark, name, first, last)
+        assert plans == ([last] if granularity == "file" else [first, last])
         with monkeypatch.context() as planning_both:
-            planning_both.setattr(scans, "_FEW_FILES", -1)
-            expected = self.planned(spark, name, first, last)
-        monkeypatch.delattr(IcebergTable, "plan")
-        assert self.planned(spark, name, first, last) == expected
+            planning_both.setattr(scans, "_sides_by_commits", lambda *_: None)
+            assert self.planned(spark, name, first, last) == found
+        rows = read_changes(spark, f"lake.ns.{name}", first).collect()
+        assert sorted((row.id, row._change_type) for row in rows) == [(2, "DELETE"), (102, "DELETE")]
+
+    @pytest.mark.parametrize("turned", [False, True])
+    def it_compares_each_file_with_itself_in_whatever_order_planning_gives_them(self, spark, commit, name, turned):
+        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", mode=MOR)
+        *_, first = commit(
+            "ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')",
+            "INSERT INTO {t} SELECT id, 'b', 'north' FROM range(100, 200)",
+            # One delete file for both data files, which one of them then leaves for a deletion vector.
+            "DELETE FROM {t} WHERE id IN (1, 101)",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
+            create=False,
+        )
+        *_, last = commit("DELETE FROM {t} WHERE id = 102", create=False)
+        table = IcebergTable(spark, f"lake.ns.{name}")
+        older, newer = (table.plan(snapshot_id) for snapshot_id in (first, last))
+        newer_names = table.locations(newer)
+        places = [newer_names.index(location) for location in table.locations(older)]
+        newer = table.select(newer, places[::-1] if turned else places)
+        (hit,) = table.commit_files(last).referenced
+        scan = scans._compared(table, table.metadata(), Step(0, first, last, None), older, newer)
+        assert [table.locations(files.after) for files in scan.masked] == [[], [], [hit]]
+
+    def it_plans_nothing_for_an_append_whatever_delete_files_there_are(self, spark, commit, name, plans):
+        commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)")
+        EqualityWriter(spark, f"lake.ns.{name}").delete(["name"], ["a"], partition=["north"])
+        *_, before, _ = commit("INSERT INTO {t} VALUES (7, 'a', 'north'), (8, 'x', 'x')", create=False)
+        assert sorted(row.id for row in read_changes(spark, f"lake.ns.{name}", before).collect()) == [7, 8]
+        assert plans == []
 
     def it_leaves_a_file_that_came_back_to_planning(self, spark, commit, name, changes):
         first, _, third = commit(FILL, "DELETE FROM {t} WHERE region = 'south'", "INSERT INTO {t} VALUES (4, 'd', 'x')")

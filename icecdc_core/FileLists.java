@@ -1,0 +1,265 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.UUID;
+import java.util.function.Predicate;
+import org.apache.iceberg.BaseFileScanTask;
+import org.apache.iceberg.ContentFile;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.HasTableOperations;
+import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.ManifestFiles;
+import org.apache.iceberg.ManifestReader;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.PartitionSpecParser;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.expressions.ResidualEvaluator;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.spark.ScanTaskSetManager;
+import org.apache.iceberg.spark.SparkTableCache;
+import org.apache.iceberg.util.ContentFileUtil;
+
+/**
+ * Loops over Iceberg's files and file tasks.
+ *
+ * <p>Janino compiles it in the session, as it compiles what Spark generates: no lambdas, and of generics it knows
+ * nothing. Texts of many files cross to Python as one, with a null character between them.
+ */
+public final class FileLists {
+  private static final String SEPARATOR = "\0";
+  private static final int SHORT = 2500;
+  private static final DeleteFile[] NO_DELETES = new DeleteFile[0];
+
+  /** Of a longer text Python takes part by part, see the module jvm. */
+  private static Object handed(CharSequence text) {
+    return text.length() <= SHORT ? (Object) text.toString() : new StringBuilder(text);
+  }
+
+  public Object metadata(Table table) {
+    return handed(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
+  }
+
+  public Object texts(List files, String what) {
+    StringBuilder texts = new StringBuilder();
+    for (Iterator file = files.iterator(); file.hasNext(); ) {
+      texts.append(text((ContentFile) file.next(), what));
+      if (file.hasNext()) {
+        texts.append(SEPARATOR);
+      }
+    }
+    return handed(texts);
+  }
+
+  private static Object text(ContentFile file, String what) {
+    switch (what) {
+      case "location":
+        return file.location();
+      case "size":
+        return Long.valueOf(file.fileSizeInBytes());
+      case "rows":
+        return Long.valueOf(file.recordCount());
+      case "format":
+        return file.format();
+      case "sequence number":
+        return file.dataSequenceNumber();
+      case "first row id":
+        return file.firstRowId();
+      case "target":
+        return ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
+      case "place":
+        return place((DeleteFile) file);
+      default:
+        throw new IllegalArgumentException(what);
+    }
+  }
+
+  /** Several deletion vectors share one Puffin file and differ by their offset in it. */
+  private static String place(DeleteFile file) {
+    return file.location() + "#" + file.contentOffset();
+  }
+
+  public Object deleteCounts(List tasks) {
+    StringBuilder counts = new StringBuilder();
+    for (Iterator task = tasks.iterator(); task.hasNext(); ) {
+      counts.append(((FileScanTask) task.next()).deletes().size());
+      if (task.hasNext()) {
+        counts.append(SEPARATOR);
+      }
+    }
+    return handed(counts);
+  }
+
+  /** For each task 128 bits of the set of delete files that apply to it. */
+  public Object deleteDigests(List tasks) {
+    StringBuilder digests = new StringBuilder();
+    for (Iterator task = tasks.iterator(); task.hasNext(); ) {
+      Set places = new TreeSet();
+      for (Object file : ((FileScanTask) task.next()).deletes()) {
+        places.add(place((DeleteFile) file));
+      }
+      digests.append(UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8)));
+      if (task.hasNext()) {
+        digests.append(SEPARATOR);
+      }
+    }
+    return handed(digests);
+  }
+
+  public List dataFiles(List tasks) {
+    List files = new ArrayList(tasks.size());
+    for (Object task : tasks) {
+      files.add(((FileScanTask) task).file());
+    }
+    return files;
+  }
+
+  public List deleteFiles(List tasks) {
+    List files = new ArrayList();
+    for (Object task : tasks) {
+      files.addAll(((FileScanTask) task).deletes());
+    }
+    return files;
+  }
+
+  public List at(List items, String positions) {
+    List chosen = new ArrayList();
+    for (String position : positions.split(SEPARATOR)) {
+      chosen.add(items.get(Integer.parseInt(position)));
+    }
+    return chosen;
+  }
+
+  public List chosen(List files, String locations) {
+    Set wanted = set(locations);
+    List chosen = new ArrayList();
+    for (Object file : files) {
+      if (wanted.contains(((ContentFile) file).location())) {
+        chosen.add(file);
+      }
+    }
+    return chosen;
+  }
+
+  /** Plan a snapshot, of which only tasks of these data files are kept, and, if asked for, all with delete files. */
+  public List planned(Table table, long snapshotId, String locations, boolean orDeletes) throws Exception {
+    CloseableIterable planned = table.newScan().useSnapshot(snapshotId).planFiles();
+    try {
+      List tasks = new ArrayList();
+      Set wanted = locations == null ? null : set(locations);
+      for (Object item : planned) {
+        FileScanTask task = (FileScanTask) item;
+        if (wanted == null || orDeletes && !task.deletes().isEmpty() || wanted.contains(task.file().location())) {
+          tasks.add(task);
+        }
+      }
+      return tasks;
+    } finally {
+      planned.close();
+    }
+  }
+
+  public Object targets(Map targeted) {
+    return handed(String.join(SEPARATOR, (Iterable) targeted.keySet()));
+  }
+
+  private static Set set(String texts) {
+    return new HashSet(Arrays.asList(texts.split(SEPARATOR)));
+  }
+
+  /**
+   * The delete files of a snapshot that name one of these data files as their only target, by its location, and with
+   * them those that lie at these places; null where the snapshot has one that names none, so that it may apply to any.
+   */
+  public Map targeted(Table table, long snapshotId, String locations, String places) throws Exception {
+    Set wanted = set(locations);
+    Set wantedPlaces = set(places);
+    Map targeted = new HashMap();
+    for (Object manifest : table.snapshot(snapshotId).deleteManifests(table.io())) {
+      ManifestReader reader = ManifestFiles.readDeleteManifest((ManifestFile) manifest, table.io(), table.specs());
+      try {
+        for (Object item : reader) {
+          DeleteFile file = (DeleteFile) item;
+          String target = ContentFileUtil.referencedDataFileLocation(file);
+          if (target == null) {
+            return null;
+          }
+          if (wanted.contains(target) || wantedPlaces.contains(place(file))) {
+            List files = (List) targeted.get(target);
+            if (files == null) {
+              files = new ArrayList();
+              targeted.put(target, files);
+            }
+            files.add(file);
+          }
+        }
+      } finally {
+        reader.close();
+      }
+    }
+    return targeted;
+  }
+
+  /**
+   * The tasks that planning would make of these data files, with the delete files that name them.
+   *
+   * <p>A delete file applies to data files that are not newer; a deletion vector stands for all position deletes
+   * (https://iceberg.apache.org/spec/#scan-planning).
+   */
+  public List tasks(Table table, List files, Map targeted) {
+    ResidualEvaluator nothingLeft = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
+    Map schemas = new HashMap();
+    Map specs = new HashMap();
+    List tasks = new ArrayList(files.size());
+    for (Object item : files) {
+      DataFile file = (DataFile) item;
+      Integer id = Integer.valueOf(file.specId());
+      if (!specs.containsKey(id)) {
+        PartitionSpec spec = (PartitionSpec) table.specs().get(id);
+        schemas.put(id, SchemaParser.toJson(spec.schema()));
+        specs.put(id, PartitionSpecParser.toJson(spec));
+      }
+      DeleteFile[] deletes = applying(file, (List) targeted.get(file.location()));
+      DataFile bare = (DataFile) file.copyWithoutStats();
+      tasks.add(new BaseFileScanTask(bare, deletes, (String) schemas.get(id), (String) specs.get(id), nothingLeft));
+    }
+    return tasks;
+  }
+
+  private static DeleteFile[] applying(DataFile file, List deletes) {
+    if (deletes == null) {
+      return NO_DELETES;
+    }
+    List applying = new ArrayList();
+    for (Object item : deletes) {
+      DeleteFile delete = (DeleteFile) item;
+      if (delete.dataSequenceNumber().longValue() >= file.dataSequenceNumber().longValue()) {
+        if (ContentFileUtil.isDV(delete)) {
+          return new DeleteFile[] {delete};
+        }
+        applying.add(delete);
+      }
+    }
+    return (DeleteFile[]) applying.toArray(NO_DELETES);
+  }
+
+  public ScanTaskSetManager taskSets() {
+    return ScanTaskSetManager.get();
+  }
+
+  public SparkTableCache tableCache() {
+    return SparkTableCache.get();
+  }
+}
