@@ -67,6 +67,7 @@ class PlanningBenchmark:
             delta.commit()
             hit = list(deletes)[len(deletes) // 2]
             change = loaded.newRowDelta().removeDeletes(deletes[hit]).addDeletes(delete_file("more", hit))
+            change = change.validateFromSnapshot(head(spark, table))
         self._start = head(spark, table)
         change.commit()
         self._end = head(spark, table)
