@@ -232,7 +232,7 @@ class DescribePlanningByCommits:
 
     @pytest.mark.parametrize("granularity", ["file", "partition"])
     def it_finds_the_deletes_that_a_deletion_vector_replaced(
-        self, spark, commit, name, plans, monkeypatch, granularity
+        self, spark, commit, name, changes, plans, monkeypatch, granularity
     ):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", version=2, mode=MOR)
         options = f"'write.delete.granularity' = '{granularity}', 'write.distribution-mode' = 'none'"
@@ -244,13 +244,14 @@ class DescribePlanningByCommits:
             create=False,
         )
         *_, last = commit("DELETE FROM {t} WHERE id IN (2, 102)", create=False)
-        found = self.planned(spark, name, first, last)
+        ((found, *_),) = self.planned(spark, name, first, last)
         assert plans == ([last] if granularity == "file" else [first, last])
+        # The older state itself does not know yet which ids its rows have, so what is done with them may differ.
+        assert sorted((row[0], row[3]) for row in changes(first)) == [(2, "DELETE"), (102, "DELETE")]
         with monkeypatch.context() as planning_both:
             planning_both.setattr(scans, "_sides_by_commits", lambda *_: None)
-            assert self.planned(spark, name, first, last) == found
-        rows = read_changes(spark, f"lake.ns.{name}", first).collect()
-        assert sorted((row.id, row._change_type) for row in rows) == [(2, "DELETE"), (102, "DELETE")]
+            ((expected, *_),) = self.planned(spark, name, first, last)
+        assert found == expected
 
     @pytest.mark.parametrize("turned", [False, True])
     def it_compares_each_file_with_itself_in_whatever_order_planning_gives_them(self, spark, commit, name, turned):
