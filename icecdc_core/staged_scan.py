@@ -107,12 +107,12 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark = spark
         self.name = name
-        self._lists = file_lists(spark)
-        self._no_deletes = java_class(spark, "java.util.HashMap")()
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
         # ignored.
         self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
         self._table = load_table(spark, name)
+        self._lists = file_lists(spark)
+        self._no_deletes = java_class(spark, "java.util.HashMap")()
         self.unreadable = unreadable_columns(spark, self._table)
         # What Spark is shown of it.
         self._readable = self._table
