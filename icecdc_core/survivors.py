@@ -16,11 +16,11 @@ travels as its identifier and 63 bits of hash over all its columns:
 
 Where identifiers are integers and neighbours lie in one file, eight of them travel as one row, see ``_left_of_words``.
 
-Whole rows are then fetched from the newer side by a join with the few that are left. The result is that of
-``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row of one identifier
-are ever compared, so an update goes unseen with a probability of 2^-63: one in 9 * 10^18 updates. Identifiers that
-occur several times on one side of a step, which proper identifier columns do not allow, are left to the exact
-transforms.
+Whole rows are then fetched from the newer side by a join with the few that are left, if not all of them are. The
+result is that of ``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row
+of one identifier are ever compared, so an update goes unseen with a probability of 2^-63: one in 9 * 10^18 updates.
+Identifiers that occur several times on one side of a step, which proper identifier columns do not allow, are left to
+the exact transforms.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Survivors:
         doubtful: Identifiers that occur several times on one side of a step; not among the two above.
         nulls: Identifiers of which a part is null.
         carryovers: Unchanged rows that were dropped.
+        all_newer: Whether every row of the newer side is one to write.
     """
 
     identifiers: DataFrame
@@ -72,6 +73,7 @@ class Survivors:
     doubtful: int
     nulls: int
     carryovers: int
+    all_newer: bool
 
     def close(self) -> None:
         """Let go of what is cached."""
@@ -128,8 +130,17 @@ def find_survivors(
         "coalesce(sum(_icecdc_rows), 0) AS left_rows",
     ).collect()[0]
     row_count = rows_observed(read, changes) if row_count is None else row_count
-    carryovers = (row_count - counts.left_rows) // 2
-    return Survivors(identifiers, counts.upserts, counts.deletes, counts.doubtful, counts.nulls, carryovers)
+    # Within one step an identifier that is not in doubt has one row on the newer side, or none.
+    all_newer = row_count == counts.left_rows and only_step is not None and not counts.doubtful
+    return Survivors(
+        identifiers,
+        counts.upserts,
+        counts.deletes,
+        counts.doubtful,
+        counts.nulls,
+        (row_count - counts.left_rows) // 2,
+        all_newer,
+    )
 
 
 def _left(narrow: DataFrame, ids: Sequence[str], ordinal: Sequence[str]) -> DataFrame:
@@ -208,10 +219,9 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
     """
     newer = changes.where(IS_INSERT)
     equal = "<=>" if survivors.nulls else "="
+    wanted = survivors.identifiers.where(_is(_UPSERTED))
     parts = [
-        _semi_join(
-            newer, survivors.identifiers.where(_is(_UPSERTED)), identifier_columns, survivors.upserts, True, equal
-        ),
+        newer if survivors.all_newer else _semi_join(newer, wanted, identifier_columns, survivors.upserts, True, equal),
         delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
     ]
     if survivors.doubtful:

@@ -339,8 +339,9 @@ class DescribeReadingDeletes:
         sql("REFRESH TABLE {t}")
         sql("DELETE FROM {t} WHERE id = 1")
         table.refresh()
-        # Spark has no type for it, so the copy of the metadata lacks it too.
-        table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
+        if IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
+            # Spark has no type for it, so the copy of the metadata lacks it too; Spark 4.0 reads no table that has it.
+            table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
         loaded = IcebergTable(spark, f"lake.ns.{name}")
         planned = scans.plan_scans(loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net")
         frame = changes_frame(loaded, planned, ["id", "v", "added"])

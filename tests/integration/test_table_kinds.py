@@ -208,9 +208,11 @@ class DescribeEqualityDeletes:
     @pytest.mark.parametrize("file", FORMATS)
     @pytest.mark.parametrize("version", [2, 3])
     def it_gives_the_old_rows_that_an_equality_delete_really_hit(
-        self, table, insert, snapshots, raw, equality, version, file
+        self, spark, name, table, insert, snapshots, raw, equality, version, file
     ):
         table(version, file=file)
+        if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
+            pytest.skip("Spark 4.0 shows neither marks nor row ids of ORC files: values tell, in the transforms")
         insert((1, "a", "x"), (1, "b", "x"), (2, "c", "x"))
         insert((3, "d", "x"))
         equality().delete(["id"], [1], [9])

@@ -153,6 +153,31 @@ def it_refuses_two_different_rows_of_one_identifier(spark):
         fetch_survivors(changes, IDS, survivors).count()
 
 
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize(
+    ("more", "only_step", "joins"),
+    [
+        ([], 0, 0),
+        ([(5, "same", "DELETE", 0), (5, "same", "INSERT", 0)], 0, 1),
+        # Of what two steps wrote only the later is wanted.
+        ([(1, "new", "DELETE", 1), (1, "newest", "INSERT", 1)], None, 1),
+    ],
+    ids=["all", "one carried over", "two steps"],
+)
+def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, neighbours, more, only_step, joins):
+    rows = [(1, "old", "DELETE", 0), (1, "new", "INSERT", 0), (2, "gone", "DELETE", 0), (3, "come", "INSERT", 0)]
+    schema = "id long, name string, _change_type string, _change_ordinal int"
+    changes = spark.createDataFrame([*rows, *more], schema)
+    found = find_survivors(changes, ["id"], only_step, neighbours=neighbours)
+    fetched = fetch_survivors(changes, ["id"], found)
+    plan = fetched._jdf.queryExecution().optimizedPlan().toString()
+    left = sorted((row.id, row._change_type, row.name) for row in fetched.collect())
+    found.close()
+    newest = "newest" if only_step is None else "new"
+    assert left == [(1, "INSERT", newest), (2, "DELETE", None), (3, "INSERT", "come")]
+    assert plan.count("Join LeftSemi") == joins
+
+
 def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
     survivors = find_survivors(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
     plan = survivors.identifiers._jdf.queryExecution().executedPlan().toString()
