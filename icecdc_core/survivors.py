@@ -219,11 +219,11 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
     """
     newer = changes.where(IS_INSERT)
     equal = "<=>" if survivors.nulls else "="
-    wanted = survivors.identifiers.where(_is(_UPSERTED))
-    parts = [
-        newer if survivors.all_newer else _semi_join(newer, wanted, identifier_columns, survivors.upserts, True, equal),
-        delete_rows(survivors.identifiers.where(_is(_DELETED)), changes.schema, identifier_columns),
-    ]
+    if not survivors.all_newer:
+        wanted = survivors.identifiers.where(_is(_UPSERTED))
+        newer = _semi_join(newer, wanted, identifier_columns, survivors.upserts, True, equal)
+    deleted = survivors.identifiers.where(_is(_DELETED))
+    parts = [newer, delete_rows(deleted, changes.schema, identifier_columns)]
     if survivors.doubtful:
         doubtful = survivors.identifiers.where("_icecdc_doubtful")
         rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False, equal)

@@ -208,15 +208,18 @@ class DescribeEqualityDeletes:
     @pytest.mark.parametrize("file", FORMATS)
     @pytest.mark.parametrize("version", [2, 3])
     def it_gives_the_old_rows_that_an_equality_delete_really_hit(
-        self, spark, name, table, insert, snapshots, raw, equality, version, file
+        self, spark, name, table, insert, snapshots, equality, version, file
     ):
         table(version, file=file)
-        if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            pytest.skip("Spark 4.0 shows neither marks nor row ids of ORC files: values tell, in the transforms")
         insert((1, "a", "x"), (1, "b", "x"), (2, "c", "x"))
         insert((3, "d", "x"))
         equality().delete(["id"], [1], [9])
-        assert raw(snapshots()[1]) == [(1, "a", "DELETE"), (1, "b", "DELETE")]
+        changes = read_changes(spark, f"lake.ns.{name}", snapshots()[1])
+        if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
+            # Spark 4.0 shows neither marks nor row ids of ORC files: values tell.
+            changes = remove_carryovers(changes)
+        left = sorted((row.id, row.name, row._change_type) for row in changes.collect())
+        assert left == [(1, "a", "DELETE"), (1, "b", "DELETE")]
 
     def it_gives_a_row_once_that_a_position_delete_hits_as_well(self, table, insert, sql, snapshots, raw, equality):
         table(2)
