@@ -78,6 +78,18 @@ class DescribeUpserts:
         ingest(spark, config)
         assert rows(spark, config) == {2: 1}
 
+    @pytest.mark.parametrize("cuts", [(), (1,), (2,), (1, 2)])
+    def it_deletes_by_a_tombstone_after_a_late_record_in_any_batches(self, spark, sql, make_upsert, topic, cuts):
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        config = make_upsert(op_field="", ordering_column="v")
+        for place, value in enumerate(({"id": 1, "v": 10}, {"id": 1, "v": 5}, None)):
+            if place in cuts:
+                ingest(spark, config)
+            topic.send(value, key="1", partition=0)
+            topic.send({"id": 2, "v": place}, partition=0)
+        ingest(spark, config)
+        assert rows(spark, config) == {2: 2}
+
     def it_needs_identifier_columns(self, spark, sql, make_upsert, topic):
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1))
