@@ -6,6 +6,7 @@ then writes with a mark that is published only while nothing has changed, can ne
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,8 +64,7 @@ def find_mark(table: Any, job: str, known: dict[int, Mark] | None = None) -> Mar
     Returns:
         The mark; an empty one if no ancestor that still exists has any.
     """
-    snapshot = table.currentSnapshot()
-    while snapshot is not None:
+    for snapshot in ancestors(table):
         identifier = int(snapshot.snapshotId())
         if known and identifier in known:
             return known[identifier]
@@ -76,17 +76,23 @@ def find_mark(table: Any, job: str, known: dict[int, Mark] | None = None) -> Mar
                 snapshot_id=identifier,
                 valid_through=str(summary.get(VALID_THROUGH) or ""),
             )
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else table.snapshot(int(parent))
     return Mark()
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
     """Whether a snapshot is the table's current one or an ancestor of it; the search ends at `back_to`."""
-    snapshot = table.currentSnapshot()
-    while snapshot is not None and int(snapshot.snapshotId()) != back_to:
+    for snapshot in ancestors(table):
+        if int(snapshot.snapshotId()) == back_to:
+            return False
         if int(snapshot.snapshotId()) == snapshot_id:
             return True
+    return False
+
+
+def ancestors(table: Any) -> Iterator[Any]:
+    """The table's current snapshot and its ancestors, newest first, as far as they still exist."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot
         parent = snapshot.parentId()
         snapshot = None if parent is None else table.snapshot(int(parent))
-    return False

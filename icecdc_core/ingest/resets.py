@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.errors import IcecdcError, TableResetError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import TableEntry
-from icecdc_core.ingest.marks import Mark, find_mark, head_of
+from icecdc_core.ingest.marks import Mark, ancestors, find_mark, head_of
 from icecdc_core.ingest.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Marks:
             )
         elif offsets.covers(mark.offsets, had):
             return mark
-        elif logged.snapshot_id is None or _has_expired(table, logged):
+        elif logged.snapshot_id is None or _has_expired(table, mark, logged):
             # The log says what the snapshot said; where it names no snapshot, the table need not have one.
             return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
         else:
@@ -108,10 +108,19 @@ _REMEDY = (
 )
 
 
-def _has_expired(table: Any, logged: TableEntry) -> bool:
-    """Whether the snapshot is gone because it is old, while the table went on from it."""
-    if table.snapshot(logged.snapshot_id) is not None:
+def _has_expired(table: Any, mark: Mark, logged: TableEntry) -> bool:
+    """Whether the logged snapshot is gone because it is old; False: the table's history passes it by.
+
+    The history passes it by where an ancestor is older than the logged snapshot: an older mark, a lower sequence
+    number, or the first snapshot of all. Format version 1 has no sequence numbers; there the other two have to do.
+    """
+    if mark.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
         return False
-    head = table.currentSnapshot()
-    # Tables of format version 1 count nothing; there a snapshot that is gone is taken for an old one.
-    return head is not None and int(head.sequenceNumber()) >= (logged.sequence_number or 0)
+    number, parent = 0, None
+    for snapshot in ancestors(table):
+        number, parent = int(snapshot.sequenceNumber()), snapshot.parentId()
+    if parent is None:
+        return False
+    had = logged.sequence_number or 0
+    # Nothing lies between the logged number and the next one, so that one's parent is the logged snapshot.
+    return had == 0 or number > had + 1 or int(parent) == logged.snapshot_id

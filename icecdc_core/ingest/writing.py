@@ -281,7 +281,7 @@ def _entry(
     name: str, table: Any, mark: Mark, staged: Staged | None = None, counts: dict[str, int] | None = None
 ) -> TableEntry:
     if staged is None:
-        snapshot = table.currentSnapshot()
+        snapshot = None if mark.snapshot_id is None else table.snapshot(mark.snapshot_id)
         sequence_number = None if snapshot is None else int(snapshot.sequenceNumber())
     else:
         sequence_number = staged.sequence_number

@@ -221,6 +221,29 @@ class DescribeTablesThatWereReset:
         ingest(spark, config)
         assert ids(spark, config.table) == list(range(10))
 
+    @pytest.mark.parametrize(("version", "expired"), [(2, "c"), (2, "ac"), (2, "abc"), (1, "c")])
+    def it_refuses_a_table_that_was_rolled_back_though_its_snapshots_have_expired(
+        self, spark, sql, make_ingest, topic, name, version, expired
+    ):
+        config = make_ingest()
+        sql(f"{CREATE} TBLPROPERTIES ('format-version' = '{version}')")
+        sql("INSERT INTO {t} VALUES (100, 'a')")
+        sql("INSERT INTO {t} VALUES (101, 'b')")
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        snapshots = dict(
+            zip("abc", (row.snapshot_id for row in sql("SELECT * FROM {t}.snapshots ORDER BY 1").collect()), strict=True)
+        )
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshots['b']})")
+        sql("INSERT INTO {t} VALUES (102, 'd')")
+        gone = ", ".join(str(snapshots[each]) for each in expired)
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => ARRAY({gone}))")
+        topic.send(*people(5, 8))
+        with pytest.raises(TableResetError, match="rolled back"):
+            ingest(spark, config)
+        ingest(spark, config.replace(on_table_reset="refill"))
+        assert ids(spark, config.table) == [*range(8), 100, 101, 102]
+
     def it_knows_from_the_log_what_a_table_has_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", routes=routes)
