@@ -231,9 +231,8 @@ class DescribeTablesThatWereReset:
         sql("INSERT INTO {t} VALUES (101, 'b')")
         topic.send(*people(0, 5))
         ingest(spark, config)
-        snapshots = dict(
-            zip("abc", (row.snapshot_id for row in sql("SELECT * FROM {t}.snapshots ORDER BY 1").collect()), strict=True)
-        )
+        found = sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
+        snapshots = dict(zip("abc", (row.snapshot_id for row in found), strict=True))
         spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshots['b']})")
         sql("INSERT INTO {t} VALUES (102, 'd')")
         gone = ", ".join(str(snapshots[each]) for each in expired)
