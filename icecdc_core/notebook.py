@@ -18,7 +18,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
 from icecdc_core.parameter_model import ParameterModel
 from icecdc_core.report import Report, ValidationReport, report_json, write_report
-from icecdc_core.session import get_spark
+from icecdc_core.session import get_spark, running_session
 
 C = TypeVar("C", bound=ParameterModel)
 
@@ -97,7 +97,7 @@ def open_services(config: SyncConfig) -> SyncConfig:
 
 def open_spark(config: ParameterModel) -> SparkSession:
     """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
-    if SparkSession.getActiveSession() is not None:
+    if running_session() is not None:
         return get_spark(config)
     log = Path(tempfile.gettempdir()) / f"icecdc-spark-{os.getpid()}.log"
     stderr = os.dup(_STDERR)

@@ -17,6 +17,7 @@ from icecdc_core.exit_states import exit_code, state_of
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
 from icecdc_core.report import Report, RunReport, write_report
+from icecdc_core.session_catalog import require_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +112,7 @@ def _watched(
         check_folder(config.metrics_folder)
     event("run started")
     try:
+        require_catalog(spark, config)
         report = work(spark, config)
     except BaseException as error:
         facts["seconds"] = round(time.monotonic() - begin, 3)

@@ -18,6 +18,7 @@ from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.mapping import index_mapping
 from icecdc_core.report import Report
 from icecdc_core.runs import Run
+from icecdc_core.session_catalog import require_catalog
 from icecdc_core.source import Source, open_source, require_unique
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     begin = time.monotonic()
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": _versions(spark)}
+    _collect(errors, lambda: require_catalog(spark, config))
     source = _collect(errors, lambda: open_source(spark, config))
     if source is not None:
         found |= _about(source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -27,13 +27,11 @@ from icecdc_core.packages import (
     merged_packages,
     needed_bundles,
 )
-from icecdc_core.secrets import REDACTED, is_reference, redacted
+from icecdc_core.session_catalog import SPARK_CATALOG, catalog_settings, remember_catalog, secret_settings, with_catalog
 
 if TYPE_CHECKING:
     from icecdc_core.parameter_model import ParameterModel
 
-SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-_TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -42,10 +40,11 @@ ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 def get_spark(config: ParameterModel) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
-    An active session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
+    A running session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
     started with the Iceberg runtime that fits the installed pyspark. The catalog is registered when the
-    session does not know it yet. When the session knows another catalog of that name, a sibling session with
-    the same Spark application and its own catalogs is returned, so that neither disturbs the other.
+    session does not know it yet. When the session knows another catalog of that name than the parameters ask
+    for, a sibling session with the same Spark application and its own catalogs is returned, because Spark
+    keeps a catalog that it has made. Parameters that say nothing of the catalog ask for that of the session.
 
     Args:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
@@ -59,51 +58,35 @@ def get_spark(config: ParameterModel) -> SparkSession:
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
-    active = SparkSession.getActiveSession()
-    settings = catalog_settings(config)
-    if active is None:
-        return _local_session(config, settings)
-    _require_iceberg(active)
+    running = running_session()
+    if running is None:
+        return _local_session(config, catalog_settings(config))
+    _require_iceberg(running)
     if config.reads_kafka:
-        _require_kafka(active)
-    return _with_catalog(active, config, settings)
+        _require_kafka(running)
+    return with_catalog(running, config)
 
 
-def catalog_settings(config: ParameterModel) -> dict[str, str]:
-    """Return the Spark settings that define the catalog of ``config.table``.
+def running_session() -> SparkSession | None:
+    """Return the session that is there already: the active one, else the default one of the Spark application.
 
-    Empty ``catalog_properties`` mean the embedded default: a JDBC catalog on SQLite beside its warehouse
-    folder.
+    An interrupted cell, or another thread, leaves no session active though Spark goes on.
+
+    Raises:
+        DependencyError: There was one, and its JVM has ended.
     """
-    prefix = f"spark.sql.catalog.{config.catalog}"
-    properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
-    if not any(key in properties for key in ("type", "catalog-impl")):
-        scheme = properties.get("uri", "").partition(":")[0]
-        properties = {"type": _TYPES_BY_SCHEME.get(scheme, "hadoop"), **properties}
-    # A cached table hides commits of other sessions for 30 s; the jobs must see the current snapshot.
-    properties = {"cache-enabled": "false", **properties}
-    return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
-
-
-def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
-    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
-
-    A warehouse in an object store has its catalog file in the user's data folder, because SQLite needs a
-    local file.
-    """
-    folder = Path(warehouse)
-    remote = "://" in warehouse
-    if remote:
-        digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
-        folder = Path.home() / ".local" / "share" / "icecdc" / f"catalog-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return {
-        "type": "jdbc",
-        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-        "jdbc.schema-version": "V1",
-        "warehouse": warehouse,
-        **({"io-impl": "org.apache.iceberg.io.ResolvingFileIO"} if remote else {}),
-    }
+    try:
+        active = SparkSession.getActiveSession()
+        if active is None and SparkContext._active_spark_context is not None:
+            return SparkSession.builder.getOrCreate()
+        return active
+    except (Py4JNetworkError, OSError) as error:
+        raise DependencyError(
+            f"The Spark session's Java process has ended ({type(error).__name__})",
+            subject="spark_conf",
+            remedy="restart the kernel or the program; if it ends again, give it more memory "
+            "(spark.driver.memory through spark_conf)",
+        ) from error
 
 
 @contextmanager
@@ -148,7 +131,7 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
     every = {**defaults, **settings, **given}
-    secret = _secret_settings(config, every)
+    secret = secret_settings(config, every)
     # Spark's web pages and event log show every setting, but those whose name this matches.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
     # Hadoop's settings are shown a second time, under their own names.
@@ -162,7 +145,7 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         # is secret reaches it later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
         SparkContext._ensure_initialized(conf=conf)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as error:
         raise DependencyError(
             f"Spark did not start: {error}",
@@ -171,14 +154,8 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
             remedy="see Spark's own output above; the usual causes are an unreachable package repository "
             "(set spark.jars.ivySettings through spark_conf) and a JVM other than 17 or 21 (set JAVA_HOME)",
         ) from error
-
-
-def _secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
-    """The Spark settings whose values are secrets: given as a reference, or they look like one."""
-    prefix = f"spark.sql.catalog.{config.catalog}."
-    referred = {f"{prefix}{key}" for key, value in config.catalog_properties.items() if is_reference(value)}
-    referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
-    return {key for key, value in settings.items() if key in referred or redacted(key, value) == REDACTED}
+    remember_catalog(session, config, settings)
+    return session
 
 
 def _is_spark_java(home: str) -> bool:
@@ -213,18 +190,3 @@ def _require_kafka(spark: SparkSession) -> None:
             remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
             "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
         ) from error
-
-
-def _with_catalog(spark: SparkSession, config: ParameterModel, settings: dict[str, str]) -> SparkSession:
-    prefix = f"spark.sql.catalog.{config.catalog}"
-    present = {key: spark.conf.get(key) for key in settings if spark.conf.get(key, None) is not None}
-    known = prefix in present
-    if known and not config.catalog_properties:
-        return spark
-    wanted = {key: value for key, value in settings.items() if not key.endswith(".cache-enabled")}
-    if known and all(present.get(key) == value for key, value in wanted.items()):
-        return spark
-    target = spark.newSession() if known else spark
-    for key, value in settings.items():
-        target.conf.set(key, value)
-    return target

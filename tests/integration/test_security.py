@@ -371,7 +371,7 @@ def _allowed(config):
 
 
 def _embedded(config):
-    from icecdc_core.session import embedded_catalog_properties
+    from icecdc_core.session_catalog import embedded_catalog_properties
 
     return embedded_catalog_properties(config.warehouse)
 

@@ -11,7 +11,7 @@ import pytest
 from icecdc_core import errors
 from icecdc_core.config import SyncConfig
 from icecdc_core.packages import BUNDLES, ICEBERG_RUNTIMES, needed_bundles
-from icecdc_core.session import catalog_settings
+from icecdc_core.session_catalog import catalog_settings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "catalogs.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import SecretError
-from icecdc_core.session import _secret_settings, catalog_settings, embedded_catalog_properties
+from icecdc_core.session_catalog import catalog_settings, embedded_catalog_properties, secret_settings
 
 PREFIX = "spark.sql.catalog.lake"
 
@@ -93,7 +93,7 @@ class DescribeSecretSettings:
             spark_conf={"spark.hadoop.fs.key": "env:PLANTED", "spark.master": "local[1]"},
         )
         settings = {**catalog_settings(config), **config.resolved_spark_conf()}
-        assert _secret_settings(config, settings) == {
+        assert secret_settings(config, settings) == {
             "spark.sql.catalog.lake.uri",
             "spark.sql.catalog.lake.thing",
             "spark.sql.catalog.lake.token",

@@ -1,0 +1,170 @@
+"""The catalog of the session is the one that the parameters ask for, or the run says what differs."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from pyspark.sql import SparkSession
+
+from icecdc_core import SyncConfig, export_table, get_spark
+from icecdc_core.errors import CatalogError, ConfigError
+from icecdc_core.overview import check_setup
+from icecdc_core.session import running_session
+from icecdc_core.source import open_source
+
+UNREACHABLE = {"type": "rest", "uri": "http://127.0.0.1:9/"}
+
+
+@pytest.fixture
+def catalog(name):
+    """A catalog name that no other test's session knows."""
+    return f"c_{name}"
+
+
+@pytest.fixture
+def parameters(catalog):
+    """Parameters of a table in this test's catalog."""
+
+    def build(**given):
+        return SyncConfig(table=f"{catalog}.ns.t", **given)
+
+    return build
+
+
+def fill(config, value):
+    """Make the table in the catalog of these parameters, with one row."""
+    spark = get_spark(config)
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.catalog}.ns")
+    spark.sql(f"CREATE TABLE {config.quoted_table} USING iceberg AS SELECT '{value}' AS id")
+
+
+def rows(config):
+    """What the table of these parameters holds."""
+    return [row.id for row in get_spark(config).table(config.quoted_table).collect()]
+
+
+def in_another_thread(work):
+    """What the work returns or raises in a thread without an active session, as after an interrupted cell."""
+    results = []
+
+    def run():
+        assert SparkSession.getActiveSession() is None
+        try:
+            results.append(work())
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+class DescribeAChangedCatalog:
+    def it_is_used_when_the_warehouse_changed(self, spark, parameters, tmp_path):
+        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
+        fill(one, "one")
+        fill(two, "two")
+        assert [rows(one), rows(two), rows(one)] == [["one"], ["two"], ["one"]]
+
+    def it_is_used_when_the_properties_changed(self, spark, parameters, tmp_path):
+        one, two = (
+            parameters(catalog_properties={"type": "hadoop", "warehouse": str(tmp_path / name)})
+            for name in ("one", "two")
+        )
+        fill(one, "one")
+        fill(two, "two")
+        assert [rows(one), rows(two)] == [["one"], ["two"]]
+
+    def it_is_used_when_a_property_was_taken_away(self, spark, parameters, catalog, tmp_path):
+        properties = {"type": "hadoop", "warehouse": str(tmp_path)}
+        get_spark(parameters(catalog_properties={**properties, "token": "hunter2"}))
+        changed = get_spark(parameters(catalog_properties=properties))
+        assert changed.conf.get(f"spark.sql.catalog.{catalog}.token", None) is None
+
+    def it_is_used_when_spark_conf_describes_it(self, spark, parameters, catalog, tmp_path):
+        prefix = f"spark.sql.catalog.{catalog}"
+        fill(parameters(warehouse=str(tmp_path / "one")), "one")
+        given = {f"{prefix}.type": "hadoop", f"{prefix}.uri": "", f"{prefix}.warehouse": str(tmp_path / "two")}
+        two = parameters(spark_conf=given)
+        fill(two, "two")
+        assert rows(two) == ["two"]
+
+    def it_is_used_though_the_settings_were_changed_by_hand(self, spark, parameters, catalog, tmp_path):
+        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
+        fill(one, "one")
+        session = get_spark(one)
+        fill(two, "two")
+        for key in ("uri", "warehouse"):
+            key = f"spark.sql.catalog.{catalog}.{key}"
+            session.conf.set(key, get_spark(two).conf.get(key))
+        assert rows(two) == ["two"]
+
+    def it_is_used_after_an_interrupt(self, spark, parameters, tmp_path):
+        fill(parameters(warehouse=str(tmp_path)), "old")
+        changed = parameters(catalog_properties=UNREACHABLE)
+        outcome = in_another_thread(lambda: open_source(get_spark(changed), changed))
+        assert isinstance(outcome, CatalogError), outcome
+
+    def it_leaves_the_rest_of_the_session_as_it_was(self, spark, parameters, tmp_path):
+        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
+        session.conf.set("spark.sql.shuffle.partitions", "3")
+        session.conf.set("spark.hadoop.some.key", "kept")
+        try:
+            sibling = get_spark(parameters(warehouse=str(tmp_path / "two")))
+            kept = [sibling.conf.get(key) for key in ("spark.sql.shuffle.partitions", "spark.hadoop.some.key")]
+        finally:
+            session.conf.unset("spark.sql.shuffle.partitions")
+            session.conf.unset("spark.hadoop.some.key")
+        assert kept == ["3", "kept"]
+
+
+class DescribeAnUnchangedCatalog:
+    def it_stays_in_its_session(self, spark, parameters, tmp_path):
+        config = parameters(warehouse=str(tmp_path))
+        assert get_spark(config)._jsparkSession.equals(get_spark(config)._jsparkSession)
+
+    def it_stays_after_an_interrupt(self, spark, parameters, tmp_path):
+        config = parameters(warehouse=str(tmp_path))
+        fill(config, "one")
+        assert in_another_thread(lambda: rows(config)) == ["one"]
+
+    def it_may_be_configured_by_somebody_else(self, spark, parameters, catalog, tmp_path):
+        prefix = f"spark.sql.catalog.{catalog}"
+        mine = running_session()
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": f"file://{tmp_path}"}
+        for key, value in {**settings, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}.items():
+            mine.conf.set(prefix + key, value)
+        asked = [{}, {"catalog_properties": {"type": "hadoop", "warehouse": str(tmp_path)}}]
+        sessions = [get_spark(parameters(**given)) for given in asked]
+        assert [session._jsparkSession.equals(mine._jsparkSession) for session in sessions] == [True, True]
+
+    def it_is_said_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+        fill(parameters(warehouse=str(tmp_path / "one")), "one")
+        with pytest.warns(UserWarning, match=f"warehouse is '{tmp_path}/one' in the session and"):
+            assert rows(parameters()) == ["one"]
+
+
+class DescribeASessionWithAnotherCatalog:
+    @pytest.fixture
+    def other(self, spark, parameters, tmp_path):
+        """A session with the catalog of other parameters."""
+        fill(parameters(warehouse=str(tmp_path / "one")), "one")
+        return get_spark(parameters(warehouse=str(tmp_path / "one")))
+
+    def it_is_refused_with_what_differs(self, other, parameters, tmp_path):
+        with pytest.raises(ConfigError, match=rf"warehouse is '{tmp_path}/one' in .*'{tmp_path}/two' in the param"):
+            export_table(other, parameters(warehouse=str(tmp_path / "two")))
+
+    def it_is_refused_without_showing_secrets(self, other, parameters, monkeypatch):
+        monkeypatch.setenv("PLANTED", "hunter2")
+        for secret in ({"thing": "env:PLANTED"}, {"token": "hunter2"}):
+            with pytest.raises(ConfigError, match=r"differs \(values not shown\)") as caught:
+                export_table(other, parameters(catalog_properties={"type": "rest", **secret}))
+            assert "hunter2" not in str(caught.value)
+
+    def it_is_a_problem_that_the_setup_check_finds(self, other, parameters, tmp_path, opensearch_url):
+        report = check_setup(other, parameters(warehouse=str(tmp_path / "two"), opensearch_url=opensearch_url))
+        assert "The session's catalog is not the one" in report.problems[0]
