@@ -19,6 +19,7 @@ from opensearchpy.exceptions import (
 )
 from opensearchpy.serializer import Serializer
 
+from icecdc_core.answers import AnswerConnection, UnusableAnswerError
 from icecdc_core.aws import signer
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
 from icecdc_core.patience import PatientTransport
@@ -81,6 +82,7 @@ class Connection:
             "maxsize": connections,
             "max_retries": 0,
             "transport_class": PatientTransport,
+            "connection_class": AnswerConnection,
             "patience_seconds": patience_seconds,
         }
         if answers is not None:
@@ -122,7 +124,7 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
 
     Raises:
         OpenSearchAuthError: Credentials or permissions were refused.
-        OpenSearchUnreachableError: No connection, or no answer in time.
+        OpenSearchUnreachableError: No connection, no answer in time, or none that is OpenSearch's.
         OpenSearchRequestError: The request was refused for another reason.
     """
     try:
@@ -145,6 +147,13 @@ def typed(error: OpenSearchException, url: str, doing: str, username: str = "") 
             f"No trusted TLS connection to OpenSearch while {doing}: {_reason(error)}",
             subject="opensearch_ca_certs",
             remedy="give the file with the server's CA in opensearch_ca_certs; check that the name in the URL is right",
+        )
+    if isinstance(error, UnusableAnswerError):
+        return OpenSearchUnreachableError(
+            f"What answers {doing} is not OpenSearch: {error.error}",
+            subject="opensearch_url",
+            value=url,
+            remedy="run again; if it goes on, check the URL and the proxy or gateway between here and OpenSearch",
         )
     if isinstance(error, ConnectionError) or (isinstance(error, TransportError) and error.status_code == 503):
         return OpenSearchUnreachableError(

@@ -56,10 +56,10 @@ class _FastSerializer(JSONSerializer):
 
 
 class _AsItCame(JSONSerializer):
-    """Leaves answers text."""
+    """Leaves answers text, when they end as they should."""
 
     def loads(self, s: str) -> Any:
-        return s
+        return s if s.endswith("]}}") else super().loads(s) and s
 
 
 def digest(document: dict[str, Any], schema: StructType) -> bytes:

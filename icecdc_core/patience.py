@@ -12,6 +12,7 @@ from typing import Any
 from opensearchpy import OpenSearch, Transport
 from opensearchpy.exceptions import ConnectionError, SSLError, TransportError
 
+from icecdc_core.answers import AnswerDeserializer, UnusableAnswerError, require_usable
 from icecdc_core.logs import event
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
@@ -30,13 +31,16 @@ class PatientTransport(Transport):
     def __init__(self, *args: Any, patience_seconds: float = 0.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.patience_seconds = patience_seconds
+        self.deserializer = AnswerDeserializer(self.deserializer.serializers)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         """Perform a request as the client asks for it."""
         deadline, pause = 0.0, 0.25
         while True:
             try:
-                return super().perform_request(method, url, *args, **kwargs)
+                answer = super().perform_request(method, url, *args, **kwargs)
+                require_usable(method, url, answer)
+                return answer
             except (ConnectionError, TransportError) as error:
                 now = time.monotonic()
                 deadline = deadline or now + self.patience_seconds
@@ -44,7 +48,7 @@ class PatientTransport(Transport):
                     raise
                 left = deadline - now
                 event(
-                    "OpenSearch does not answer; the request is tried again",
+                    "OpenSearch gives no usable answer; the request is tried again",
                     logging.WARNING,
                     request=f"{method} {url.partition('?')[0]}",
                     status=error.status_code,
@@ -70,6 +74,6 @@ def is_passing(error: Exception) -> bool:
     """Whether a failed request may succeed when it is sent again."""
     if isinstance(error, SSLError):
         return False
-    if isinstance(error, ConnectionError):
+    if isinstance(error, (ConnectionError, UnusableAnswerError)):
         return True
     return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES

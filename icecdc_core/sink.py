@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import OpenSearchException, TransportError
-from opensearchpy.serializer import JSONSerializer
 
+from icecdc_core.bulk_answers import FILTER, BulkAnswers, counted, outcomes
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.errors import (
     IcecdcError,
@@ -44,10 +44,6 @@ _FAILED_LETTERS = 1000
 # Refusals with the status of a wrong document that are about the index.
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
 _RESULT = "counts string"
-_FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
-# How an answer begins that has no error, and the operations in it, when it is filtered like this.
-_NO_ERRORS = '{"errors":false,'
-_WRITTEN, _DELETED, _ABSENT = '{"index":{"status":20', '{"delete":{"status":200}', '{"delete":{"status":404}'
 _ERRORS: dict[str, type[IcecdcError]] = {
     error.__name__: error
     for error in (IndexNotFoundError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError)
@@ -174,25 +170,18 @@ def require_accepted(result: SinkResult, max_rejected_documents: int, before: in
         raise error
 
 
-class _Answers(JSONSerializer):
-    """Leaves answers without errors as they are: their operations are counted, and need not be made objects of."""
-
-    def loads(self, s: str) -> Any:
-        return s if s.startswith(_NO_ERRORS) else super().loads(s)
-
-
 class BulkWriter:
     """Writes one partition: prepares the next request while earlier ones are under way."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self._path = f"/{quote(settings.alias, safe='')}/_bulk"
-        self._parameters = {"require_alias": "true", "filter_path": _FILTER}
+        self._parameters = {"require_alias": "true", "filter_path": FILTER}
 
     def write(self, columns: Iterable[pa.Array]) -> SinkResult:
         """Send all actions; stops early when more were rejected than allowed or a request cannot succeed."""
         total = SinkResult()
-        client = self._settings.connection.client(self._settings.bulk_connections, answers=_Answers())
+        client = self._settings.connection.client(self._settings.bulk_connections, answers=BulkAnswers())
         pending: deque[Future[SinkResult]] = deque()
         try:
             with ThreadPoolExecutor(self._settings.bulk_connections) as pool:
@@ -216,11 +205,13 @@ class BulkWriter:
         delay = 0.1
         while len(actions):
             body = _data(actions)
+            trouble: Any
             result.requests += 1
             try:
                 answer = client.transport.perform_request(
                     "POST", self._path, params=dict(self._parameters), body=bytes(body)
                 )
+                trouble, actions_left = self._take(result, answer, actions)
             except OpenSearchException as error:
                 if isinstance(error, TransportError) and error.status_code == 413 and len(actions) > 1:
                     half = len(actions) // 2
@@ -232,10 +223,8 @@ class BulkWriter:
                 if not is_passing(error):
                     self._refused(result, error, actions)
                     return result
-                trouble: Any = error
+                trouble = error
                 actions_left = actions
-            else:
-                trouble, actions_left = self._take(result, answer, actions)
             if not len(actions_left):
                 return result
             actions = actions_left
@@ -257,26 +246,22 @@ class BulkWriter:
             )
         return result
 
-    def _count(self, result: SinkResult, answer: str, operations: int) -> bool:
-        """Count the operations of an answer without errors; False where it is not written as expected."""
-        written, deleted, absent = (answer.count(text) for text in (_WRITTEN, _DELETED, _ABSENT))
-        if written + deleted + absent != operations:
-            return False
-        result.upserts += written
-        result.deletes += deleted
-        result.already_applied += absent
-        return True
-
     def _take(self, result: SinkResult, answer: str | dict[str, Any], actions: pa.Array) -> tuple[Any, pa.Array]:
-        """Count what became of each operation; return a reason and the operations to send again."""
-        if isinstance(answer, str):
-            if self._count(result, answer, len(actions)):
-                return None, actions[:0]
-            return self._take(result, json.loads(answer), actions)
+        """Count what became of each operation; return a reason and the operations to send again.
+
+        Raises:
+            UnusableAnswerError: The answer does not say of each operation what became of it.
+        """
+        are_upserts = _are_upserts(actions)
+        counts = counted(answer, are_upserts)
+        if counts is not None:
+            result.upserts += counts[0]
+            result.deletes += counts[1]
+            result.already_applied += counts[2]
+            return None, actions[:0]
         again: list[int] = []
         trouble: Any = None
-        for number, item in enumerate(answer["items"]):
-            operation, outcome = next(iter(item.items()))
+        for number, (operation, outcome) in enumerate(outcomes(answer, are_upserts)):
             status = outcome["status"]
             if status in (200, 201):
                 if operation == "index":
@@ -291,10 +276,10 @@ class BulkWriter:
                 again.append(number)
                 trouble = outcome.get("error")
             elif status == 400 and (outcome.get("error") or {}).get("type") not in _INDEX_ERRORS:
-                self._reject(result, actions[number].as_py(), operation, status, outcome.get("error", {}))
+                self._reject(result, actions[number].as_py(), operation, status, outcome.get("error") or {})
             else:
                 # A closed (400) or blocked index (403) or a broken shard (500) says nothing about the document.
-                result.failure = self._not_taken(status, outcome.get("error", {}))
+                result.failure = self._not_taken(status, outcome.get("error") or {})
         return trouble, actions.take(pa.array(again, pa.int64())) if again else actions[:0]
 
     def _reject(self, result: SinkResult, action: str, operation: str, status: int, error: dict[str, Any]) -> None:
@@ -372,6 +357,13 @@ def _data(actions: pa.Array) -> memoryview:
     """The text of all actions, one behind the other: just what a bulk request's body is, without copying."""
     offsets = _offsets(actions)
     return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def _are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
+    """Which of the actions are index operations: those that begin with {"index", not with {"delete"."""
+    starts = _offsets(actions)[:-1]
+    kinds: np.ndarray[Any, Any] = np.frombuffer(actions.buffers()[2], dtype=np.uint8)[starts + 2] == ord("i")
+    return kinds
 
 
 def _as_failure(error: Exception) -> dict[str, Any]:

@@ -27,9 +27,18 @@ class Act(Enum):
     SLOW = "the answer takes a second"
 
 
-# Looks at a request (method, path, body); what it returns is the answer instead of the server's: status and JSON; or
-# what becomes of the request.
-Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Act | None"]
+@dataclass(frozen=True)
+class Page:
+    """An answer that need not be JSON, as something in between may give it."""
+
+    text: str
+    content_type: str = "application/json"
+    status: int = 200
+
+
+# Looks at a request (method, path, body); what it returns is the answer instead of the server's: status and JSON, or a
+# page; or what becomes of the request.
+Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Page | Act | None"]
 # Looks at a request (method, path, headers, body) before anything else; what it returns is a refusal.
 Gate = Callable[[str, str, Mapping[str, str], bytes], "tuple[int, dict[str, Any]] | None"]
 # Looks at a request's path and body and the server's JSON answer, and returns the JSON to answer with.
@@ -96,6 +105,9 @@ def loopback_proxy(
                 return
             if made is Act.SLOW:
                 ended.wait(1)
+            if isinstance(made, Page):
+                self.reply(made.status, made.text.encode(), made.content_type)
+                return
             if isinstance(made, tuple):
                 self.reply(made[0], json.dumps(made[1]).encode())
                 return
@@ -125,9 +137,9 @@ def loopback_proxy(
             self.close_connection = True
             self.connection.close()
 
-        def reply(self, status: int, content: bytes) -> None:
+        def reply(self, status: int, content: bytes, content_type: str = "application/json") -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":

@@ -20,8 +20,9 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     SchemaChangeError,
 )
+from icecdc_core.exit_states import state_of
 from icecdc_core.positions import PositionStore
-from tests.loopback_proxy import Act, loopback_proxy
+from tests.loopback_proxy import Act, Page, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(60)"
@@ -33,6 +34,8 @@ FAULTS = {
     "slow": Act.SLOW,
     "429": (429, BUSY),
     "503": (503, BUSY),
+    "an object of somebody else": Page('{"message":"ok"}'),
+    "a page for what is missing": Page("<html>Not found</html>", "text/html", 404),
 }
 STORMS = int(os.environ.get("ICECDC_STORMS", "2"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
@@ -99,7 +102,37 @@ class DescribeOneFault:
             export_table(spark, through)
             change(sql)
             sync_changes(spark, through)
-        assert (equal(config), len(met) > 12) == (True, True)
+            valid = validate_table(spark, through).ok
+        assert (equal(config), valid, len(met) > 14) == (True, True, True)
+
+
+class DescribeAnAnswerThatIsNone:
+    @pytest.mark.parametrize(
+        ("run", "request_part"),
+        [
+            (sync_changes, "/_doc/"),
+            (sync_changes, "/_bulk"),
+            (sync_changes, "/_refresh"),
+            (validate_table, "/_refresh"),
+            (validate_table, "/_search_shards"),
+            (validate_table, "/point_in_time"),
+            (validate_table, "/_search?"),
+        ],
+        ids=lambda value: getattr(value, "__name__", value),
+    )
+    def it_is_an_unreachable_opensearch_and_no_unreadable_table(
+        self, spark, exported, equal, opensearch_url, run, request_part
+    ):
+        def trouble(method, path, body):
+            return Page("{}") if request_part in path else None
+
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(OpenSearchUnreachableError, match=r"is not OpenSearch.*Remedy") as caught,
+        ):
+            run(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=0.2))
+        sync_changes(spark, exported)
+        assert (state_of(caught.value), equal(exported)) == ("retry", True)
 
 
 class DescribeAStorm:

@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from icecdc_core import errors
 from icecdc_core.cluster import Connection
 from icecdc_core.errors import (
     IndexNotFoundError,
@@ -14,8 +15,9 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
+from icecdc_core.exit_states import state_of
 from icecdc_core.sink import BulkWriter, SinkSettings, write_actions
-from tests.loopback_proxy import loopback_proxy
+from tests.loopback_proxy import Page, loopback_proxy
 
 
 def index_action(number, epoch=1, value=None):
@@ -56,6 +58,37 @@ def settings(opensearch_url, alias):
         return SinkSettings(Connection(url, timeout_seconds=10.0), **{**values, **overrides})
 
     return build
+
+
+def good_answer(*items):
+    return json.dumps({"errors": False, "items": list(items)}, separators=(",", ":"))
+
+
+WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
+# What is no answer to one index and one delete operation.
+NO_ANSWERS = {
+    "no items": Page('{"errors":false,"items":[]}'),
+    "too few items": Page(good_answer(WRITTEN)),
+    "too many items": Page(good_answer(WRITTEN, WRITTEN, DELETED)),
+    "items of other operations": Page(good_answer(WRITTEN, WRITTEN)),
+    "items of operations that were not sent": Page(good_answer(WRITTEN, {"create": {"status": 201}})),
+    "an item without a status": Page(good_answer(WRITTEN, {"delete": {}})),
+    "an item with a status that none has": Page(good_answer(WRITTEN, {"delete": {"status": 302}})),
+    "an item that is no object": Page(good_answer(WRITTEN, None)),
+    "more than one outcome in an item": Page(good_answer({**WRITTEN, **DELETED}, DELETED)),
+    "something behind it": Page(good_answer(WRITTEN, DELETED) + good_answer(WRITTEN)),
+    "truncated JSON": Page(good_answer(WRITTEN, DELETED)[:-1]),
+    "truncated JSON with errors": Page('{"errors":true,"items":[{"index":{"sta'),
+    "no object": Page("[]"),
+    "another object": Page('{"message":"ok"}'),
+    "null": Page("null"),
+    "nothing": Page(""),
+    "garbage": Page("\x00 garbage"),
+    "a text": Page(good_answer(WRITTEN, DELETED), "text/plain"),
+    "a web page": Page("<html>Please sign in</html>", "text/html"),
+    "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
+    "a gateway's word for its trouble": Page("[]", status=503),
+}
 
 
 def write(settings, *actions):
@@ -216,6 +249,35 @@ class DescribeTrouble:
             with pytest.raises(OpenSearchRequestError, match=r"illegal_argument_exception: made by the test"):
                 write_actions(actions, settings(proxy.url))
             assert len(proxy.bulks) == 1
+
+
+class DescribeAnAnswerThatIsNone:
+    @pytest.mark.parametrize("kind", NO_ANSWERS)
+    def it_counts_as_a_failing_server_and_the_operations_are_sent_again(self, opensearch_url, settings, indexed, kind):
+        left = [1]
+        write(settings(), index_action(2))
+
+        def trouble(method, path, body):
+            return NO_ANSWERS[kind] if "_bulk" in path and left and not left.clear() else None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            result = write(settings(proxy.url), index_action(1), delete_action(2, epoch=2))
+        assert (result.upserts, result.deletes, result.retries, result.failure, indexed()) == (
+            1,
+            1,
+            1,
+            None,
+            {"1": {"n": 1}},
+        )
+
+    @pytest.mark.parametrize("kind", NO_ANSWERS)
+    def it_ends_the_run_with_the_state_retry_when_it_goes_on(self, opensearch_url, settings, indexed, kind):
+        with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS[kind]) as proxy:
+            short = settings(proxy.url, retry_timeout_seconds=0.2)
+            result = write(short, index_action(1), delete_action(2))
+        failure = dict(result.failure)
+        error = getattr(errors, failure.pop("error"))(failure.pop("message"), **failure)
+        assert (type(error), state_of(error), result.upserts, indexed()) == (OpenSearchUnreachableError, "retry", 0, {})
 
 
 class DescribeAMissingAlias:
