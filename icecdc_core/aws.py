@@ -1,4 +1,4 @@
-"""Requests signed with AWS Signature Version 4, for Amazon OpenSearch Service and Serverless."""
+"""Requests signed with AWS Signature Version 4, for Amazon OpenSearch Service."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ __all__ = ["Parameter", "SyncConfig"]
 
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
-Url = Annotated[str, AfterValidator(values.opensearch_url)]
+Url = Annotated[str, AfterValidator(values.cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
 Name = Annotated[str, AfterValidator(values.plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
-AwsService = Annotated[Literal["es", "aoss"], LowerCase]
+AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -77,7 +77,7 @@ class SyncConfig(ParameterModel):
         "", description="AWS region: requests are signed with the credentials of the environment. Default: unsigned."
     )
     opensearch_aws_service: AwsService = Field(
-        "es", description="What the signature is for: es (OpenSearch Service) or aoss (Serverless)."
+        "es", description="What the signature is for: es (OpenSearch Service); Serverless (aoss) is not supported."
     )
     catalog_properties: CatalogProperties = Properties()
     warehouse: Warehouse = ""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # How long a deleted document's version is remembered. A write that comes later than that could bring the
 # document back, so it must be longer than any task can linger; OpenSearch's own default is one minute.
 _GC_DELETES = "1h"
+# What lets an alias show only a part of its index.
+_NARROWING = {"filter", "search_routing"}
 
 
 def require_ours(client: OpenSearch, config: SyncConfig) -> None:
@@ -29,10 +31,7 @@ def require_ours(client: OpenSearch, config: SyncConfig) -> None:
         IndexConflictError: An index or alias of that name exists and was not made by icecdc, or for another table.
     """
     index = config.index
-    try:
-        found = client.indices.get(index=index)
-    except NotFoundError:
-        return
+    found = _behind(client, index)
     foreign = [name for name, entry in found.items() if name == index or _meta(entry).get("index") != index]
     if foreign:
         raise IndexConflictError(
@@ -143,26 +142,58 @@ def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> Non
 
 
 def _reason(error: RequestError) -> str:
-    info = error.info
-    return str(info["error"]["reason"]) if isinstance(info, dict) else str(error)
+    details = error.info.get("error") if isinstance(error.info, dict) else None
+    return str(details.get("reason")) if isinstance(details, dict) else str(error)
 
 
 def require_present(client: OpenSearch, position: Position) -> None:
-    """Check that the index a position speaks of is still there, alias included.
+    """Check that the index a position speaks of is still there and is what readers see through the alias.
 
     Raises:
-        IndexNotFoundError: It was deleted.
+        IndexNotFoundError: It was deleted, or its aliases were.
+        IndexConflictError: Readers see something else, or only a part of it.
     """
-    if position.physical_index and not client.indices.exists_alias(
-        index=position.physical_index, name=write_alias(position.physical_index)
-    ):
+    index, physical = position.index, position.physical_index
+    seen = _behind(client, index)
+    ours = seen.get(physical)
+    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
         raise IndexNotFoundError(
-            f"The index '{position.physical_index}' behind '{position.index}' is gone, though its position says "
-            f"snapshot {position.snapshot_id}",
+            f"The index '{physical}' behind '{index}' is gone, "
+            f"though its position says snapshot {position.snapshot_id}",
             subject="index",
-            value=position.index,
+            value=index,
             remedy="run the export again; it builds a new index behind the alias",
         )
+    remedy = f"let the alias '{index}' point to '{physical}' alone, without filter and routing (POST /_aliases)"
+    if not seen:
+        raise IndexNotFoundError(
+            f"The alias '{index}', through which readers see '{physical}', is gone",
+            subject="index",
+            value=index,
+            remedy=f"{remedy}, or run the export again",
+        )
+    # An export lets the alias point to its index before it moves the position.
+    batch = position.batch if position.batch and position.batch.kind == "export" else None
+    if len(seen) != 1 or not seen.keys() <= {physical, batch.physical_index if batch else physical}:
+        what = "an index of that name" if index in seen else ", ".join(sorted(seen))
+        raise IndexConflictError(
+            f"Readers of '{index}' see {what} instead of '{physical}'", subject="index", value=index, remedy=remedy
+        )
+    if any(entry["aliases"][index].keys() & _NARROWING for entry in seen.values()):
+        raise IndexConflictError(
+            f"Readers of '{index}' see only a part of '{physical}': the alias has a filter or a routing",
+            subject="index",
+            value=index,
+            remedy=f"{remedy}, or run the export again",
+        )
+
+
+def _behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
+    """The physical indexes behind a name, with their aliases, mappings and settings; empty when there is none."""
+    try:
+        return dict(client.indices.get(index=index))
+    except NotFoundError:
+        return {}
 
 
 def _meta(entry: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_INDEX_BYTES = 255
+_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
 
 
 def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
@@ -100,6 +101,29 @@ def opensearch_url(text: str) -> str:
     if parts.query or parts.fragment:
         raise refused("has a query or fragment", remedy, show=False)
     return text.rstrip("/")
+
+
+def cluster_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, of a cluster that has what a sync needs."""
+    url = opensearch_url(text)
+    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
+        raise _serverless()
+    return url
+
+
+def aws_service(value: Any) -> Any:
+    """The service that requests are signed for; Serverless is refused by name."""
+    if value == "aoss":
+        raise _serverless()
+    return value
+
+
+def _serverless() -> PydanticCustomError:
+    return refused(
+        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
+        "could be written there but never proven equal to its table",
+        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
+    )
 
 
 def optional_url(text: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import (
     HistoryGapError,
+    IndexConflictError,
     IndexNotFoundError,
     RejectedDocumentsError,
     SchemaChangeError,
@@ -157,6 +158,69 @@ class DescribeALostIndex:
         sql("DELETE FROM {t} WHERE id = 2")
         sync_changes(spark, lost)
         assert indexed() == by_id(sql)
+
+
+class DescribeReadersThatSeeSomethingElse:
+    @pytest.fixture
+    def physical(self, exported, opensearch, name):
+        """The index behind the alias."""
+        (found,) = opensearch.indices.get_alias(name=name)
+        return found
+
+    @pytest.fixture
+    def realias(self, opensearch, name, physical):
+        """Change the readers' alias: take it away from its index, then do these actions."""
+
+        def change(*actions):
+            remove = {"remove": {"index": physical, "alias": name}}
+            opensearch.indices.update_aliases(body={"actions": [remove, *actions]})
+
+        opensearch.indices.create(index=f"other-of-{name}")
+        yield change
+        opensearch.indices.delete(index=f"other-of-{name}")
+
+    @pytest.mark.parametrize("changed", [False, True], ids=["up to date", "changed"])
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_when_the_alias_was_removed_and_comes_back_with_an_export(
+        self, spark, sql, exported, realias, indexed, name, job, changed
+    ):
+        if changed:
+            sql("DELETE FROM {t} WHERE id = 2")
+        realias()
+        with pytest.raises(IndexNotFoundError, match=rf"alias '{name}'.* is gone.*Remedy: .*POST /_aliases"):
+            job(spark, exported)
+        export_table(spark, exported)
+        assert (job(spark, exported) is not None, indexed()) == (True, by_id(sql))
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("and_ours", [False, True], ids=["another", "two"])
+    def it_is_refused_when_the_alias_was_moved(self, spark, exported, realias, physical, name, job, and_ours):
+        ours = [{"add": {"index": physical, "alias": name}}] if and_ours else []
+        realias({"add": {"index": f"other-of-{name}", "alias": name}}, *ours)
+        with pytest.raises(IndexConflictError, match=rf"see other-of-{name}.*'{physical}'.*Remedy: .*POST /_aliases"):
+            job(spark, exported)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_when_an_index_took_the_name(self, spark, exported, opensearch, realias, name, job):
+        realias()
+        opensearch.indices.create(index=name)
+        try:
+            with pytest.raises(IndexConflictError, match=r"see an index of that name"):
+                job(spark, exported)
+        finally:
+            opensearch.indices.delete(index=name)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("part", [{"filter": {"term": {"id": 1}}}, {"routing": "1"}], ids=["filter", "routing"])
+    def it_is_refused_when_the_alias_shows_a_part(self, spark, exported, realias, physical, name, job, part):
+        realias({"add": {"index": physical, "alias": name, **part}})
+        with pytest.raises(IndexConflictError, match=r"only a part .*Remedy: "):
+            job(spark, exported)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_goes_on_when_the_alias_was_put_back(self, spark, exported, realias, physical, name, job):
+        realias({"add": {"index": physical, "alias": name}})
+        assert job(spark, exported) is not None
 
 
 class DescribeLostPositions:

@@ -116,6 +116,29 @@ class DescribeNames:
         assert url in problem
 
 
+class DescribeServerless:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("opensearch_aws_service", "aoss"),
+            ("opensearch_aws_service", "AOSS"),
+            ("opensearch_url", "https://abc123.eu-central-1.aoss.amazonaws.com"),
+            ("opensearch_url", "https://abc123.cn-north-1.aoss.amazonaws.com.cn:443/"),
+            ("opensearch_url", "https://abc123.aoss.eu-central-1.on.aws"),
+        ],
+    )
+    def it_is_refused_by_name_and_with_the_reason(self, name, value):
+        (problem,) = problems(**{name: value})
+        assert problem.startswith(f"{name}: is for OpenSearch Serverless (aoss), which is not supported: ")
+        assert "neither _refresh nor GET /" in problem
+
+    @pytest.mark.parametrize(
+        "url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org", "http://127.0.0.1:9"]
+    )
+    def it_is_told_from_other_clusters(self, url):
+        assert SyncConfig(table="lake.ns.t", opensearch_url=url).opensearch_url == url
+
+
 class DescribeProblems:
     @pytest.mark.parametrize(
         ("parameter", "value", "words"),
