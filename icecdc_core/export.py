@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,23 +10,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.batch_writing import write_batch
-from icecdc_core.changes import require_positions
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
 from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.file_groups import FileGroups, file_groups
 from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import (
     create_physical,
     drop_leftovers,
+    drop_unread,
     publish,
     require_ours,
     require_present,
+    require_same_index,
     require_table,
     unused_epoch,
 )
+from icecdc_core.logs import event
 from icecdc_core.observation import observed
 from icecdc_core.positions import Batch, HeldTable, Position, physical_index
 from icecdc_core.report import RunReport, progress
+from icecdc_core.resume import resumed_groups
 from icecdc_core.runs import Run
 from icecdc_core.sink import SinkResult
 from icecdc_core.snapshots import sequence_number
@@ -69,39 +74,27 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 
 def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
-    """Export while this run already holds the table; a begun export of the same table and selection is resumed."""
-    config = run.config
-    batch = _resumable(source, held.position)
-    snapshot_id = batch.to_snapshot_id if batch else source.head
-    with run.stage("plan"):
-        groups = _groups(source, snapshot_id, batch.group_bytes if batch else config.export_group_bytes)
-        if config.on_duplicate_identifier == "last" and groups:
-            # Which of several rows is the last can only be said when all of them are looked at together.
-            groups = [source.table.plan(snapshot_id)] if snapshot_id is not None else []
-    if source.identifier_columns and groups and batch is None:
-        with run.stage("check identifiers"):
-            _check_identifiers(source, snapshot_id, config)
-    if batch is None:
-        epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
-        with run.talking("looking for a free index name"):
-            epoch = unused_epoch(run.client, config.index, epoch)
-        physical = physical_index(config.index, epoch)
-        batch = Batch(
-            "export",
-            epoch,
-            None,
-            snapshot_id,
-            physical,
-            source.table_uuid,
-            source.selection,
-            source.schema_json,
-            group_bytes=config.export_group_bytes,
-        )
-        held.begin(batch)
-    with run.stage("create index"):
-        create_physical(run.client, config, batch.physical_index, source.schema)
-    result = _write_groups(run, source, held, batch, groups)
+    """Export while this run already holds the table; a begun export goes on if what it stands on is proven."""
+    config, notes = run.config, []
+    begun = held.position.batch if held.position.batch and held.position.batch.kind == "export" else None
+    groups: FileGroups | None = None
+    if begun is not None:
+        with run.stage("plan"):
+            groups, reason = resumed_groups(run, source, begun)
+        if groups is None:
+            notes = [f"the export that was begun before starts over: {reason}"]
+            event(notes[0], logging.WARNING, epoch=begun.epoch)
+    if groups is None:
+        groups = _begin(run, source, held)
+        if begun is not None:
+            with run.stage("create index"):
+                drop_unread(run.client, config, begun.physical_index)
+    batch = held.position.batch
+    assert batch is not None
+    snapshot_id = batch.to_snapshot_id
+    result = _write_groups(run, source, held, batch, groups.tasks)
     with run.stage("publish"):
+        require_same_index(run.client, config, batch)
         publish(run.client, config, batch.physical_index)
     report = RunReport(
         kind="export",
@@ -123,6 +116,7 @@ def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
         seconds=run.seconds,
         run_id=run.run_id,
         epoch=batch.epoch,
+        notes=notes,
     )
     with run.stage("commit"):
         held.commit(committed(held.position, source, batch), log_entry(report))
@@ -216,6 +210,35 @@ def current_rows(source: Source, snapshot_id: int | None, on_duplicate: str) -> 
     return rows
 
 
+def _begin(run: Run, source: Source, held: HeldTable) -> FileGroups:
+    """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
+    config, snapshot_id = run.config, source.head
+    with run.stage("plan"):
+        groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
+    if source.identifier_columns and groups.tasks:
+        with run.stage("check identifiers"):
+            _check_identifiers(source, snapshot_id, config)
+    epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
+    with run.stage("create index"):
+        epoch = unused_epoch(run.client, config.index, epoch)
+        batch = Batch(
+            "export",
+            epoch,
+            None,
+            snapshot_id,
+            physical_index(config.index, epoch),
+            source.table_uuid,
+            source.selection,
+            source.schema_json,
+            group_bytes=config.export_group_bytes,
+            groups_digest=groups.digest,
+            on_duplicate_identifier=config.on_duplicate_identifier,
+        )
+        held.begin(batch)
+        held.record_index(*create_physical(run.client, config, batch.physical_index, source.schema, run.run_id))
+    return groups
+
+
 def _write_groups(run: Run, source: Source, held: HeldTable, batch: Batch, groups: list[FileTasks]) -> SinkResult:
     config, total = run.config, SinkResult()
     with run.stage("write"), progress(len(groups), f"exporting {config.table}") as bar:
@@ -232,41 +255,11 @@ def _write_groups(run: Run, source: Source, held: HeldTable, batch: Batch, group
     return total
 
 
-def _groups(source: Source, snapshot_id: int | None, group_bytes: int) -> list[FileTasks]:
-    """Cut a snapshot's files into groups of about so many bytes, the same ones on every attempt."""
-    if snapshot_id is None:
-        return []
-    tasks = source.table.plan(snapshot_id)
-    if not source.identifier_columns:
-        require_positions(source.table, tasks)
-    locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
-    groups: list[list[int]] = []
-    filled = group_bytes
-    for position in sorted(range(len(sizes)), key=lambda p: locations[p]):
-        if filled >= group_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append(position)
-        filled += sizes[position]
-    return [source.table.select(tasks, group) for group in groups]
-
-
 def _check_identifiers(source: Source, snapshot_id: int | None, config: SyncConfig) -> None:
     tasks = source.table.plan(snapshot_id) if snapshot_id is not None else source.table.nothing()
     allowed = config.on_duplicate_identifier == "last"
     require_unique(source.rows(tasks), source.identifier_columns, config.table, allowed)
     source.table.release()
-
-
-def _resumable(source: Source, position: Position) -> Batch | None:
-    """Return the begun export when it can go on: same table, selection and schema, its snapshot still there."""
-    batch = position.batch
-    if batch is None or batch.kind != "export" or batch.failure:
-        return None
-    now = (source.table_uuid, source.selection, source.schema_json)
-    same = (batch.table_uuid, batch.selection, batch.schema) == now
-    known = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
-    return batch if same and batch.to_snapshot_id in known else None
 
 
 def dry_run_export(run: Run, source: Source) -> RunReport:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, RequestError
@@ -15,13 +17,22 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icecdc_core.config import SyncConfig
-    from icecdc_core.positions import Position
+    from icecdc_core.positions import Batch, Position
 
 # How long a deleted document's version is remembered. A write that comes later than that could bring the
 # document back, so it must be longer than any task can linger; OpenSearch's own default is one minute.
 _GC_DELETES = "1h"
 # What lets an alias show only a part of its index.
 _NARROWING = {"filter", "search_routing"}
+# Settings that differ between two indexes made the same way.
+_OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
+
+
+class Created(NamedTuple):
+    """A physical index right after its creation: its identity, and a digest of its settings, mapping and aliases."""
+
+    uuid: str
+    digest: str
 
 
 def require_ours(client: OpenSearch, config: SyncConfig) -> None:
@@ -70,11 +81,24 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 
 
 def create_physical(
-    client: OpenSearch, config: SyncConfig, physical: str, schema: StructType, loading: bool = True
-) -> None:
-    """Create an index with an explicit mapping and its write alias; one of a crashed attempt is taken as it is."""
-    if client.indices.exists(index=physical):
-        return
+    client: OpenSearch, config: SyncConfig, physical: str, schema: StructType, run_id: str, loading: bool = True
+) -> Created:
+    """Create an index with an explicit mapping and its write alias.
+
+    Args:
+        client: The client.
+        config: The job's parameters.
+        physical: The name of the index.
+        schema: The columns of a document.
+        run_id: The run, which the index keeps: so its own index differs from one that somebody else created.
+        loading: Whether the index is loaded before anybody reads it.
+
+    Returns:
+        What proves later that it is still the same index, created with the settings that would apply then.
+
+    Raises:
+        IndexConflictError: Somebody else created an index of that name.
+    """
     settings: dict[str, Any] = {
         "number_of_shards": config.number_of_shards,
         "number_of_replicas": 0 if loading else config.number_of_replicas,
@@ -85,14 +109,63 @@ def create_physical(
         # Nobody reads it yet: neither refreshes nor copies are worth their cost until it is complete.
         settings["refresh_interval"] = "-1"
     mapping = index_mapping(schema)
-    mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index}}
+    mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index, "run": run_id}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
     try:
         client.indices.create(index=physical, body=body)
     except RequestError as error:
-        # Made by an attempt whose answer was lost.
+        # Made by an attempt whose answer was lost, or by somebody else.
         if error.error != "resource_already_exists_exception":
             raise
+    entry = _behind(client, physical).get(physical, {})
+    if _meta(entry).get("run") != run_id:
+        raise IndexConflictError(
+            f"Somebody else created '{physical}' just now",
+            subject="index",
+            value=config.index,
+            remedy="find out who creates indexes of that name, then run again",
+        )
+    return Created(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
+
+
+def index_uuid(client: OpenSearch, physical: str) -> str:
+    """Return the identity of a physical index; empty when there is none of that name."""
+    entry = _behind(client, physical).get(physical, {})
+    return str(entry["settings"]["index"]["uuid"]) if entry else ""
+
+
+def require_same_index(client: OpenSearch, config: SyncConfig, batch: Batch) -> None:
+    """Check that the index a begun export created is still the one that its documents went to.
+
+    Raises:
+        IndexNotFoundError: It was deleted, or created again.
+    """
+    if index_uuid(client, batch.physical_index) != batch.index_uuid:
+        raise IndexNotFoundError(
+            f"The index '{batch.physical_index}' was deleted or created again while the export wrote to it",
+            subject="index",
+            value=config.index,
+            remedy="run the export again; it starts over with a new index",
+        )
+
+
+def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
+    """Return the digest that a physical index created now has.
+
+    Only the cluster knows what its templates and defaults add to what is asked for, so an empty index is created and
+    deleted again.
+    """
+    probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
+    created = create_physical(client, config, probe, schema, run_id)
+    client.indices.delete(index=probe, params={"ignore_unavailable": "true"})
+    return created.digest
+
+
+def drop_unread(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+    """Delete a physical index of ours that no reader sees; one behind the readers' alias stays."""
+    entry = _behind(client, physical).get(physical, {})
+    if _meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
+        client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
 def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
@@ -199,3 +272,10 @@ def _behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
 def _meta(entry: dict[str, Any]) -> dict[str, Any]:
     meta = (entry.get("mappings") or {}).get("_meta") or {}
     return dict(meta.get("icecdc") or {})
+
+
+def _digest(entry: dict[str, Any], own_alias: str) -> str:
+    settings = {name: value for name, value in entry["settings"]["index"].items() if name not in _OWN_SETTINGS}
+    mapping = {name: value for name, value in entry["mappings"].items() if name != "_meta"}
+    aliases = {name: value for name, value in entry["aliases"].items() if name != own_alias}
+    return hashlib.sha256(json.dumps([settings, mapping, aliases], sort_keys=True).encode()).hexdigest()

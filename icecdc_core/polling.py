@@ -79,6 +79,7 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
         strategy=", ".join(dict.fromkeys(worked)) or last.strategy,
         seconds=sum(report.seconds for report in reports),
         steps=[step for report in reports for step in report.steps],
+        notes=[note for report in reports for note in report.notes],
         stage_seconds=stages,
         rejected_samples=[sample for report in reports for sample in report.rejected_samples],
         dry_run=last.dry_run,

@@ -58,6 +58,10 @@ class Batch:
         groups_done: For an export, the file groups whose documents are in.
         rejected: For an export, the documents of those groups that were rejected.
         group_bytes: For an export, the group size the groups were cut with, in bytes.
+        groups_digest: For an export, a digest of the groups' data files, in order.
+        on_duplicate_identifier: The policy the batch was begun with; empty in one that an older release began.
+        index_uuid: For an export, the identity of the physical index it created; empty until that is recorded.
+        index_digest: For an export, a digest of that index's settings and mapping as it was created.
         failure: Why the last attempt ended, when it ended by itself.
     """
 
@@ -72,6 +76,10 @@ class Batch:
     groups_done: int = 0
     rejected: int = 0
     group_bytes: int = 0
+    groups_digest: str = ""
+    on_duplicate_identifier: str = ""
+    index_uuid: str = ""
+    index_digest: str = ""
     failure: str = ""
 
 
@@ -270,6 +278,12 @@ class HeldTable:
         set_fields(batch=batch.epoch)
         ends: dict[str, Any] = {"from_snapshot_id": batch.from_snapshot_id, "to_snapshot_id": batch.to_snapshot_id}
         event("batch begun", kind=batch.kind, **ends)
+
+    def record_index(self, uuid: str, digest: str) -> None:
+        """Record which index the begun export created, before the first document goes there."""
+        if self.position.batch:
+            batch = replace(self.position.batch, index_uuid=uuid, index_digest=digest)
+            self.write(replace(self.position, batch=batch))
 
     def progress(self, groups_done: int, rejected: int = 0) -> None:
         """Record how many file groups of an export are in, and how many of their documents were rejected."""

@@ -51,7 +51,7 @@ class Report(ABC):
 
 @dataclass(frozen=True)
 class RunReport(Report):
-    """What an export or a sync did: documents counted, times in seconds."""
+    """What an export or a sync did: documents counted, times in seconds; `notes` say what one should know of it."""
 
     kind: str
     table: str
@@ -77,6 +77,7 @@ class RunReport(Report):
     bytes: int = 0
     lag_snapshots: int | None = None
     lag_seconds: float | None = None
+    notes: list[str] = field(default_factory=list)
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
@@ -96,6 +97,7 @@ class RunReport(Report):
             ("bulk requests", f"{self.requests:,} ({self.retries:,} of them again)" if self.requests else ""),
             ("behind when it began", _lag_text(self.lag_snapshots, self.lag_seconds)),
             ("seconds", f"{self.seconds:,.1f}"),
+            ("note", "; ".join(self.notes)),
         ]
 
     def figure(self) -> Figure:

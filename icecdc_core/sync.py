@@ -119,13 +119,14 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     if (
         begun is not None
         and begun.schema == source.schema_json
+        and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
         end, epoch, cuts = begun.to_snapshot_id, begun.epoch, []
     else:
         # A batch that failed for what its rows hold is not repeated once the table has moved on, nor is one that
-        # wrote documents of another schema: the new batch goes over the same snapshots in a step of their own, so
-        # whatever the earlier one wrote is written again.
+        # wrote documents of another schema or by another policy: the new batch goes over the same snapshots in a step
+        # of their own, so whatever the earlier one wrote is written again.
         end, cuts = source.head, [begun.to_snapshot_id] if begun is not None else []
         epoch = held.next_epoch(sequence_number(source.metadata, end) if end is not None else 0)
     with run.stage("plan"):
@@ -144,6 +145,7 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
                     source.table_uuid,
                     source.selection,
                     source.schema_json,
+                    on_duplicate_identifier=config.on_duplicate_identifier,
                 )
             )
         with run.stage("write"), prepared.partitions():
@@ -193,7 +195,7 @@ def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
         refusal = find_refusal(replace(start, selection=source.selection, schema=""), source)
         if refusal is not None:
             raise refusal.error
-        create_physical(run.client, config, physical, source.schema, loading=False)
+        create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
         publish(run.client, config, physical)
         batch = Batch(
             "sync", epoch, None, snapshot_id, physical, source.table_uuid, source.selection, source.schema_json
@@ -291,5 +293,6 @@ def _joined(first: RunReport, second: RunReport) -> RunReport:
         second,
         **{name: getattr(first, name) + getattr(second, name) for name in sums},
         steps=[*first.steps, *second.steps],
+        notes=[*first.notes, *second.notes],
         rejected_samples=[*first.rejected_samples, *second.rejected_samples],
     )

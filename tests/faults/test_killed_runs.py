@@ -100,6 +100,20 @@ class DescribeReplay:
         counts = (again.upserts, again.deletes, again.already_applied)
         assert (counts, indexed()) == ((0, 0, first.upserts + first.deletes), before)
 
+    def it_is_a_new_batch_when_rows_of_one_identifier_are_merged_now(
+        self, spark, sql, make_config, opensearch, indexed
+    ):
+        config = make_config()
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, config)
+        change(sql)
+        first = sync_changes(spark, config)
+        before = indexed()
+        _forget_commit(opensearch, config, first)
+        again = sync_changes(spark, config.replace(on_duplicate_identifier="last"))
+        assert (again.upserts, again.epoch > first.epoch, indexed()) == (first.upserts, True, before)
+
 
 class DescribeTwoRunsAtOnce:
     def it_lets_one_win_and_tells_the_other_who_holds_the_table(self, spark, sql, make_config, opensearch):
@@ -156,6 +170,7 @@ def _forget_commit(opensearch, config, report):
     position = opensearch.get(index=config.positions_index, id=identity)["_source"]
     log = PositionStore(opensearch, config).log()[0]
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
+    names += ("on_duplicate_identifier",)
     position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
     position["snapshot_id"] = report.from_snapshot_id
     opensearch.index(index=config.positions_index, id=identity, body=position)

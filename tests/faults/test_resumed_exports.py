@@ -1,0 +1,153 @@
+"""An export that died goes on only where what it stands on is proven; else it starts over and says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.errors import IcecdcError, IndexNotFoundError
+from icecdc_core.positions import PositionStore
+from tests.loopback_proxy import Act, loopback_proxy
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+GROUPS, ROWS = 5, 20
+
+
+@pytest.fixture
+def config(make_config, tmp_path):
+    """One file is one group."""
+    return make_config(export_group_bytes=1, retry_timeout_seconds=0, log_path=str(tmp_path / "log.jsonl"))
+
+
+@pytest.fixture
+def begun(spark, sql, config, opensearch, opensearch_url):
+    """An export of 5 groups of 20 rows that died after 2 of them; yields its batch."""
+    sql(CREATE)
+    for number in range(GROUPS):
+        sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, 'n' FROM range({number * ROWS}, {(number + 1) * ROWS})")
+    bulks = []
+
+    def trouble(method, path, body):
+        if "_bulk" in path:
+            bulks.append(path)
+        return Act.RESET if len(bulks) > 2 else None
+
+    with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
+        export_table(spark, config.replace(opensearch_url=proxy.url))
+    batch = PositionStore(opensearch, config).read().batch
+    assert batch.groups_done == 2
+    return batch
+
+
+def physical_indexes(opensearch, config):
+    return sorted(opensearch.indices.get(index=f"{config.index}--*"))
+
+
+def started_over(report, reason):
+    """Whether everything was written, and the report says why."""
+    return report.upserts == GROUPS * ROWS and [reason in note for note in report.notes] == [True]
+
+
+class DescribeABegunExport:
+    def it_goes_on_when_nothing_changed(self, spark, config, begun, indexed, opensearch):
+        report = export_table(spark, config)
+        expected = ((GROUPS - 2) * ROWS, [], [begun.physical_index], GROUPS * ROWS)
+        assert (report.upserts, report.notes, physical_indexes(opensearch, config), len(indexed())) == expected
+
+    def it_keeps_its_groups_when_the_size_of_groups_changed(self, spark, config, begun, indexed):
+        report = export_table(spark, config.replace(export_group_bytes=10**9))
+        assert (report.upserts, len(indexed())) == ((GROUPS - 2) * ROWS, GROUPS * ROWS)
+
+    def it_starts_over_when_its_index_was_deleted(self, spark, config, begun, opensearch, indexed):
+        opensearch.indices.delete(index=begun.physical_index)
+        report = export_table(spark, config)
+        told = (started_over(report, "its index was deleted"), report.epoch > begun.epoch, len(indexed()))
+        assert told == (True, True, GROUPS * ROWS)
+
+    def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
+        entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
+        opensearch.indices.delete(index=begun.physical_index)
+        body = {"mappings": entry["mappings"], "aliases": entry["aliases"]}
+        opensearch.indices.create(index=begun.physical_index, body=body)
+        report = sync_changes(spark, config)
+        assert (started_over(report, "created again"), len(indexed())) == (True, GROUPS * ROWS)
+
+    def it_starts_over_when_rows_of_one_identifier_are_merged_now(self, spark, config, begun, opensearch, indexed):
+        report = export_table(spark, config.replace(on_duplicate_identifier="last"))
+        dropped = not opensearch.indices.exists(index=begun.physical_index)
+        told = (started_over(report, "on_duplicate_identifier"), dropped, len(indexed()))
+        assert told == (True, True, GROUPS * ROWS)
+
+    def it_starts_over_with_the_settings_that_are_asked_for_now(self, spark, config, begun, opensearch, indexed):
+        report = export_table(spark, config.replace(number_of_shards=2))
+        ((_, entry),) = opensearch.indices.get_settings(index=config.index).items()
+        told = (started_over(report, "settings"), entry["settings"]["index"]["number_of_shards"], len(indexed()))
+        assert told == (True, "2", GROUPS * ROWS)
+
+    def it_starts_over_with_a_template_that_was_mended(self, spark, config, begun, opensearch, indexed):
+        template = {"settings": {"index": {"codec": "best_compression"}}}
+        body = {"index_patterns": [f"{config.index}--*"], "template": template}
+        opensearch.indices.put_index_template(name=config.index, body=body)
+        report = export_table(spark, config)
+        opensearch.indices.delete_index_template(name=config.index)
+        ((_, entry),) = opensearch.indices.get_settings(index=config.index).items()
+        told = (started_over(report, "settings"), entry["settings"]["index"]["codec"], len(indexed()))
+        assert told == (True, "best_compression", GROUPS * ROWS)
+
+    @pytest.mark.parametrize("lost", ["index_uuid", "groups_digest", "index_digest"])
+    def it_starts_over_when_what_proves_it_is_not_recorded(self, spark, config, begun, opensearch, indexed, lost):
+        identity = f"position:{config.index}"
+        position = opensearch.get(index=config.positions_index, id=identity)["_source"]
+        del position["batch"][lost]
+        opensearch.index(index=config.positions_index, id=identity, body=position)
+        report = export_table(spark, config)
+        assert (report.upserts, len(report.notes), len(indexed())) == (GROUPS * ROWS, 1, GROUPS * ROWS)
+
+    def it_logs_that_it_starts_over(self, spark, config, begun, opensearch):
+        opensearch.indices.delete(index=begun.physical_index)
+        export_table(spark, config)
+        entries = [json.loads(line) for line in Path(config.log_path).read_text().splitlines()]
+        assert [entry["level"] for entry in entries if "starts over" in entry["message"]] == ["warning"]
+
+    def it_leaves_the_index_that_readers_see(self, spark, config, begun, opensearch, indexed):
+        # As if the run had died between moving the readers' alias and the commit.
+        opensearch.indices.put_alias(index=begun.physical_index, name=config.index)
+        seen = []
+
+        def trouble(method, path, body):
+            if "_bulk" in path:
+                seen.append(opensearch.indices.exists(index=config.index))
+
+        with loopback_proxy(config.opensearch_url, trouble=trouble) as proxy:
+            export_table(spark, config.replace(opensearch_url=proxy.url, on_duplicate_identifier="last"))
+        left = physical_indexes(opensearch, config)
+        assert (set(seen), len(left), begun.physical_index in left, len(indexed())) == ({True}, 1, False, GROUPS * ROWS)
+
+
+class DescribeAnExportWhoseIndexIsReplaced:
+    def it_is_not_published(self, spark, sql, config, opensearch, opensearch_url, indexed):
+        sql(CREATE)
+        sql(f"INSERT INTO {{t}} SELECT id, 'n' FROM range({ROWS})")
+        written = []
+
+        def trouble(method, path, body):
+            """When all documents are in, the index is deleted and created again."""
+            if "_bulk" in path:
+                written.append(path)
+            elif method == "GET" and written and f"{config.index}--" in path:
+                written.clear()
+                (physical,) = physical_indexes(opensearch, config)
+                opensearch.indices.delete(index=physical)
+                opensearch.indices.create(index=physical, body={"aliases": {f"{physical}--write": {}}})
+
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(IndexNotFoundError, match="created again"),
+        ):
+            export_table(spark, config.replace(opensearch_url=proxy.url))
+        published = opensearch.indices.exists_alias(name=config.index)
+        export_table(spark, config)
+        assert (published, len(indexed())) == (False, ROWS)
