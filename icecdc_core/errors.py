@@ -131,6 +131,10 @@ class IndexDiffersError(IcecdcError):
     """A validation found that index and table differ, and `fail_on_difference` is set."""
 
 
+class DocumentVersionError(IcecdcError):
+    """A document of the index has a version above all that icecdc writes, so no repair can replace it in place."""
+
+
 class JavaNotFoundError(IcecdcError):
     """No Java of a version that fits was found."""
 

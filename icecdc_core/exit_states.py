@@ -57,6 +57,7 @@ _STATES: dict[type[IcecdcError], str] = {
     errors.HiddenHistoryError: "reexport",
     errors.SchemaChangeError: "reexport",
     errors.IndexNotFoundError: "reexport",
+    errors.DocumentVersionError: "reexport",
     errors.CatalogError: "retry",
     errors.OpenSearchUnreachableError: "retry",
     errors.OpenSearchRequestError: "retry",

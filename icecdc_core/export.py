@@ -218,9 +218,9 @@ def _begin(run: Run, source: Source, held: HeldTable) -> FileGroups:
     if source.identifier_columns and groups.tasks:
         with run.stage("check identifiers"):
             _check_identifiers(source, snapshot_id, config)
-    epoch = held.next_epoch(sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0)
+    number = sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0
     with run.stage("create index"):
-        epoch = unused_epoch(run.client, config.index, epoch)
+        epoch = unused_epoch(run.client, config.index, held.next_epoch(number, new_index=True))
         batch = Batch(
             "export",
             epoch,

@@ -26,6 +26,9 @@ from icecdc_core.patience import at_once
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
+MAX_EPOCH = 2**52
+"""No epoch is raised above it: versions up to 2^53 are exact in every JSON reader, and leave room to count on."""
+
 _LONG = {"type": "long"}
 _KEYWORD = {"type": "keyword"}
 _MAPPING = {
@@ -268,13 +271,22 @@ class HeldTable:
         self._thread = threading.Thread(target=self._renew, name="icecdc-lease", daemon=True)
         self._thread.start()
 
-    def next_epoch(self, sequence_number: int) -> int:
-        """Return the epoch of the next batch: greater than any before, never below the snapshot's sequence number."""
-        return max(self.position.epoch + 1, sequence_number)
+    def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
+        """Return the epoch of the next batch: greater than any before, never below the snapshot's sequence number.
+
+        Args:
+            sequence_number: That of the snapshot the batch ends with.
+            new_index: Whether the batch creates its index. Then it goes back to the epochs of the commit log if the
+                position's has no room left for versions: an earlier release raised it to those of foreign documents.
+        """
+        epoch = self.position.epoch
+        if new_index and epoch > MAX_EPOCH:
+            epoch = max((entry["epoch"] for entry in self._store.log() if entry["epoch"] <= MAX_EPOCH), default=0)
+        return max(epoch + 1, sequence_number)
 
     def begin(self, batch: Batch) -> None:
         """Record the batch before its first write."""
-        self.write(replace(self.position, batch=batch, epoch=max(self.position.epoch, batch.epoch)))
+        self.write(replace(self.position, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
         ends: dict[str, Any] = {"from_snapshot_id": batch.from_snapshot_id, "to_snapshot_id": batch.to_snapshot_id}
         event("batch begun", kind=batch.kind, **ends)

@@ -8,16 +8,25 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.batch_writing import write_batch
+from icecdc_core.columns import unused
 from icecdc_core.documents import delete_actions, document_id, to_actions
+from icecdc_core.errors import DocumentVersionError
 from icecdc_core.export import current_rows, log_entry
-from icecdc_core.positions import Batch
+from icecdc_core.positions import MAX_EPOCH, Batch, HeldTable
 from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
+from icecdc_core.sink import SinkResult
 from icecdc_core.source import Source
+
+# The first attempt finds out which versions the index remembers of deleted documents, the second is above them.
+_ATTEMPTS = 3
 
 
 def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
+
+    Whoever else wrote to the index raised versions there, and the repair must be above those: of documents the
+    validation knows them, of deleted ones only the conflict does, so the batch is then written once more.
 
     Args:
         run: The run.
@@ -29,33 +38,20 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
 
     Raises:
         IdentifierColumnsError: The table has no identifier columns.
+        DocumentVersionError: A document's version is so high that nothing is to be written above it.
         TableLockedError: Another run holds the index.
     """
     source.require_identifier_columns("a repair writes single documents")
+    wrong = differences.where(F.col("verdict").isNotNull())
+    newest_id, newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
     with run.holding(source) as held:
+        epoch = _epoch_above(newest or 0, newest_id, held, run.config.index)
+        for _ in range(_ATTEMPTS):
+            result = _write(run, source, held, wrong, epoch)
+            if result.newest_version <= 2 * epoch + 1:
+                break
+            epoch = _epoch_above(result.newest_version, result.newest_id, held, run.config.index)
         position = held.position
-        wrong = differences.where(F.col("verdict").isNotNull())
-        # Whoever wrote to the index besides us raised the versions there; the repair must come after those.
-        found = wrong.agg(F.max("version")).collect()[0][0] or 0
-        epoch = max(held.next_epoch(0), found // 2 + 1)
-        held.begin(
-            Batch(
-                "repair",
-                epoch,
-                position.snapshot_id,
-                position.snapshot_id,
-                position.physical_index,
-                source.table_uuid,
-                source.selection,
-            )
-        )
-        rows = current_rows(source, position.snapshot_id, run.config.on_duplicate_identifier)
-        rows = rows.withColumn("_document_id", document_id(source.schema, source.identifier_columns))
-        wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias("_document_id"))
-        rows = rows.join(wanted, "_document_id", "left_semi").drop("_document_id")
-        upserts = to_actions(rows, source.identifier_columns, epoch).select("action")
-        deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
-        result = write_batch(run, held, upserts.unionAll(deletes))
         run.client.indices.refresh(index=position.physical_index)
         report = RunReport(
             "repair",
@@ -73,3 +69,39 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
         )
         held.commit(replace(held.position), log_entry(report))
         return result.upserts + result.deletes
+
+
+def _epoch_above(version: int, identity: str, held: HeldTable, index: str) -> int:
+    """Return an epoch whose versions are above this one, without using up those that later batches need.
+
+    Raises:
+        DocumentVersionError: There is none.
+    """
+    epoch = held.next_epoch(0)
+    above = version // 2 + 1
+    if above > max(epoch, MAX_EPOCH):
+        raise DocumentVersionError(
+            f"Document '{identity}' of '{index}' has version {version}, which icecdc did not give it: no repair can "
+            "write above it",
+            subject="index",
+            value=index,
+            remedy="run the export (it builds a new index behind the alias, without downtime), and find out who else "
+            "writes to the index",
+        )
+    return max(epoch, above)
+
+
+def _write(run: Run, source: Source, held: HeldTable, wrong: DataFrame, epoch: int) -> SinkResult:
+    position, ids = held.position, source.identifier_columns
+    physical = position.physical_index
+    batch = Batch(
+        "repair", epoch, position.snapshot_id, position.snapshot_id, physical, source.table_uuid, source.selection
+    )
+    held.begin(batch)
+    rows = current_rows(source, position.snapshot_id, run.config.on_duplicate_identifier)
+    key = unused("_document_id", rows.columns)
+    wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
+    rows = rows.withColumn(key, document_id(source.schema, ids)).join(wanted, key, "left_semi").drop(key)
+    upserts = to_actions(rows, ids, epoch).select("action")
+    deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
+    return write_batch(run, held, upserts.unionAll(deletes))

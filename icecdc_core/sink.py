@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,8 @@ SAMPLES = 20
 _FAILED_LETTERS = 1000
 # Refusals with the status of a wrong document that are about the index.
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
+# The last one in a conflict's reason: the document's id, which may hold any text, stands before it.
+_CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 _RESULT = "counts string"
 _ERRORS: dict[str, type[IcecdcError]] = {
     error.__name__: error
@@ -97,6 +100,8 @@ class SinkResult:
         retries: Bulk requests sent again.
         bytes: Bytes of the bulk requests, without repetitions.
         dead_letters: The rejected operations: action, status and reason; not all of a batch that fails for them.
+        newest_version: The highest version that the index had where it was past an operation.
+        newest_id: The document with that version.
     """
 
     upserts: int = 0
@@ -109,6 +114,8 @@ class SinkResult:
     rejected_samples: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
+    newest_version: int = 0
+    newest_id: str = ""
 
     def add(self, other: SinkResult) -> None:
         """Add the counts of another part."""
@@ -117,6 +124,8 @@ class SinkResult:
         self.rejected_samples = [*self.rejected_samples, *other.rejected_samples][:SAMPLES]
         self.dead_letters = [*self.dead_letters, *other.dead_letters]
         self.failure = self.failure or other.failure
+        if other.newest_version > self.newest_version:
+            self.newest_version, self.newest_id = other.newest_version, other.newest_id
 
 
 def write_actions(actions: DataFrame, settings: SinkSettings) -> SinkResult:
@@ -268,7 +277,10 @@ class BulkWriter:
                     result.upserts += 1
                 else:
                     result.deletes += 1
-            elif status == 409 or (status == 404 and operation == "delete" and "error" not in outcome):
+            elif status == 409:
+                result.already_applied += 1
+                _note_newest(result, actions[number], operation, outcome)
+            elif status == 404 and operation == "delete" and "error" not in outcome:
                 result.already_applied += 1
             elif status == 404:
                 result.failure = self._alias_gone()
@@ -290,8 +302,7 @@ class BulkWriter:
         if len(result.dead_letters) < self._settings.max_rejected_documents + _FAILED_LETTERS:
             result.dead_letters.append({"action": action, "status": status, "reason": reason})
         if len(result.rejected_samples) < SAMPLES:
-            identity = json.loads(action.split("\n", 1)[0])[operation]["_id"]
-            result.rejected_samples.append({"id": identity, "status": status, "reason": reason})
+            result.rejected_samples.append({"id": _id_of(action, operation), "status": status, "reason": reason})
 
     def _refused(self, result: SinkResult, error: OpenSearchException, actions: pa.Array) -> None:
         status = error.status_code if isinstance(error, TransportError) else None
@@ -364,6 +375,17 @@ def _are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
     starts = _offsets(actions)[:-1]
     kinds: np.ndarray[Any, Any] = np.frombuffer(actions.buffers()[2], dtype=np.uint8)[starts + 2] == ord("i")
     return kinds
+
+
+def _id_of(action: str, operation: str) -> str:
+    return str(json.loads(action.split("\n", 1)[0])[operation]["_id"])
+
+
+def _note_newest(result: SinkResult, action: pa.Scalar, operation: str, outcome: dict[str, Any]) -> None:
+    """Remember the version that a conflict names, if it is the highest so far; only the reason's text has it."""
+    named = _CURRENT_VERSION.match((outcome.get("error") or {}).get("reason") or "")
+    if named and int(named[1]) > result.newest_version:
+        result.newest_version, result.newest_id = int(named[1]), _id_of(action.as_py(), operation)
 
 
 def _as_failure(error: Exception) -> dict[str, Any]:

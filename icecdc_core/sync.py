@@ -189,7 +189,7 @@ def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
             snapshot_id = snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
         elif isinstance(point, int):
             snapshot_id = point
-        epoch = unused_epoch(run.client, config.index, held.next_epoch(0))
+        epoch = unused_epoch(run.client, config.index, held.next_epoch(0, new_index=True))
         physical = physical_index(config.index, epoch)
         start = replace(held.position, snapshot_id=snapshot_id, epoch=epoch)
         refusal = find_refusal(replace(start, selection=source.selection, schema=""), source)
