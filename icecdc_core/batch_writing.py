@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from icecdc_core import dead_letters
-from icecdc_core.errors import ConfigError, RejectedDocumentsError
+from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
 from icecdc_core.positions import write_alias
 from icecdc_core.sink import SinkResult, SinkSettings, require_accepted, write_actions
@@ -47,6 +47,9 @@ def write_batch(run: Run, held: HeldTable, actions: DataFrame, before: int = 0) 
             dead_letters.keep(spark, config, batch, run.run_id, error.dead_letters)
         except ConfigError as unwritable:
             event(str(unwritable), logging.WARNING)
-        held.fail(str(error))
+        try:
+            held.fail(str(error))
+        except IcecdcError as unrecorded:
+            event(f"why the batch failed was not recorded: {unrecorded}", logging.WARNING)
         raise
     return result

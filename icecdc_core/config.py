@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
 from icecdc_core.config_problems import combination_problems
+from icecdc_core.owners import MAX_LEASE_SECONDS
 from icecdc_core.parameter_model import (
     CatalogProperties,
     Count,
@@ -151,7 +152,10 @@ class SyncConfig(ParameterModel):
     )
     positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")
     lease_seconds: PositiveSeconds = Field(
-        60.0, description="Seconds after which a run that gives no sign of life loses the table."
+        60.0,
+        ge=0.1,
+        le=MAX_LEASE_SECONDS,
+        description="Seconds after which a run that gives no sign of life loses the table (0.1 to 3600).",
     )
     spark_conf: SparkConf = Properties()
 

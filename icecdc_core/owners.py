@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+MAX_LEASE_SECONDS = 3600.0
+"""No lease is longer: so long an index may wait for a run that is gone."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Owner:
         pid: Its driver process.
         started: When that process started, as the operating system says it; process ids are used again.
         since: When the run took the table (ISO 8601).
+        lease_seconds: Seconds after which the run loses the table unless it renews its lease.
+        renewed: When it last did, by the monotonic clock that all processes of its machine share.
     """
 
     run_id: str
@@ -28,12 +34,18 @@ class Owner:
     pid: int
     started: str
     since: str
+    lease_seconds: float = 0.0
+    renewed: float = 0.0
 
     @classmethod
-    def this(cls, run_id: str) -> Owner:
+    def this(cls, run_id: str, lease_seconds: float = 0.0) -> Owner:
         """Return the owner that this process is."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now)
+        return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now, lease_seconds).renewing()
+
+    def renewing(self) -> Owner:
+        """Return the owner as it renews its lease now."""
+        return replace(self, renewed=time.monotonic())
 
 
 _at_work: set[str] = set()
@@ -41,22 +53,23 @@ _at_work: set[str] = set()
 
 
 def is_gone(holder: Mapping[str, Any], here: Owner) -> bool | None:
-    """Return whether the holder has ended; None when that cannot be known from this machine.
+    """Return whether the holder lost the table; None when that cannot be known from this machine.
 
-    A process outlives its runs where it polls: of its own runs it knows itself which still hold an index.
+    On one machine a process that ended loses it at once, and a process that is there but does not renew its lease,
+    because it is stopped or does other work, loses it after the holder's ``lease_seconds``. A process outlives its
+    runs where it polls: of its own runs it knows itself which still hold an index.
     """
     if holder.get("host") != here.host:
         return None
     if (holder.get("pid"), holder.get("started")) == (here.pid, here.started):
-        return holder.get("run_id") not in _at_work
-    pid = int(holder["pid"])
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        if holder.get("run_id") not in _at_work:
+            return True
+    elif not _is_there(holder):
         return True
-    except PermissionError:
-        pass
-    return _started(pid) != holder.get("started")
+    lease, renewed = holder.get("lease_seconds"), holder.get("renewed")
+    if not lease or renewed is None:
+        return None  # an older release does not say when it renewed its lease
+    return not 0 <= time.monotonic() - float(renewed) < float(lease)
 
 
 def begin_work(run_id: str) -> None:
@@ -77,6 +90,17 @@ def _host() -> str:
         except OSError:
             continue
     return "/".join(parts)
+
+
+def _is_there(holder: Mapping[str, Any]) -> bool:
+    pid = int(holder.get("pid") or 0)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return _started(pid) == holder.get("started")
 
 
 def _started(pid: int) -> str:

@@ -8,8 +8,10 @@ what was already done.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -17,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError, OpenSearchException, RequestError
 
-from icecdc_core.cluster import typed_errors
-from icecdc_core.errors import FencedError, TableLockedError
+from icecdc_core.cluster import Connection, typed_errors
+from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
 from icecdc_core.logs import event, set_fields
-from icecdc_core.owners import Owner, begin_work, end_work, is_gone
+from icecdc_core.owners import MAX_LEASE_SECONDS, Owner, begin_work, end_work, is_gone
 from icecdc_core.patience import at_once
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MAX_EPOCH = 2**52
 """No epoch is raised above it: versions up to 2^53 are exact in every JSON reader, and leave room to count on."""
 
+# How long a run that ends waits for a renewal under way, and for the answer when it gives the table back.
+_RELEASE_SECONDS = 10.0
 _LONG = {"type": "long"}
 _KEYWORD = {"type": "keyword"}
 _MAPPING = {
@@ -128,10 +132,10 @@ class PositionStore:
 
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
+        self._config = config
         self._url = config.opensearch_url
         self._where = config.positions_index
         self._index = config.index
-        self._lease_seconds = config.lease_seconds
 
     def read(self) -> Position | None:
         """Return the position of the index, None when it has none."""
@@ -153,12 +157,12 @@ class PositionStore:
     def hold(self, table: str, table_uuid: str, run_id: str) -> HeldTable:
         """Take the table for one run.
 
-        A holder that is known to be dead, or gives no sign of life for ``lease_seconds``, loses it.
+        A holder that is known to be dead, or does not renew its lease for its own ``lease_seconds``, loses it.
 
         Raises:
             TableLockedError: Another run holds the table and is alive.
         """
-        owner = Owner.this(run_id)
+        owner = Owner.this(run_id, self._config.lease_seconds)
         watched: tuple[int, int] | None = None
         watched_since = 0.0
         with typed_errors(self._url, "taking the table"):
@@ -177,13 +181,27 @@ class PositionStore:
                         raise self._locked(holder)
                     if gone is None:
                         watched, watched_since = version, watched_since or time.monotonic()
-                        if time.monotonic() - watched_since < self._lease_seconds:
-                            time.sleep(min(1.0, self._lease_seconds / 4))
+                        lease = self._lease_of(holder)
+                        if time.monotonic() - watched_since < lease:
+                            time.sleep(min(1.0, lease / 4))
                             continue
                 written = self._write(position, owner, version, run_id)
                 if written is not None:
                     begin_work(run_id)
-                    return HeldTable(self, position, owner, written, self._lease_seconds)
+                    return HeldTable(self, position, owner, written)
+
+    def renewing(self, timeout_seconds: float) -> PositionStore:
+        """Return a store for renewals: with a client of its own, which waits no longer than this and never retries."""
+        connection = replace(Connection.of(self._config), timeout_seconds=timeout_seconds)
+        return PositionStore(connection.client(1), self._config)
+
+    def _lease_of(self, holder: dict[str, Any]) -> float:
+        """Return the lease of the holder; for one of an older release, which did not record it, a usual one."""
+        lease = holder.get("lease_seconds")
+        if isinstance(lease, (int, float)) and 0 < lease <= MAX_LEASE_SECONDS:
+            return float(lease)
+        usual = type(self._config).model_fields["lease_seconds"].default
+        return max(self._config.lease_seconds, float(usual))
 
     def _locked(self, holder: dict[str, Any]) -> TableLockedError:
         return TableLockedError(
@@ -202,16 +220,23 @@ class PositionStore:
                 return None
 
     def _write(
-        self, position: Position, owner: Owner | None, version: tuple[int, int] | None, run_id: str
+        self,
+        position: Position,
+        owner: Owner | None,
+        version: tuple[int, int] | None,
+        run_id: str,
+        timeout_seconds: float | None = None,
     ) -> tuple[int, int] | None:
         """Write the position if nobody else did since ``version``; return its new version, None when somebody did."""
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
+        if timeout_seconds is not None:
+            condition["request_timeout"] = timeout_seconds
         body = {
             "type": "position",
             **asdict(position),
-            "owner": asdict(owner) if owner else None,
+            "owner": asdict(owner.renewing()) if owner else None,
             "updated_at": datetime.now(timezone.utc).isoformat(),
         }
         try:
@@ -222,7 +247,7 @@ class PositionStore:
             holder = (document["_source"].get("owner") or {}) if document else {}
             if document is None or not run_id or holder.get("run_id") != run_id or version == _version(document):
                 return None
-            return self._write(position, owner, _version(document), run_id)
+            return self._write(position, owner, _version(document), run_id, timeout_seconds)
         return _version(answer)
 
     def _append_log(self, epoch: int, entry: dict[str, Any]) -> None:
@@ -258,7 +283,6 @@ class HeldTable:
         position: Position,
         owner: Owner,
         version: tuple[int, int],
-        lease_seconds: float,
     ) -> None:
         self.position = position
         self._store = store
@@ -267,8 +291,11 @@ class HeldTable:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._lost = False
-        self._interval = lease_seconds / 4
-        self._thread = threading.Thread(target=self._renew, name="icecdc-lease", daemon=True)
+        self._interval = owner.lease_seconds / 4
+        # Retries of a renewal would keep the run waiting, and there is a next one.
+        self._renewals = store.renewing(max(1.0, min(self._interval, _RELEASE_SECONDS)))
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
         self._thread.start()
 
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
@@ -333,37 +360,50 @@ class HeldTable:
                 raise FencedError(
                     f"This run no longer holds the index '{position.index}': another run took it over",
                     subject="lease_seconds",
-                    value=self._interval * 4,
+                    value=self._owner.lease_seconds,
                     remedy="nothing is lost, the other run replays the batch; raise lease_seconds if this run was "
                     "only paused",
                 )
             self._version, self.position = version, position
 
     def release(self) -> None:
-        """Give the table back; a begun batch stays for the next run."""
+        """Give the table back; a begun batch stays for the next run.
+
+        It waits for nobody long and raises nothing: a run that failed has a reason of its own. If the table cannot be
+        given back, the next run finds this one ended, or its lease not renewed.
+        """
         self._ended.set()
-        self._thread.join()
         end_work(self._owner.run_id)
-        with self._lock:
+        if not self._lock.acquire(timeout=_RELEASE_SECONDS):
+            event("the index was not given back: a renewal is under way", logging.WARNING)
+            return
+        try:
             if not self._lost:
-                try:
-                    with at_once(self._store.client):
-                        self._store._write(self.position, None, self._version, self._owner.run_id)
-                except OpenSearchException:
-                    return  # the next run finds this process gone, or its lease not renewed
+                with at_once(self._store.client):
+                    self._store._write(self.position, None, self._version, self._owner.run_id, _RELEASE_SECONDS)
+        except (OpenSearchException, IcecdcError) as error:
+            event(f"the index was not given back: {error}", logging.WARNING)
+        finally:
             self._lost = True
+            self._lock.release()
+        self._thread.join()
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._interval):
-            with self._lock:
-                if self._lost:
-                    return
-                try:
-                    version = self._store._write(self.position, self._owner, self._version, self._owner.run_id)
-                except OpenSearchException:
-                    continue  # the write that matters will say so
-                self._lost = version is None
-                self._version = version or self._version
+        try:
+            while not self._ended.wait(self._interval):
+                with self._lock:
+                    if self._lost:
+                        return
+                    try:
+                        version = self._renewals._write(self.position, self._owner, self._version, self._owner.run_id)
+                    except (OpenSearchException, IcecdcError) as error:
+                        # There is a next renewal, and a write that matters says so.
+                        event(f"the lease was not renewed: {error}", logging.WARNING)
+                        continue
+                    self._lost = version is None
+                    self._version = version or self._version
+        finally:
+            self._renewals.client.close()
 
 
 def _position(source: dict[str, Any]) -> Position:

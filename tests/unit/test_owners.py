@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -17,7 +18,7 @@ from icecdc_core.owners import Owner, begin_work, end_work, is_gone
 @pytest.fixture
 def here() -> Owner:
     """The owner that this process is."""
-    return Owner.this("run")
+    return Owner.this("run", 60.0)
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def owner_of(process: subprocess.Popen[bytes]) -> Owner:
     pid = process.pid
     with open(f"/proc/{pid}/stat") as stat:
         started = stat.read().rpartition(")")[2].split()[19]
-    return Owner("other run", Owner.this("").host, pid, started, "2026-01-01T00:00:00+00:00")
+    since, now = "2026-01-01T00:00:00+00:00", time.monotonic()
+    return Owner("other run", Owner.this("").host, pid, started, since, lease_seconds=60.0, renewed=now)
 
 
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="start times come from /proc")
@@ -70,6 +72,29 @@ class DescribeIsGone:
     @needs_proc
     def it_finds_another_process_alive(self, here, other):
         assert is_gone(asdict(owner_of(other)), here) is False
+
+    @needs_proc
+    @pytest.mark.parametrize(("age", "gone"), [(59, False), (61, True), (-5, True)])
+    def it_finds_a_process_gone_that_is_there_but_does_not_renew_its_lease(self, here, other, age, gone):
+        assert is_gone({**asdict(owner_of(other)), "renewed": time.monotonic() - age}, here) is gone
+
+    def it_finds_a_run_of_its_own_process_gone_that_does_not_renew_its_lease(self, here):
+        begin_work(here.run_id)
+        try:
+            assert is_gone({**asdict(here), "renewed": time.monotonic() - 61}, here) is True
+        finally:
+            end_work(here.run_id)
+
+    @needs_proc
+    @pytest.mark.parametrize("unknown", ["lease_seconds", "renewed"])
+    def it_cannot_know_of_a_living_process_that_does_not_say_when_it_renewed(self, here, other, unknown):
+        holder = asdict(owner_of(other))
+        del holder[unknown]
+        assert is_gone(holder, here) is None
+
+    @needs_proc
+    def it_finds_a_holder_without_a_process_gone(self, here):
+        assert is_gone({"run_id": "x", "host": here.host}, here) is True
 
     @needs_proc
     def it_finds_a_process_gone_that_ended_and_was_buried(self, here, other):

@@ -1,0 +1,210 @@
+"""The lease of a run: who renews it keeps the index, who does not loses it, and a lost lease hides no other error."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from icecdc_core.batch_writing import write_batch
+from icecdc_core.cluster import Connection
+from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
+from icecdc_core.positions import Batch, PositionStore
+from icecdc_core.runs import Run
+from tests.loopback_proxy import Act, loopback_proxy
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import json, sys
+from icecdc_core import SyncConfig
+from icecdc_core.cluster import Connection
+from icecdc_core.errors import FencedError
+from icecdc_core.positions import PositionStore
+config = SyncConfig(**json.loads(sys.argv[1]))
+held = PositionStore(Connection.of(config).client(), config).hold(config.table, "", "the-stopped-run")
+print("HELD", flush=True)
+input()
+try:
+    held.write(held.position)
+except FencedError:
+    print("FENCED", flush=True)
+held.release()
+"""
+
+
+def store(config):
+    return PositionStore(Connection.of(config).client(patience_seconds=config.retry_timeout_seconds), config)
+
+
+def version(opensearch, config):
+    return opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_seq_no"]
+
+
+def is_position(method, path):
+    return "_doc/position" in path
+
+
+def await_true(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+class DescribeTheRenewal:
+    def it_goes_on_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
+        config, failed = make_config(lease_seconds=2), []
+
+        def trouble(method, path, body):
+            """The renewal meets a conflict, and whose write that was cannot be read either."""
+            if not is_position(method, path) or len(failed) >= 4 or not armed.is_set():
+                return None
+            failed.append(method)
+            return (503 if method == "GET" else 409, {"error": {"type": "made", "reason": "by the test"}})
+
+        armed = threading.Event()
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            armed.set()
+            await_true(lambda: len(failed) >= 4)
+            before = version(opensearch, config)
+            await_true(lambda: version(opensearch, config) > before)
+            held.write(held.position)
+            held.release()
+        assert set(failed) == {"GET", "PUT"}
+
+    def it_keeps_the_index_from_a_run_that_is_less_patient(self, make_config, opensearch):
+        config = make_config(lease_seconds=8)
+        held = store(config).hold(config.table, "", "the-patient-run")
+        # As seen from another machine, where only the lease shows whether the run is there.
+        held._owner = replace(held._owner, host="another machine")
+        held.write(held.position)
+        with pytest.raises(TableLockedError, match="the-patient-run"):
+            store(config.replace(lease_seconds=1)).hold(config.table, "", "the-impatient-run")
+        held.write(held.position)
+        held.release()
+
+    def it_loses_the_index_elsewhere_after_the_holders_lease(self, make_config, opensearch):
+        config = make_config(lease_seconds=3)
+        held = store(config).hold(config.table, "", "the-dead-run")
+        held._owner = replace(held._owner, host="another machine")
+        held.write(held.position)
+        held._ended.set()
+        begun = time.monotonic()
+        store(config.replace(lease_seconds=1)).hold(config.table, "", "the-next-run").release()
+        assert 3 <= time.monotonic() - begun < 20
+
+    def it_is_not_believed_for_ever_by_a_lease_that_nobody_can_ask_for(self, make_config, opensearch):
+        config = make_config()
+        held = store(config).hold(config.table, "", "the-run")
+        found = {lease: held._store._lease_of({"lease_seconds": lease}) for lease in (5, 1e300, -1, "x", None)}
+        held.release()
+        assert found == {5: 5.0, 1e300: 60.0, -1: 60.0, "x": 60.0, None: 60.0}
+
+
+class DescribeAStoppedProcess:
+    def it_loses_the_index_on_its_own_machine_after_its_lease(self, make_config, opensearch):
+        config = make_config(lease_seconds=3)
+        given = {name: getattr(config, name) for name in ("table", "index", "opensearch_url", "positions_index")}
+        command = [sys.executable, "-c", HOLDER, json.dumps({**given, "lease_seconds": 3})]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        try:
+            assert process.stdout.readline() == "HELD\n"
+            time.sleep(4)
+            with pytest.raises(TableLockedError, match="the-stopped-run"):
+                store(config).hold(config.table, "", "too-early")
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(4)
+            held = store(config).hold(config.table, "", "the-next-run")
+            process.send_signal(signal.SIGCONT)
+            told, _ = process.communicate("go on\n", timeout=60)
+            held.write(held.position)
+            held.release()
+        finally:
+            process.kill()
+            process.wait()
+        assert told == "FENCED\n"
+
+
+class DescribeGivingTheIndexBack:
+    def it_hides_no_error_and_waits_for_no_retry(self, make_config, opensearch, opensearch_url):
+        config = make_config(lease_seconds=1, retry_timeout_seconds=300)
+        gone, tried = threading.Event(), []
+
+        def trouble(method, path, body):
+            if gone.is_set():
+                tried.append(method)
+                return Act.RESET
+            return None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            run = Run(config.replace(opensearch_url=proxy.url))
+            begun = 0.0
+
+            def work():
+                with run.holding(type("Table", (), {"table_uuid": ""})):
+                    gone.set()
+                    await_true(lambda: tried)
+                    nonlocal begun
+                    begun = time.monotonic()
+                    raise ValueError("the run's own error")
+
+            with pytest.raises(ValueError, match="the run's own error"):
+                work()
+            seconds = time.monotonic() - begun
+            run.close()
+        assert seconds < 15
+
+    def it_hides_no_error_behind_a_conflict(self, make_config, opensearch, opensearch_url):
+        config, ending = make_config(), threading.Event()
+
+        def trouble(method, path, body):
+            if not ending.is_set() or not is_position(method, path):
+                return None
+            return (503 if method == "GET" else 409, {"error": {"type": "made", "reason": "by the test"}})
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            ending.set()
+            held.release()
+        store(config).hold(config.table, "", "the-next-run").release()
+
+    def it_does_not_wait_for_a_stalled_server(self, make_config, opensearch, opensearch_url):
+        config, stalled = make_config(lease_seconds=60, request_timeout_seconds=120), threading.Event()
+
+        def trouble(method, path, body):
+            return Act.STALL if stalled.is_set() else None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            stalled.set()
+            begun = time.monotonic()
+            held.release()
+            assert time.monotonic() - begun < 15
+
+
+class DescribeARejectedBatch:
+    def it_is_named_though_the_index_was_lost_meanwhile(self, spark, make_config, opensearch):
+        config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
+        run = Run(config)
+        held = run.positions.hold(config.table, "", run.run_id)
+        physical = f"{config.index}--000001"
+        body = {"mappings": {"properties": {"n": {"type": "long"}}}, "aliases": {f"{physical}--write": {}}}
+        opensearch.indices.create(index=physical, body=body)
+        held.begin(Batch("sync", 1, None, None, physical))
+        held._lost = True
+        action = '{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"n":"no number"}\n'
+        with pytest.raises(RejectedDocumentsError):
+            write_batch(run, held, spark.createDataFrame([(action,)], "action string"))
+        with pytest.raises(FencedError):
+            held.write(held.position)
+        held.release()
+        run.close()
+        spark.sql("DROP TABLE IF EXISTS lake.ns.letters_of_a_lost_run")
