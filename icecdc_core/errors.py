@@ -101,6 +101,10 @@ class IndexNotFoundError(IcecdcError):
     """The index that should be there is not."""
 
 
+class PositionError(IcecdcError):
+    """A position cannot be read: of a newer release, edited by hand, or in an index that icecdc did not create."""
+
+
 class TableLockedError(IcecdcError):
     """Another run holds the table."""
 

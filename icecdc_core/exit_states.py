@@ -45,6 +45,7 @@ _STATES: dict[type[IcecdcError], str] = {
     errors.IdentifierColumnsError: "config",
     errors.TableNotFoundError: "config",
     errors.IndexConflictError: "config",
+    errors.PositionError: "config",
     errors.JavaNotFoundError: "config",
     errors.DependencyError: "config",
     errors.UnsupportedTypeError: "config",

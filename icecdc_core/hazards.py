@@ -51,15 +51,16 @@ def find_refusal(position: Position, source: Source) -> Refusal | None:
                 remedy=_REEXPORT.format(config_gap),
             ),
         )
-    if position.selection != source.selection:
-        changed = sorted(key for key, value in source.selection.items() if position.selection.get(key) != value)
+    # A position of another release may know more or fewer parts of a selection.
+    known, wanted = position.selection, source.selection
+    if changed := sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key)):
         return Refusal(
             config_schema,
             SchemaChangeError(
                 f"The index was built with other {', '.join(changed)}: "
-                + ", ".join(f"{key}={position.selection.get(key)!r}" for key in changed),
+                + ", ".join(f"{key}={known.get(key)!r}" for key in changed),
                 subject=changed[0],
-                value=source.selection[changed[0]],
+                value=wanted.get(changed[0]),
                 remedy=_REEXPORT.format(config_schema),
             ),
         )

@@ -67,9 +67,9 @@ def is_gone(holder: Mapping[str, Any], here: Owner) -> bool | None:
     elif not _is_there(holder):
         return True
     lease, renewed = holder.get("lease_seconds"), holder.get("renewed")
-    if not lease or renewed is None:
+    if not isinstance(lease, (int, float)) or not isinstance(renewed, (int, float)) or not lease:
         return None  # an older release does not say when it renewed its lease
-    return not 0 <= time.monotonic() - float(renewed) < float(lease)
+    return not 0 <= time.monotonic() - renewed < lease
 
 
 def begin_work(run_id: str) -> None:
@@ -93,7 +93,9 @@ def _host() -> str:
 
 
 def _is_there(holder: Mapping[str, Any]) -> bool:
-    pid = int(holder.get("pid") or 0)
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

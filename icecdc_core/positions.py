@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -20,106 +20,32 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError, OpenSearchException, RequestError
 
 from icecdc_core.cluster import Connection, typed_errors
-from icecdc_core.errors import FencedError, IcecdcError, TableLockedError
+from icecdc_core.errors import FencedError, IcecdcError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.logs import event, set_fields
 from icecdc_core.owners import MAX_LEASE_SECONDS, Owner, begin_work, end_work, is_gone
 from icecdc_core.patience import at_once
+from icecdc_core.position_format import (
+    MAPPING,
+    Batch,
+    Position,
+    position_document,
+    require_mapping,
+    source_of,
+    sources_of,
+    stored_position,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+
+__all__ = ["Batch", "HeldTable", "Position", "PositionStore", "physical_index", "write_alias"]
 
 MAX_EPOCH = 2**52
 """No epoch is raised above it: versions up to 2^53 are exact in every JSON reader, and leave room to count on."""
 
 # How long a run that ends waits for a renewal under way, and for the answer when it gives the table back.
 _RELEASE_SECONDS = 10.0
-_LONG = {"type": "long"}
-_KEYWORD = {"type": "keyword"}
-_MAPPING = {
-    "dynamic": False,
-    "properties": {
-        "type": _KEYWORD,
-        "kind": _KEYWORD,
-        "index": _KEYWORD,
-        "table": _KEYWORD,
-        "snapshot_id": _LONG,
-        "epoch": _LONG,
-        "updated_at": {"type": "date"},
-    },
-}
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A begun batch.
-
-    Attributes:
-        kind: ``export``, ``sync`` or ``repair``.
-        epoch: Number of the batch; the documents' versions are made of it.
-        from_snapshot_id: Exclusive start of the range; None for an export.
-        to_snapshot_id: Inclusive end of the range; None for the export of an empty table.
-        physical_index: The index that is written.
-        table_uuid: Identity of the table that is read.
-        selection: What of the table is read, see ``Source.selection``.
-        schema: The Iceberg schema (JSON) of the documents it writes.
-        groups_done: For an export, the file groups whose documents are in.
-        rejected: For an export, the documents of those groups that were rejected.
-        group_bytes: For an export, the group size the groups were cut with, in bytes.
-        groups_digest: For an export, a digest of the groups' data files, in order.
-        on_duplicate_identifier: The policy the batch was begun with; empty in one that an older release began.
-        index_uuid: For an export, the identity of the physical index it created; empty until that is recorded.
-        index_digest: For an export, a digest of that index's settings and mapping as it was created.
-        failure: Why the last attempt ended, when it ended by itself.
-    """
-
-    kind: str
-    epoch: int
-    from_snapshot_id: int | None
-    to_snapshot_id: int | None
-    physical_index: str
-    table_uuid: str = ""
-    selection: dict[str, Any] = field(default_factory=dict)
-    schema: str = ""
-    groups_done: int = 0
-    rejected: int = 0
-    group_bytes: int = 0
-    groups_digest: str = ""
-    on_duplicate_identifier: str = ""
-    index_uuid: str = ""
-    index_digest: str = ""
-    failure: str = ""
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far an index is.
-
-    Attributes:
-        index: The alias that readers use.
-        table: ``catalog.namespace.table``.
-        table_uuid: Identity of the table; a re-created table has another.
-        snapshot_id: The snapshot the index equals; None before the first commit.
-        epoch: The highest epoch ever begun.
-        physical_index: The index behind the alias; empty before the first commit.
-        selection: What of the table is indexed: branch, columns, row filter, identifier columns.
-        schema: The Iceberg schema (JSON) the mapping was last made for.
-        batch: The begun batch, if any.
-    """
-
-    index: str
-    table: str
-    table_uuid: str
-    snapshot_id: int | None = None
-    epoch: int = 0
-    physical_index: str = ""
-    selection: dict[str, Any] = field(default_factory=dict)
-    schema: str = ""
-    batch: Batch | None = None
-
-    @property
-    def exists(self) -> bool:
-        """Whether anything was ever committed."""
-        return bool(self.physical_index)
 
 
 class PositionStore:
@@ -140,7 +66,7 @@ class PositionStore:
     def read(self) -> Position | None:
         """Return the position of the index, None when it has none."""
         document = self._get()
-        return _position(document["_source"]) if document else None
+        return stored_position(source_of(document, "reading the position")) if document else None
 
     def log(self, size: int = 100) -> list[dict[str, Any]]:
         """Return the newest committed batches of the index, newest first."""
@@ -152,7 +78,7 @@ class PositionStore:
             found = self.client.search(
                 index=self._where, body={"query": query, "sort": [{"epoch": "desc"}], "size": size}
             )
-        return [hit["_source"] for hit in found["hits"]["hits"]]
+        return sources_of(found, "reading the commit log")
 
     def hold(self, table: str, table_uuid: str, run_id: str) -> HeldTable:
         """Take the table for one run.
@@ -172,8 +98,9 @@ class PositionStore:
                 if document is None:
                     position, version = Position(self._index, table, table_uuid), None
                 else:
-                    position, version = _position(document["_source"]), _version(document)
-                    holder = document["_source"].get("owner") or {}
+                    source = source_of(document, "reading the position")
+                    position, version = stored_position(source), version_of(document, "reading the position")
+                    holder = source.get("owner") or {}
                     gone = is_gone(holder, owner) if holder else True
                     # Whether a holder elsewhere renews its lease is seen without comparing two machines'
                     # clocks.
@@ -212,12 +139,29 @@ class PositionStore:
             remedy="wait until it has ended; schedule at most one run at a time for each index",
         )
 
-    def _get(self) -> dict[str, Any] | None:
+    def _get(self) -> Any:
         with typed_errors(self._url, "reading the position"):
             try:
-                return dict(self.client.get(index=self._where, id=f"position:{self._index}"))
+                return self.client.get(index=self._where, id=f"position:{self._index}")
             except NotFoundError:
                 return None
+
+    def _put(self, identity: str, body: dict[str, Any], params: dict[str, Any]) -> Any:
+        """Write a document through the write alias, which dies with the index: so no write ever creates an index."""
+        try:
+            return self.client.index(
+                index=write_alias(self._where), id=identity, body=body, params={**params, "require_alias": "true"}
+            )
+        except NotFoundError as error:
+            raise self._deleted() from error
+
+    def _deleted(self) -> IndexNotFoundError:
+        return IndexNotFoundError(
+            f"The position of '{self._index}' is gone: '{self._where}' or what it held was deleted under the run",
+            subject="positions_index",
+            value=self._where,
+            remedy="restore it from a snapshot of the cluster, or run the export again",
+        )
 
     def _write(
         self,
@@ -233,41 +177,58 @@ class PositionStore:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         if timeout_seconds is not None:
             condition["request_timeout"] = timeout_seconds
-        body = {
-            "type": "position",
-            **asdict(position),
-            "owner": asdict(owner.renewing()) if owner else None,
-            "updated_at": datetime.now(timezone.utc).isoformat(),
-        }
+        doing = "writing the position"
         try:
-            answer = self.client.index(index=self._where, id=f"position:{self._index}", body=body, params=condition)
+            answer = self._put(f"position:{self._index}", position_document(position, owner), condition)
         except ConflictError:
             # The answer to an earlier write of this run may have been lost: then what is there is its own.
             document = self._get()
-            holder = (document["_source"].get("owner") or {}) if document else {}
-            if document is None or not run_id or holder.get("run_id") != run_id or version == _version(document):
+            if document is None:
+                if version is not None:
+                    raise self._deleted() from None
                 return None
-            return self._write(position, owner, _version(document), run_id, timeout_seconds)
-        return _version(answer)
+            found, holder = version_of(document, doing), source_of(document, doing).get("owner") or {}
+            if not run_id or holder.get("run_id") != run_id or version == found:
+                return None
+            return self._write(position, owner, found, run_id, timeout_seconds)
+        return version_of(answer, doing)
 
     def _append_log(self, epoch: int, entry: dict[str, Any]) -> None:
         identity = f"commit:{self._index}:{epoch}"
         try:
-            self.client.index(
-                index=self._where, id=identity, body={"type": "commit", **entry}, params={"op_type": "create"}
-            )
+            self._put(identity, {"type": "commit", **entry}, {"op_type": "create"})
         except ConflictError:
             return  # the same batch, committed by an earlier attempt that died after it
 
     def _ensure_index(self) -> None:
-        if self.client.indices.exists(index=self._where):
-            return
-        settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+        """Create the positions index where there is none; it is never one that OpenSearch mapped by guessing."""
+        alias, found = write_alias(self._where), self._found_index()
+        if not found:
+            settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+            body = {"mappings": MAPPING, "settings": settings, "aliases": {alias: {}}}
+            try:
+                self.client.indices.create(index=self._where, body=body)
+            except RequestError as error:
+                if error.error != "resource_already_exists_exception":
+                    raise
+            found = self._found_index()
+        if len(found) != 1:
+            raise PositionError(
+                f"'{self._where}' is not one index but {sorted(found)}",
+                subject="positions_index",
+                value=self._where,
+                remedy="name one index in positions_index",
+            )
+        ((name, entry),) = found.items()
+        require_mapping(name, entry["mappings"])
+        if alias not in entry["aliases"]:  # an older release created it
+            self.client.indices.update_aliases(body={"actions": [{"add": {"index": name, "alias": alias}}]})
+
+    def _found_index(self) -> dict[str, Any]:
         try:
-            self.client.indices.create(index=self._where, body={"mappings": _MAPPING, "settings": settings})
-        except RequestError as error:
-            if error.error != "resource_already_exists_exception":
-                raise
+            return dict(self.client.indices.get(index=self._where))
+        except NotFoundError:
+            return {}
 
 
 class HeldTable:
@@ -308,7 +269,8 @@ class HeldTable:
         """
         epoch = self.position.epoch
         if new_index and epoch > MAX_EPOCH:
-            epoch = max((entry["epoch"] for entry in self._store.log() if entry["epoch"] <= MAX_EPOCH), default=0)
+            logged = (int(entry.get("epoch") or 0) for entry in self._store.log())
+            epoch = max((each for each in logged if each <= MAX_EPOCH), default=0)
         return max(epoch + 1, sequence_number)
 
     def begin(self, batch: Batch) -> None:
@@ -404,18 +366,6 @@ class HeldTable:
                     self._version = version or self._version
         finally:
             self._renewals.client.close()
-
-
-def _position(source: dict[str, Any]) -> Position:
-    names = Position.__dataclass_fields__
-    values = {name: source[name] for name in names if name in source}
-    if values.get("batch"):
-        values["batch"] = Batch(**values["batch"])
-    return Position(**values)
-
-
-def _version(document: dict[str, Any]) -> tuple[int, int]:
-    return int(document["_seq_no"]), int(document["_primary_term"])
 
 
 def physical_index(index: str, epoch: int) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.dead_letters import open_letters
-from icecdc_core.errors import IcecdcError
+from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.lag import lag
 from icecdc_core.owners import Owner, is_gone
+from icecdc_core.position_format import sources_of, stored_position
 from icecdc_core.report import Report
 from icecdc_core.snapshots import head_snapshot_id
 from icecdc_core.staged_scan import IcebergTable
@@ -82,13 +83,18 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
                 return StatusReport([])
             client.indices.refresh(index=config.positions_index)
             positions = _search(client, config, {"term": {"type": "position"}}, [{"index": "asc"}], _MOST_TABLES)
-            last = {source["index"]: _last_commit(client, config, source["index"]) for source in positions}
+            last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
     finally:
         client.close()
-    return StatusReport([_status(spark, config, source, last[source["index"]]) for source in positions])
+    return StatusReport([_status(spark, config, *found) for found in zip(positions, last, strict=True)])
 
 
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
+    try:
+        stored_position(source)
+    except PositionError as error:
+        index, table = str(source.get("index")), str(source.get("table"))
+        return IndexStatus(index, table, last_run=last_run, problem=str(error))
     batch, owner = source.get("batch"), source.get("owner")
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
     found: dict[str, Any] = {}
@@ -141,8 +147,7 @@ def _search(
     client: OpenSearch, config: SyncConfig, query: dict[str, Any], sort: list[dict[str, str]], size: int
 ) -> list[dict[str, Any]]:
     body = {"query": query, "sort": sort, "size": size}
-    hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
-    return [hit["_source"] for hit in hits]
+    return sources_of(client.search(index=config.positions_index, body=body), "reading the positions")
 
 
 def _line(status: IndexStatus) -> str:

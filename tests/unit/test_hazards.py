@@ -152,6 +152,21 @@ class DescribeFindRefusal:
         found = (refusal.policy, type(refusal.error), told in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, True)
 
+    @pytest.mark.parametrize(
+        ("known", "told"),
+        [
+            ({**SELECTION, "sample": 0.1}, "sample=0.1"),
+            ({key: value for key, value in SELECTION.items() if key != "branch"}, "branch=None"),
+        ],
+        ids=["a part that only the position has", "a part that only the parameters have"],
+    )
+    def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, told):
+        refusal = find_refusal(replace(POSITION, selection=known), source())
+        assert (refusal.policy, told in str(refusal.error)) == ("on_schema_change", True)
+
+    def it_takes_a_part_that_is_not_there_for_one_that_is_empty(self):
+        assert find_refusal(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None
+
     def it_tells_the_worst_first(self):
         refusal = find_refusal(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID]))
         assert type(refusal.error) is TableReplacedError

@@ -1,0 +1,134 @@
+"""The positions index is deleted, guessed, edited or of another release: a typed error, and no index by accident."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, status, sync_changes, validate_table
+from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError
+from icecdc_core.position_format import FORMAT
+from icecdc_core.positions import PositionStore
+from tests.loopback_proxy import loopback_proxy
+
+
+@pytest.fixture
+def config(make_config):
+    """The defaults."""
+    return make_config()
+
+
+@pytest.fixture
+def position(opensearch, exported):
+    """The position's document; call with changes to write it so."""
+    where = {"index": exported.positions_index, "id": f"position:{exported.index}"}
+    source = opensearch.get(**where)["_source"]
+    return lambda **changes: opensearch.index(**where, body={**source, **changes}, params={"refresh": "true"})
+
+
+def at_first(opensearch, act, kind):
+    """Do something once, just before the first request of a kind reaches the server."""
+    left = [1]
+
+    def trouble(method, path, body):
+        if kind in path and method in ("PUT", "POST") and left:
+            left.pop()
+            act()
+
+    return trouble
+
+
+class DescribeAPositionsIndexThatIsDeletedUnderARun:
+    @pytest.mark.parametrize("kind", ["_bulk", "_doc/position", "_doc/commit"])
+    def it_is_named_and_does_not_come_back_by_itself(self, spark, exported, opensearch, opensearch_url, equal, kind):
+        trouble = at_first(opensearch, lambda: opensearch.indices.delete(index=exported.positions_index), kind)
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(IndexNotFoundError, match="deleted under the run"),
+        ):
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+        came_back = opensearch.indices.exists(index=exported.positions_index)
+        export_table(spark, exported)
+        log = PositionStore(opensearch, exported).log()
+        assert (came_back, len(log), log[0]["kind"], equal(exported)) == (False, 1, "export", True)
+
+    def it_is_named_when_only_the_position_was_deleted(self, spark, exported, opensearch, opensearch_url):
+        def delete():
+            opensearch.delete(index=exported.positions_index, id=f"position:{exported.index}")
+
+        trouble = at_first(opensearch, delete, "_bulk")
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            pytest.raises(IndexNotFoundError, match="deleted under the run"),
+        ):
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+
+
+class DescribeAPositionsIndexThatIcecdcDidNotCreate:
+    def it_is_refused_when_a_write_created_it(self, spark, exported, opensearch):
+        opensearch.indices.delete(index=exported.positions_index)
+        opensearch.index(index=exported.positions_index, id="x", body={"type": "commit", "index": exported.index})
+        with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
+            export_table(spark, exported)
+
+    def it_is_refused_when_it_keeps_no_sources(self, spark, exported, opensearch):
+        mapping = opensearch.indices.get_mapping(index=exported.positions_index)[exported.positions_index]["mappings"]
+        opensearch.indices.delete(index=exported.positions_index)
+        body = {"mappings": {**mapping, "_source": {"enabled": False}}}
+        opensearch.indices.create(index=exported.positions_index, body=body)
+        with pytest.raises(PositionError, match="does not keep whole sources"):
+            export_table(spark, exported)
+        opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body={"type": "position"})
+        with pytest.raises(PositionError, match="keeps no sources"):
+            sync_changes(spark, exported)
+
+    def it_is_refused_when_it_is_several(self, spark, exported, opensearch):
+        opensearch.indices.delete(index=exported.positions_index)
+        for number in (1, 2):
+            alias = {"aliases": {exported.positions_index: {"is_write_index": number == 1}}}
+            opensearch.indices.create(index=f"{exported.positions_index}-{number}", body=alias)
+        with pytest.raises(OpenSearchRequestError, match="more than one index"):
+            export_table(spark, exported)
+        with pytest.raises(PositionError, match="is not one index"):
+            PositionStore(opensearch, exported).hold(exported.table, "", "the-run")
+
+
+class DescribeAPositionOfAnotherRelease:
+    def it_is_read_when_it_is_an_older_one(self, spark, exported, opensearch, position, equal):
+        old = opensearch.get(index=exported.positions_index, id=f"position:{exported.index}")["_source"]
+        del old["format"]
+        opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body=old)
+        where = exported.positions_index
+        opensearch.indices.delete_alias(index=where, name=f"{where}--write")
+        sync_changes(spark, exported)
+        found = opensearch.get(index=where, id=f"position:{exported.index}")["_source"]["format"]
+        alias = opensearch.indices.exists_alias(index=where, name=f"{where}--write")
+        assert (found, alias, equal(exported)) == (FORMAT, True, True)
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [({"format": FORMAT + 1}, f"has format {FORMAT + 1}"), ({"vector": {}}, "vector is unknown")],
+        ids=["newer", "edited"],
+    )
+    @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
+    def it_is_refused_by_name_when_it_is_a_newer_one(self, spark, exported, position, job, change, told):
+        position(**change)
+        with pytest.raises(PositionError, match=told):
+            job(spark, exported)
+
+    def it_is_a_problem_in_the_status(self, spark, exported, position):
+        position(format=FORMAT + 1)
+        (found,) = status(spark, exported).indexes
+        assert (found.index, f"has format {FORMAT + 1}" in found.problem) == (exported.index, True)
+
+
+class DescribeAnAnswerThatLacksFields:
+    @pytest.mark.parametrize("lost", ["_seq_no", "_primary_term", "_source"])
+    def it_is_a_typed_error(self, spark, exported, opensearch_url, lost):
+        def spoil(path, body, answer):
+            return {name: value for name, value in answer.items() if "_doc/position" not in path or name != lost}
+
+        with (
+            loopback_proxy(opensearch_url, spoil=spoil) as proxy,
+            pytest.raises((OpenSearchRequestError, PositionError)),
+        ):
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
