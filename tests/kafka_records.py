@@ -29,6 +29,7 @@ def settings(**given: Any) -> SimpleNamespace:
         "format": "json",
         "schema_registry_url": "",
         "schema_registry_auth": "",
+        "key_format": "text",
         "op_field": "",
         "tombstones": "delete",
         "identifier_columns": [],

@@ -101,6 +101,11 @@ class IngestConfig(ParameterModel):
     tombstones: Annotated[Literal["delete", "ignore", "reject"], LowerCase] = Field(
         "delete", description="Records without a value: delete the row of their key, ignore, or reject as dead letters."
     )
+    key_format: Annotated[Literal["text", "json"], LowerCase] = Field(
+        "text",
+        description="Tombstones whose key is a single value: text, as the identifier column reads it, or json, a JSON "
+        'value such as 5 or "a".',
+    )
     op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
     column_case: Annotated[Literal["insensitive", "sensitive", "lower"], LowerCase] = Field(
         "sensitive",

@@ -7,7 +7,6 @@ documentation, "Change events"; the meaning of values is in `connect`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +16,8 @@ from pyspark.sql import types as T
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.connect import JSON_OPTIONS, Meaning, rendered, wanted
 from icecdc_core.ingest.outcomes import IGNORED, bound, outcome, told
-from icecdc_core.ingest.texts import NO_VALUE, key_payload
+from icecdc_core.ingest.settings import FormatSettings
+from icecdc_core.ingest.texts import NO_VALUE, deleted_by, deleted_by_value
 
 # A value that PostgreSQL stores apart and that did not change is not in its log. The same text in Base64 is in bytes.
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
@@ -64,25 +64,25 @@ def event(op: Column, before: Column, after: Column, kind: str | None = None) ->
     return outcome(chosen, kind, F.when(op == "m", F.lit(IGNORED)).otherwise(done), problem)
 
 
-def from_json_text(records: DataFrame, text: Column, tombstone: Column, identifiers: Sequence[str]) -> Column:
+def from_json_text(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
     """Return the outcome of events in JSON, with or without their `schema` part.
 
     Args:
         records: The records; looked at once for the schema parts there are.
         text: The value, or the key of a record without a value.
         tombstone: Whether it is the key.
-        identifiers: The identifier columns, for keys that are no objects.
+        settings: See `FormatSettings`.
     """
     schema_part = F.from_json(text, f"schema string, {_BAD} string", _OPTIONS)["schema"]
     parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
-    plain = F.when(tombstone, _deleted(key_payload(text, identifiers))).otherwise(_without_schema(text))
+    plain = F.when(tombstone, deleted_by(text, settings)).otherwise(_without_schema(text))
     if not parts:
         return plain
 
     def chosen(part: Column) -> Column:
         branches = F.when(part.isNull(), plain)
         for known in parts:
-            branches = branches.when(part == known, _with_schema(text, known, tombstone, identifiers))
+            branches = branches.when(part == known, _with_schema(text, known, tombstone, settings))
         return branches
 
     return bound(schema_part, chosen)
@@ -114,12 +114,7 @@ def unreadable(text: Column) -> Column:
     return outcome(problem=F.concat(F.lit("not a change event: '"), F.left(text, F.lit(100)), F.lit("'")))
 
 
-def _deleted(payload: Column, kind: str | None = None) -> Column:
-    problem = F.when(payload.isNull(), F.lit(NO_VALUE))
-    return outcome(payload, kind, F.lit("delete"), problem)
-
-
-def _with_schema(text: Column, part: str, tombstone: Column, identifiers: Sequence[str]) -> Column:
+def _with_schema(text: Column, part: str, tombstone: Column, settings: FormatSettings) -> Column:
     node = json.loads(part)
     fields = {field.get("field"): field for field in node.get("fields", ())}
     whole = _meaning(node)
@@ -135,10 +130,12 @@ def _with_schema(text: Column, part: str, tombstone: Column, identifiers: Sequen
             result = event(payload["op"], before, after, kind)
         elif whole.fields:
             key = F.to_json(rendered(payload, whole), JSON_OPTIONS)
-            result = F.when(tombstone, _deleted(key, wanted(whole).json())).otherwise(unreadable(text))
+            unnamed = F.when(key.isNull(), F.lit(NO_VALUE))
+            deleted = outcome(key, wanted(whole).json(), F.lit("delete"), unnamed)
+            result = F.when(tombstone, deleted).otherwise(unreadable(text))
         else:
-            key = key_payload(F.from_json(text, "payload string", _OPTIONS)["payload"], identifiers)
-            result = F.when(tombstone, _deleted(key)).otherwise(unreadable(text))
+            deleted = deleted_by_value(payload, whole, settings)
+            result = F.when(tombstone, deleted).otherwise(unreadable(text))
         return F.when(read[_BAD].isNotNull(), mismatch).otherwise(result)
 
     return bound(F.from_json(text, shape, _OPTIONS), use)

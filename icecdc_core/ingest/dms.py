@@ -6,14 +6,13 @@ flat with `Op` beside the columns, as its S3 target writes them ("Indicating sou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.outcomes import IGNORED, bound, outcome, told
-from icecdc_core.ingest.texts import NO_VALUE, key_payload
+from icecdc_core.ingest.settings import FormatSettings
+from icecdc_core.ingest.texts import deleted_by
 
 OP = "Op"
 """The field of flat records; it needs no column."""
@@ -22,7 +21,7 @@ _BAD = f"{OWN_PREFIX}bad"
 _SHAPE = f"data variant, metadata struct<operation string, `record-type` string>, {OP} string, {_BAD} string"
 
 
-def change(text: Column, tombstone: Column, identifiers: Sequence[str]) -> Column:
+def change(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
     """Return the outcome of a record: load, insert and update (I, U) upsert the row, delete (D) deletes it.
 
     Control records (of tables being made or changed) are ignored.
@@ -30,12 +29,10 @@ def change(text: Column, tombstone: Column, identifiers: Sequence[str]) -> Colum
     Args:
         text: The value, or the key of a record without a value.
         tombstone: Whether it is the key.
-        identifiers: The identifier columns, for keys that are no objects.
+        settings: See `FormatSettings`.
     """
     read = F.from_json(text, _SHAPE, {"columnNameOfCorruptRecord": _BAD, "allowSingleQuotes": "false"})
-    key = key_payload(text, identifiers)
-    deleted = outcome(key, None, F.lit("delete"), F.when(key.isNull(), F.lit(NO_VALUE)))
-    return F.when(tombstone, deleted).otherwise(bound(read, lambda found: _outcome(found, text)))
+    return F.when(tombstone, deleted_by(text, settings)).otherwise(bound(read, lambda found: _outcome(found, text)))
 
 
 def _outcome(read: Column, text: Column) -> Column:

@@ -12,6 +12,7 @@ from icecdc_core.ingest.matching import Matching
 from icecdc_core.ingest.misfits import JSON_OPTIONS, NO_JSON, PARSED, RECORD, enclosed, judged, shell
 from icecdc_core.ingest.nested import Fields
 from icecdc_core.ingest.settings import FormatSettings
+from icecdc_core.ingest.texts import read_keys
 from icecdc_core.jvm import java_class
 
 ROW = "row"
@@ -53,6 +54,7 @@ def fitted(
     told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
     matching = Matching(any_case, rejecting, frozenset({told}))
     fields = matching.fields(schema, seen)
+    decoded = _with_read_keys(decoded, fields, settings)
     parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS)
     if fields.by_place:
         parsed = parsed.cast(shell(fields.named()))
@@ -63,6 +65,18 @@ def fitted(
     problem = F.coalesce(F.col("problem"), judgement.problem)
     problem, fits = _once(problem, ""), _once(F.col("problem").isNull() & judgement.fits, False)
     return read.select(*kept, problem.alias("problem"), fits.alias(FITS), F.col(ROW))
+
+
+def _with_read_keys(decoded: DataFrame, fields: Fields, settings: FormatSettings) -> DataFrame:
+    """Read keys that are plain text by the type of their identifier column."""
+    if len(settings.identifier_columns) != 1:
+        return decoded
+    [identifier] = settings.identifier_columns
+    for slot in fields.slots:
+        if slot.known and slot.name == identifier:
+            payload = read_keys(F.col("payload"), F.col("payload_type"), identifier, slot.keys[0], slot.part.kind)
+            return decoded.withColumn("payload", payload)
+    return decoded
 
 
 def can_stand_alone(settings: FormatSettings) -> bool:

@@ -10,7 +10,7 @@ from icecdc_core.ingest import debezium, dms
 from icecdc_core.ingest.fitting import checked
 from icecdc_core.ingest.outcomes import outcome, spread, told
 from icecdc_core.ingest.settings import FormatSettings
-from icecdc_core.ingest.texts import NO_VALUE, field, key_payload
+from icecdc_core.ingest.texts import deleted_by, field
 from icecdc_core.ingest.wire import WireFormat
 
 __all__ = ["FormatSettings", "decoded", "field"]
@@ -33,9 +33,9 @@ def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value` as they came, then
         `payload` (the row's fields as JSON text), `payload_type` (the Spark schema of the payload as JSON where its
-        writer tells, else null), `op` (``upsert``, ``delete`` or null: the table's mode decides) and `problem` (why
-        the record cannot be used, else null). Records that tell of no row (control records, messages, and tombstones
-        if they are to be ignored) are left out.
+        writer gives one, `KEY_TEXT` for a key that is plain text, else null), `op` (``upsert``, ``delete`` or null:
+        the table's mode decides) and `problem` (why the record cannot be used, else null). Records that tell of no row
+        (control records, messages, and tombstones if they are to be ignored) are left out.
 
     Raises:
         SchemaRegistryError: The registry does not answer, or refuses to.
@@ -68,22 +68,26 @@ def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
 
 
 def _plain(records: DataFrame, kept: list[str], text: Column, tombstone: Column, settings: FormatSettings) -> DataFrame:
-    payload = F.when(tombstone, key_payload(text, settings.identifier_columns)).otherwise(text)
+    key = deleted_by(text, settings)
     problem = F.when(text.isNull(), F.lit("the record has no value")).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
-    problem = problem.when(tombstone & payload.isNull(), F.lit(NO_VALUE))
+    problem = problem.when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
         done, unknown = told(field(text, settings.op_field), f"the operation (field {settings.op_field})")
         op, problem = op.otherwise(done), problem.when(~tombstone, unknown)
-    nothing = F.lit(None).cast("string")
-    columns = {"payload": payload, "payload_type": nothing, "op": op, "problem": problem}
+    columns = {
+        "payload": F.when(tombstone, key["payload"]).otherwise(text),
+        "payload_type": F.when(tombstone, key["payload_type"]),
+        "op": op,
+        "problem": problem,
+    }
     return records.select(*kept, *(column.alias(name) for name, column in columns.items()))
 
 
 def _in_json(records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> Column:
     text = body.cast("string")
     if settings.format == "dms":
-        result = dms.change(text, tombstone, settings.identifier_columns)
+        result = dms.change(text, tombstone, settings)
     else:
-        result = debezium.from_json_text(records, text, tombstone, settings.identifier_columns)
+        result = debezium.from_json_text(records, text, tombstone, settings)
     return F.when(~F.is_valid_utf8(text), outcome(problem=F.lit(_NOT_UTF8))).otherwise(result)

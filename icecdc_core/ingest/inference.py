@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.merging_types import merged, widened
-from icecdc_core.ingest.texts import text_at
+from icecdc_core.ingest.texts import KEY_TEXT, text_at
 
 GUESSED = "icecdc.guessed"
 """Metadata key of a field whose type was taken from values: it says nothing about whether the field is optional."""
@@ -47,9 +47,10 @@ def inferred(decoded: DataFrame, current: T.StructType | None = None) -> T.Struc
     """
     good = F.col("problem").isNull() & F.ltrim(F.col("payload")).startswith("{")
     guess = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
+    written = F.col("problem").isNull() & (F.col("payload_type") != KEY_TEXT)
     found = decoded.agg(
         F.schema_of_variant_agg(guess).alias("guessed"),
-        F.collect_set(F.when(F.col("problem").isNull(), F.col("payload_type"))).alias("written"),
+        F.collect_set(F.when(written, F.col("payload_type"))).alias("written"),
     ).first()
     assert found is not None
     known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]

@@ -70,7 +70,7 @@ def judged(fields: Fields, identifiers: Iterable[str], compared: bool) -> Judgem
         checks.append((unseen, F.lit(text)))
     record, needed = F.col(PARSED)[RECORD], {name.lower() for name in identifiers}
     for slot, columns in fields.found(record) if needed else ():
-        if slot.name.lower() in needed:
+        if slot.known and slot.name.lower() in needed:
             reason = F.lit(f"field {slot.name}, an identifier column, is missing or null")
             checks.append((F.coalesce(*columns).isNull(), reason))
     checks += [(flaw.condition, _reason(flaw)) for flaw in fields.flaws(record, (), F.col("row"))]

@@ -22,13 +22,13 @@ OUTCOME = f"{OWN_PREFIX}outcome"
 
 def outcome(
     payload: Column | None = None,
-    payload_type: str | None = None,
+    payload_type: Column | str | None = None,
     op: Column | None = None,
     problem: Column | None = None,
 ) -> Column:
     """Return the struct; what is not given is null."""
     nothing = F.lit(None).cast("string")
-    given = (payload, None if payload_type is None else F.lit(payload_type), op, problem)
+    given = (payload, F.lit(payload_type), op, problem)
     columns = [nothing if column is None else column for column in given]
     return F.struct(*(column.cast("string").alias(name) for name, column in zip(FIELDS, columns, strict=True)))
 

@@ -30,6 +30,10 @@ class FormatSettings(Protocol):
         """Of records without a value: ``delete`` the row of their key, ``ignore`` or ``reject`` them."""
 
     @property
+    def key_format(self) -> str:
+        """Of keys that are single values: ``text``, or ``json``."""
+
+    @property
     def identifier_columns(self) -> Sequence[str]:
         """Columns that identify a row: every record must have them, and they stay required. May be empty."""
 

@@ -8,28 +8,94 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-NO_VALUE = "the record has no value, and its key does not tell the identifier columns"
+from icecdc_core.ingest.connect import JSON_OPTIONS, Meaning, rendered, wanted
+from icecdc_core.ingest.outcomes import outcome
+from icecdc_core.ingest.settings import FormatSettings
+
+KEY_TEXT = "key text"
+"""The `payload_type` of a key that is one value as plain text: the identifier column decides how it is read."""
+
+NO_VALUE = "the record has no value, and its key does not name the identifier columns"
+_NO_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
 
 
-def key_payload(text: Column, identifiers: Sequence[str]) -> Column:
-    """Return a record's key as JSON with the identifier columns; null when it does not tell them.
+def deleted_by(key: Column, settings: FormatSettings, is_json: bool = False) -> Column:
+    """Return the outcome of a tombstone: the row of its key is deleted.
 
-    A JSON object is that already. Any other key, JSON or plain text, is the value of the identifier column if there is
-    just one.
+    A JSON object has the identifier columns by name. Any other key is the value of the identifier column, if there is
+    just one: as plain text (see `read_keys`), or as JSON where `key_format` or the key's schema says so.
+
+    Args:
+        key: The key's text.
+        settings: See `FormatSettings`.
+        is_json: Whether the key is known to be JSON.
     """
-    bare = F.trim(text)
-    is_object = bare.startswith("{") & F.try_parse_json(text).isNotNull()
+    delete, identifiers = F.lit("delete"), settings.identifier_columns
+    bare = F.trim(key)
+    valid = F.try_parse_json(key).isNotNull()
+    whole = F.when(bare.startswith("{") & valid, outcome(key, None, delete))
+    unnamed = outcome(None, None, delete, F.lit(NO_VALUE))
     if len(identifiers) != 1:
-        return F.when(is_object, text)
-    name = F.to_json(F.struct(F.lit(identifiers[0]).alias("n")))
-    # {"n":"<name>"} holds the name as a JSON string, at its place; a text becomes a JSON string in the same way.
-    quoted_name = F.substr(name, F.lit(6), F.length(name) - 6)
-    as_text = F.to_json(F.struct(text.alias("n")))
-    quoted_text = F.substr(as_text, F.lit(6), F.length(as_text) - 6)
-    value = F.when(F.try_parse_json(text).isNotNull() & ~bare.startswith("["), text).otherwise(quoted_text)
-    return F.when(is_object, text).when(
-        text.isNotNull(), F.concat(F.lit("{"), quoted_name, F.lit(":"), value, F.lit("}"))
-    )
+        return whole.otherwise(unnamed)
+    if is_json or settings.key_format == "json":
+        single = outcome(_object(identifiers[0], key), None, delete)
+        whole = whole.when(valid & ~bare.startswith("["), single)
+        unnamed = outcome(None, None, delete, F.lit(_NO_JSON))
+    else:
+        text = _object(identifiers[0], _json_string(key))
+        whole = whole.when(key.isNotNull(), outcome(text, F.lit(KEY_TEXT), delete))
+    return whole.otherwise(unnamed)
+
+
+def deleted_by_value(key: Column, meaning: Meaning, settings: FormatSettings) -> Column:
+    """Return the outcome of a tombstone whose key is a single value with a schema.
+
+    Args:
+        key: The value.
+        meaning: What it is.
+        settings: See `FormatSettings`.
+    """
+    if len(settings.identifier_columns) != 1:
+        return outcome(None, None, F.lit("delete"), F.lit(NO_VALUE))
+    [name] = settings.identifier_columns
+    payload = F.to_json(F.struct(rendered(key, meaning).alias(name)), JSON_OPTIONS)
+    return outcome(payload, T.StructType([T.StructField(name, wanted(meaning))]).json(), F.lit("delete"))
+
+
+def read_keys(payload: Column, payload_type: Column, identifier: str, field_name: str, kind: T.DataType) -> Column:
+    """Return the payload, with a key that is plain text as its identifier column has to read it.
+
+    A column of texts takes the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
+    takes the JSON value that the text is: 7 for ``7`` in a column of numbers.
+
+    Args:
+        payload: The column `payload` of `decoded`.
+        payload_type: The column `payload_type` of `decoded`.
+        identifier: The identifier column.
+        field_name: The field that will be read for it.
+        kind: The column's type.
+    """
+    text = text_at(payload, [identifier])
+    value = _json_string(text)
+    if not isinstance(kind, T.StringType):
+        bare = F.trim(text)
+        # Only in quotes a JSON string is no Base64, but digits alone may be.
+        is_json = F.try_parse_json(text).isNotNull() & ~bare.startswith("[") & ~bare.startswith("{")
+        if isinstance(kind, T.BinaryType):
+            is_json = is_json & bare.startswith('"')
+        value = F.when(is_json, text).otherwise(value)
+    return F.when(payload_type == KEY_TEXT, _object(field_name, value)).otherwise(payload)
+
+
+def _object(name: str, value: Column) -> Column:
+    """A JSON object with one field."""
+    return F.concat(F.lit("{"), _json_string(F.lit(name)), F.lit(":"), value, F.lit("}"))
+
+
+def _json_string(text: Column) -> Column:
+    """A text as JSON string: what `to_json` puts behind {"n": and before the brace."""
+    inside = F.to_json(F.struct(text.alias("n")))
+    return F.substr(inside, F.lit(6), F.length(inside) - 6)
 
 
 def field(payload: Column, name: str) -> Column:

@@ -13,7 +13,7 @@ from icecdc_core.ingest.connect import JSON_OPTIONS, Meaning, rendered, wanted
 from icecdc_core.ingest.outcomes import bound, outcome
 from icecdc_core.ingest.registry import RegisteredSchema, SchemaRegistry
 from icecdc_core.ingest.settings import FormatSettings
-from icecdc_core.ingest.texts import NO_VALUE, key_payload
+from icecdc_core.ingest.texts import deleted_by, deleted_by_value
 
 HEADER_BYTES = 5
 _ALL = (1 << 31) - 1
@@ -71,8 +71,7 @@ class WireFormat:
     def _unframed(self, problem: Column) -> Column:
         # Keys are often plain texts or numbers, whatever the values are.
         text = self._body.cast("string")
-        key = F.when(F.is_valid_utf8(text), key_payload(text, self._settings.identifier_columns))
-        deleted = outcome(key, None, F.lit("delete"), F.when(key.isNull(), F.lit(NO_VALUE)))
+        deleted = deleted_by(F.when(F.is_valid_utf8(text), text), self._settings)
         return F.when(self._tombstone, deleted).otherwise(problem)
 
     def _decoded(self, number: int, schema: RegisteredSchema | None) -> Column:
@@ -92,15 +91,10 @@ class WireFormat:
 
     def _avro(self, number: int, row: Column, meaning: Meaning) -> Column:
         unread = outcome(problem=F.lit(f"the bytes do not fit schema {number}"))
-        fields, identifiers = meaning.fields, self._settings.identifier_columns
+        fields = meaning.fields
         if not fields:
-            # A key that is a single value.
-            name = identifiers[0] if len(identifiers) == 1 else None
             single = outcome(problem=F.lit(f"schema {number} is not of a record"))
-            if name is not None:
-                payload = F.to_json(F.struct(rendered(row, meaning).alias(name)), JSON_OPTIONS)
-                kind = T.StructType([T.StructField(name, wanted(meaning))]).json()
-                single = F.when(self._tombstone, outcome(payload, kind, F.lit("delete"))).otherwise(single)
+            single = F.when(self._tombstone, deleted_by_value(row, meaning, self._settings)).otherwise(single)
             return F.when(row.isNull(), unread).otherwise(single)
         whole = outcome(
             F.to_json(rendered(row, meaning), JSON_OPTIONS),
@@ -121,14 +115,10 @@ class WireFormat:
         kind = self._json_type(schema)
         text = data.cast("string")
         if kind is None:
-            return self._unframed_key(text, outcome(problem=F.lit(f"schema {number} is not of an object")))
+            other = outcome(problem=F.lit(f"schema {number} is not of an object"))
+            return F.when(self._tombstone, deleted_by(text, self._settings, is_json=True)).otherwise(other)
         problem = F.when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
         return outcome(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)
-
-    def _unframed_key(self, text: Column, problem: Column) -> Column:
-        key = key_payload(text, self._settings.identifier_columns)
-        deleted = outcome(key, None, F.lit("delete"), F.when(key.isNull(), F.lit(NO_VALUE)))
-        return F.when(self._tombstone, deleted).otherwise(problem)
 
     def _json_type(self, schema: RegisteredSchema | None) -> T.StructType | None:
         if schema is None or schema.kind != "JSON":

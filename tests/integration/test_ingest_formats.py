@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import date
 
 import pytest
 from pyspark.sql import functions as F
@@ -68,18 +69,67 @@ class DescribeJson:
         actual = decode("json", source, identifier_columns=["id"])
         expected = [
             ('{"id":1}', "delete", None),
-            ('{"id":7}', "delete", None),
+            ('{"id":"7"}', "delete", None),
             ('{"id":"a\\"b"}', "delete", None),
             ('{"id":"[1]"}', "delete", None),
             (None, "delete", "the record has no value"),
-            ('{"id":null}', "delete", None),
+            ('{"id":"null"}', "delete", None),
         ]
         assert actual == expected
 
     def it_needs_an_object_for_several_identifier_columns(self, decode):
         [(payload, op, problem)] = decode("json", [("7", None)], identifier_columns=["a", "b"])
         assert (payload, op) == (None, "delete")
-        assert problem == "the record has no value, and its key does not tell the identifier columns"
+        assert problem == "the record has no value, and its key does not name the identifier columns"
+
+    @pytest.mark.parametrize("format_", ["json", "dms", "debezium_json"])
+    def it_takes_a_plain_text_key_of_a_text_column_as_it_is(self, rows, format_):
+        keys = ["1.10", "1e3", "-0", '"q"', " 5", "null", "true", "a\\b\n", "[1]", "{x", ""]
+        actual = rows(format_, [(key, None) for key in keys], "name int, id string", identifier_columns=["id"])
+        assert actual == [("delete", (None, key), None) for key in keys]
+
+    def it_takes_the_key_as_it_is_beside_records_with_other_spellings_of_its_column(self, rows):
+        source = [(None, '{"ID":"x"}'), ("1.10", None)]
+        for case in ("sensitive", "insensitive", "lower"):
+            given = {"column_case": case, "unknown_fields": "reject", "identifier_columns": ["id"]}
+            assert rows("json", source, "id string", **given)[1] == ("delete", ("1.10",), None)
+
+    @pytest.mark.parametrize(
+        ("kind", "key", "expected"),
+        [
+            ("bigint", "7", 7),
+            ("bigint", " 5", 5),
+            ("bigint", "1e3", "field id: '1000.0' is not of type bigint"),
+            ("bigint", '"7"', "field id: '7' is not of type bigint"),
+            ("bigint", "x", "field id: 'x' is not of type bigint"),
+            ("bigint", "null", "field id, an identifier column, is missing or null"),
+            ("double", "1.10", 1.1),
+            ("boolean", "true", True),
+            ("date", "2024-02-29", date(2024, 2, 29)),
+            ("date", '"2024-02-29"', date(2024, 2, 29)),
+            ("date", "2024", "field id: '2024' is not of type date"),
+            ("binary", "1234", b"\xd7\x6d\xf8"),
+            ("binary", '"1234"', b"\xd7\x6d\xf8"),
+        ],
+    )
+    def it_reads_a_plain_text_key_by_the_type_of_its_column(self, rows, kind, key, expected):
+        [(_, row, problem)] = rows("json", [(key, None)], f"id {kind}", identifier_columns=["id"])
+        assert (problem or row[0]) == expected
+
+    def it_reads_a_key_as_json_where_it_is_an_object_or_said_to_be_json(self, rows):
+        def read(key, **given):
+            [(_, row, problem)] = rows("json", [(key, None)], "id string", identifier_columns=["id"], **given)
+            return problem or row[0]
+
+        assert [read(key) for key in ('{"id":"1.10"}', ' {"id": "null"} ')] == ["1.10", "null"]
+        actual = [read(key, key_format="json") for key in ('"1.10"', '"q"', "5", "null", "q", "[1]", '{"id":"x"}')]
+        neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+        missing = "field id, an identifier column, is missing or null"
+        assert actual == ["1.10", "q", "5", missing, neither, neither, "x"]
+
+    def it_takes_no_type_from_a_plain_text_key(self, spark):
+        source = records(spark, [("7", None), (None, '{"id":1}')])
+        assert inferred(decoded(source, settings(identifier_columns=["id"]))).simpleString() == "struct<id:bigint>"
 
     @pytest.mark.parametrize(
         ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
@@ -181,7 +231,7 @@ class DescribeAvro:
         numbers = [registry.register(schema, f"key{place}") for place, schema in enumerate([record, "long"])]
         source = [(framed(number, zigzag(5)), None) for number in numbers] + [("6", None)]
         actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
-        assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":6}', "delete", None)]
+        assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
 
     def it_stops_when_the_registry_does_not_answer(self, spark):
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
@@ -220,6 +270,15 @@ class DescribeJsonSchema:
         ddl = "id bigint, size double, home struct<zip:bigint>, tags array<string>, counts map<string,bigint>"
         actual = rows("json_schema", [(None, framed(number, value))], ddl, schema_registry_url=registry.url)
         assert actual == [(None, (1, 1.5, (7,), ["a"], {"x": 1}), None)]
+
+    def it_deletes_by_a_key_that_is_a_single_json_value(self, registry, rows):
+        schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}
+        number = registry.register(schema, "js-key", "JSON")
+        source = [(framed(number, b'"1.10"'), None), ("1.10", None), (framed(number, b"x"), None)]
+        given = {"schema_registry_url": registry.url, "identifier_columns": ["id"]}
+        actual = rows("json_schema", source, "id string", **given)
+        neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+        assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
 
     def it_takes_the_types_from_the_schema(self, spark, registry):
         number = registry.register(JSON_ORDER, "js", "JSON")
@@ -411,8 +470,12 @@ class DescribeDebeziumJson:
             "payload": {"id": 4},
         }
         single = {"schema": {"type": "int32", "optional": False}, "payload": 5}
-        actual = decode("debezium_json", [(key, None), (single, None)], identifier_columns=["id"])
-        assert actual == [('{"id":4}', "delete", None), ('{"id":5}', "delete", None)]
+        text = {"schema": {"type": "string", "optional": False}, "payload": "1.10"}
+        day = {"schema": {"type": "int32", "name": "io.debezium.time.Date"}, "payload": 19000}
+        source = [(each, None) for each in (key, single, text, day)]
+        actual = decode("debezium_json", source, identifier_columns=["id"])
+        payloads = ['{"id":4}', '{"id":5}', '{"id":"1.10"}', '{"id":"2022-01-08"}']
+        assert actual == [(payload, "delete", None) for payload in payloads]
 
     def it_refuses_a_record_that_does_not_fit_its_schema_part(self, decode):
         source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]

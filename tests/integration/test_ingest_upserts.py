@@ -90,6 +90,16 @@ class DescribeUpserts:
         ingest(spark, config)
         assert rows(spark, config) == {2: 2}
 
+    def it_deletes_the_row_of_a_plain_text_key_and_no_other(self, spark, make_upsert, topic):
+        config = make_upsert(auto_create=True, op_field="")
+        names = ["1.1", "1.10", "1e3", "1000.0", "-0", "0", '"q"', "q", " 5", "5", "null"]
+        topic.send(*({"id": name, "v": 1} for name in names), partition=0)
+        ingest(spark, config)
+        for key in ("1.10", "1e3", "-0", '"q"', " 5", "null"):
+            topic.send(None, key=key, partition=0)
+        report = ingest(spark, config)
+        assert (sorted(rows(spark, config)), report.deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
+
     def it_needs_identifier_columns(self, spark, sql, make_upsert, topic):
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1))

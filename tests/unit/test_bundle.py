@@ -77,6 +77,7 @@ DEFAULTED = {
     "isolation_level": "aborted records must not be seen",
     "max_records_per_batch": "a tuning knob",
     "max_seconds": "a scheduled run ends by itself",
+    "key_format": "text is right for almost all producers",
     "metadata_columns": "a decision for good, made with the table",
     "ordering_column": "another one for each table belongs in a job of its own",
     "partition_by": "belongs to each table",
