@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import difflib
 import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -16,8 +15,11 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.parameter_model import ParameterModel
+from icecdc_core.parameters_cell import ParametersCell, likely_meant
 from icecdc_core.report import Report, ValidationReport, report_json, write_report
+from icecdc_core.secrets import redacted
 from icecdc_core.session import get_spark, running_session
 
 C = TypeVar("C", bound=ParameterModel)
@@ -39,26 +41,29 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 
     Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
     given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
-    cell's value as its default, and is read back from there. An empty text means "not given".
+    cell's value as its default, and is read back from there: an existing widget keeps its value, so where that
+    differs from the cell's both are printed, and the widget's is used. An empty text means "not given".
+    Names that are no parameters are ignored with a warning, unless they look like a slip.
 
     Args:
         namespace: The notebook's `globals()`.
         kind: The configuration to build.
 
     Raises:
-        ConfigError: A parameter is wrong, missing or unknown; all problems are told together.
+        ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
     """
     known = [parameter.name for parameter in kind.parameters()]
-    given = {name: namespace[name] for name in known if _is_plain(namespace.get(name))}
-    names = _assigned_names(namespace)
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    cell = ParametersCell(namespace, known, required)
+    given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
+    names = cell.names
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         passed = _passed_widgets(dbutils)
         widgets = {name: _through_widget(dbutils, name, value) for name, value in given.items()}
         given = {name: passed[name] for name in known if name in passed} | widgets
         names += list(passed)
-    unknown = [name for name in dict.fromkeys(names) if name not in known]
-    problems = [_unknown_problem(name, known) for name in unknown]
+    problems = _unknown_problems([name for name in dict.fromkeys(names) if name not in known], known)
     if dbutils is not None and "opensearch_url" in known and not given.get("opensearch_url"):
         problems.append(
             "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
@@ -163,8 +168,17 @@ def widget_text(value: object) -> str:
 
 def _through_widget(dbutils: Any, name: str, value: object) -> str:
     # A widget that is already there keeps its value: what a job passes or a person typed wins over the cell.
-    dbutils.widgets.text(name, widget_text(value), name)
-    return str(dbutils.widgets.get(name))
+    in_cell = widget_text(value)
+    dbutils.widgets.text(name, in_cell, name)
+    used = str(dbutils.widgets.get(name))
+    if used.lower() != in_cell.lower():
+        print(f"{name}: the widget's value {_shown(name, used)} is used, not the cell's {_shown(name, in_cell)}")  # noqa: T201
+    return used
+
+
+def _shown(name: str, text: str) -> str:
+    """A value as a notebook may show it: mappings may hold secrets."""
+    return "{...}" if text.startswith("{") else repr(redacted(name, text))[:200]
 
 
 def _passed_widgets(dbutils: Any) -> dict[str, str]:
@@ -173,46 +187,18 @@ def _passed_widgets(dbutils: Any) -> dict[str, str]:
     return dict(list_all()) if list_all is not None else {}
 
 
-def _assigned_names(namespace: Mapping[str, Any]) -> list[str]:
-    """Names the parameters cells set: cells of nothing but plain assignments, run just before this one.
+def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
+    """A problem for each name that was probably meant to be a parameter; the others are ignored with a warning.
 
-    papermill only warns about a parameter that does not exist; in a job a warning is read by nobody.
+    papermill only warns about a parameter that does not exist, and in a job a warning is read by nobody. But a job's
+    parameters reach every notebook, those of another one and the user's own too.
     """
-    history = namespace.get("In")
-    if not isinstance(history, Sequence):
-        return []
-    names: list[str] = []
-    for source in reversed(history[:-1]):
-        assigned = _plain_assignments(source)
-        if assigned is None:
-            break
-        names = assigned + names
-    return names
-
-
-def _plain_assignments(source: str) -> list[str] | None:
-    """The names a cell assigns, None when it does anything else."""
-    try:
-        statements = ast.parse(source).body
-    except SyntaxError:
-        return None
-    names: list[str] = []
-    for statement in statements:
-        targets: list[ast.expr]
-        if isinstance(statement, ast.Assign):
-            targets = statement.targets
-        elif isinstance(statement, ast.AnnAssign):
-            targets = [statement.target]
-        else:
-            return None
-        names += [target.id for target in targets if isinstance(target, ast.Name)]
-    return names
-
-
-def _unknown_problem(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
-    return f"{name}: unknown parameter. Remedy: {hint}."
+    others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()}
+    meant = {name: likely_meant(name, known) for name in unknown if name not in others}
+    ignored = [name for name in unknown if not meant.get(name)]
+    if ignored:
+        warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=3)
+    return [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in meant.items() if near]
 
 
 def _is_plain(value: object) -> bool:

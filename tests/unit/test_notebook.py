@@ -73,6 +73,32 @@ class DescribeReadParametersUnderPapermill:
         actual = read_parameters(_namespace("x = 1\nimport os", CELL, '# Parameters\ntable = "a.b.c"'))
         assert actual.table == "a.b.c"
 
+    @pytest.mark.parametrize(
+        "scratch",
+        [
+            "columns = ['a', 'b']\nbranch = 'dev'",
+            "columns = ['a']\nfor branch in ('dev',): pass",
+            "columns, branch = ['a'], 'dev'",
+        ],
+    )
+    def it_does_not_take_what_a_scratch_cell_before_the_parameters_set(self, scratch):
+        actual = read_parameters(_namespace(scratch, CELL, '# Parameters\ntable = "a.b.c"'))
+        assert (actual.columns, actual.branch) == ([], "main")
+
+    def it_takes_what_cells_after_the_parameters_set(self):
+        later = "import json\ncatalog_properties = json.dumps({'type': 'rest'})"
+        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"', later))
+        assert dict(actual.catalog_properties) == {"type": "rest"}
+
+    def it_takes_a_cell_that_only_names_the_table_for_the_parameters(self):
+        actual = read_parameters(_namespace("columns = ['x']", 'table = "a.b.c"', "branch = 'dev'\nindex = 'i'"))
+        assert (actual.columns, actual.branch, actual.index) == ([], "dev", "i")
+
+    def it_warns_of_names_that_are_no_parameters(self):
+        injected = '# Parameters\ntable = "a.b.c"\nenv = "prod"\ntopics = "t"'
+        with pytest.warns(UserWarning, match=r"no parameters here: env, topics"):
+            assert read_parameters(_namespace(CELL, injected)).table == "a.b.c"
+
     def it_ignores_what_other_code_left_under_a_parameter_name(self):
         namespace = _namespace(CELL, '# Parameters\ntable = "a.b.c"')
         namespace["columns"] = print
@@ -104,6 +130,41 @@ class DescribeReadParametersOnDatabricks:
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", indx="t")
         with pytest.raises(ConfigError, match=r"indx: unknown parameter\. Remedy: did you mean index"):
             read_parameters(_namespace(CELL, dbutils=dbutils))
+
+    def it_warns_of_names_that_a_job_passes_to_others(self):
+        given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
+        with pytest.warns(UserWarning, match="env, run_date, warehouse_id, timeout_seconds, topics"):
+            assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
+
+    @pytest.mark.parametrize(
+        "name", ["tabel", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config"]
+    )
+    def it_refuses_a_slip_of_a_passed_name(self, name):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **{name: "x"})
+        with pytest.raises(ConfigError, match=f"{name}: unknown parameter.*did you mean"):
+            read_parameters(_namespace(CELL, dbutils=dbutils))
+
+    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
+    def it_shows_both_values_where_a_widget_outlives_an_edit_of_the_cell(self, capsys, widgets):
+        cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
+        dbutils = Dbutils(widgets)
+        read_parameters(_namespace(cell.replace("dry_run = False", "dry_run = True"), dbutils=dbutils))
+        assert capsys.readouterr().out == ""
+        assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
+        assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used, not the cell's 'false'\n"
+
+    def it_shows_no_secret_of_a_widget(self, capsys):
+        cell = f'{CELL}\ncatalog_properties = ""\nopensearch_username = ""\nopensearch_password = ""'
+        given = {"catalog_properties": '{"token": "hunter2"}', "opensearch_password": "hunter2"}
+        with pytest.raises(ConfigError):
+            read_parameters(_namespace(cell, dbutils=Dbutils(table="a.b.c", **given)))
+        assert "hunter2" not in capsys.readouterr().out
+
+    def it_makes_no_widget_of_what_a_scratch_cell_set(self):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1")
+        read_parameters(_namespace("columns = 'x'", CELL, dbutils=dbutils))
+        assert "columns" not in dbutils.widgets.getAll()
 
     def it_asks_for_a_server_because_a_cluster_cannot_reach_an_embedded_one(self):
         with pytest.raises(ConfigError, match="opensearch_url: missing"):
