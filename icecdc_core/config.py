@@ -35,6 +35,7 @@ __all__ = ["Parameter", "SyncConfig"]
 
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
+TargetIndexName = Annotated[str, AfterValidator(values.target_index_name)]
 Url = Annotated[str, AfterValidator(values.cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
 Name = Annotated[str, AfterValidator(values.plain_name)]
@@ -43,7 +44,7 @@ Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
 AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
-PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class SyncConfig(ParameterModel):
@@ -57,7 +58,7 @@ class SyncConfig(ParameterModel):
     """
 
     table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
-    index: IndexName = Field(
+    index: TargetIndexName = Field(
         "",
         description="OpenSearch index to keep equal to the table. Default: the table's name in lower case.",
     )
@@ -144,10 +145,11 @@ class SyncConfig(ParameterModel):
     request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
     retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to go on retrying a failing request; 0: never.")
     number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
-    number_of_replicas: Count = Field(1, description="Replicas of each shard of a new index.")
+    number_of_replicas: int = Field(1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024).")
     export_group_bytes: int = Field(
         512 * 1024 * 1024,
         ge=1,
+        le=2**50,
         description="Bytes of data files that an export writes before it records progress.",
     )
     positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")

@@ -72,5 +72,8 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
 
 def _shown(name: str, value: object) -> str:
     """The value in a message, short and without secrets."""
-    text = repr("***" if looks_secret(name) and value else redacted(name, value))
+    try:
+        text = repr("***" if looks_secret(name) and value else redacted(name, value))
+    except ValueError:  # Python writes no integers of thousands of digits
+        text = f"a {type(value).__name__} of too many digits"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -7,6 +7,7 @@ import re
 import ssl
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ def write_metrics(text: str, folder: str, job: str, index: str) -> str:
     """
     target = Path(folder).expanduser() / f"icecdc-{index}-{job}.prom"
     # The collector must never see half a file, nor take the draft for a second file of metrics.
-    draft = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")
     try:
         before = target.read_text(encoding="utf-8") if target.exists() else ""
         draft.write_text(text + _families_not_in(before, text), encoding="utf-8")

@@ -16,7 +16,7 @@ from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.exit_states import exit_code, state_of
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
-from icecdc_core.report import Report, RunReport, write_report
+from icecdc_core.report import Report, RunReport, check_report_path, write_report
 from icecdc_core.session_catalog import require_catalog
 
 if TYPE_CHECKING:
@@ -108,10 +108,11 @@ def _watched(
 ) -> R:
     facts = _facts.get() or {}
     begin = time.monotonic()
-    if config.metrics_folder:
-        check_folder(config.metrics_folder)
     event("run started")
     try:
+        check_report_path(config.report_path)
+        if config.metrics_folder:
+            check_folder(config.metrics_folder)
         require_catalog(spark, config)
         report = work(spark, config)
     except BaseException as error:

@@ -16,8 +16,8 @@ from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import require_ours
 from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.mapping import index_mapping
-from icecdc_core.report import Report
-from icecdc_core.runs import Run
+from icecdc_core.report import Report, check_report_path
+from icecdc_core.runs import Run, spark_errors
 from icecdc_core.session_catalog import require_catalog
 from icecdc_core.source import Source, open_source, require_unique
 
@@ -97,6 +97,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     begin = time.monotonic()
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": _versions(spark)}
+    _collect(errors, lambda: check_report_path(config.report_path))
     _collect(errors, lambda: require_catalog(spark, config))
     source = _collect(errors, lambda: open_source(spark, config))
     if source is not None:
@@ -174,10 +175,11 @@ def _about(source: Source) -> dict[str, Any]:
 
 
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
-    found["source_rows"] = _count_rows(source)
-    if source.identifier_columns and source.head is not None:
-        rows = source.rows(source.table.plan(source.head))
-        require_unique(rows, source.identifier_columns, config.table, config.on_duplicate_identifier == "last")
+    with spark_errors(config):
+        found["source_rows"] = _count_rows(source)
+        if source.identifier_columns and source.head is not None:
+            rows = source.rows(source.table.plan(source.head))
+            require_unique(rows, source.identifier_columns, config.table, config.on_duplicate_identifier == "last")
 
 
 def _check_index(run: Run, source: Source | None, found: dict[str, Any]) -> None:

@@ -22,8 +22,9 @@ SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
 TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
 LowerCase = BeforeValidator(values.lower_case)
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Bytes = Annotated[int, Field(ge=0, le=2**50)]
+Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 
 # Every job's parameters, each declared where the readers of a configuration look for it.
 CatalogProperties = Annotated[

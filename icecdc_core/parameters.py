@@ -18,6 +18,8 @@ _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_INDEX_BYTES = 255
 _SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
+# The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
+MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
 
 def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
@@ -61,7 +63,7 @@ def optional_table_name(text: str) -> str:
     return table_name(text) if text else text
 
 
-def index_name(text: str) -> str:
+def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     """A name OpenSearch takes for an index."""
     wrong = ""
     if text != text.lower():
@@ -72,14 +74,19 @@ def index_name(text: str) -> str:
         wrong = f"starts with {text[0]!r}"
     elif text in (".", "..") or _CONTROL.search(text):
         wrong = "is not a name"
-    elif len(text.encode()) > _MAX_INDEX_BYTES:
-        wrong = f"is longer than {_MAX_INDEX_BYTES} bytes"
+    elif len(text.encode()) > max_bytes:
+        wrong = f"is longer than {max_bytes} bytes"
     if wrong:
         raise refused(
             f"{wrong}, which OpenSearch refuses in an index name",
-            "use lower-case letters, digits, - and _; start with a letter or digit",
+            f"use lower-case letters, digits, - and _, up to {max_bytes} bytes; start with a letter or digit",
         )
     return text
+
+
+def target_index_name(text: str) -> str:
+    """The name of an index that leaves room for the names of its physical indexes."""
+    return index_name(text, MAX_TARGET_BYTES)
 
 
 def opensearch_url(text: str) -> str:
@@ -188,6 +195,8 @@ def start_point(text: str) -> str | int | datetime | None:
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+            raise refused("has too many digits for a snapshot id", "take the id from the table's snapshots")
         return int(text)
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))

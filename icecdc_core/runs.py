@@ -16,6 +16,7 @@ from icecdc_core import errors
 from icecdc_core.catalogs import is_refused_access
 from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.errors import (
+    ConfigError,
     DataReadError,
     DiskFullError,
     DuplicateIdentifierError,
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 KEEP_ALIVE = "10m"
+# What a condition fails with: a data exception of SQL, its own raise_error, an error in a user's function, a format or
+# a pattern. Of the jobs' own expressions only those of identifiers raise, with texts of their own.
+_EVALUATION = re.compile(
+    r"\[[A-Z_.]+\] [^\n]*SQLSTATE: (?:22\w{3}|P0001|39000)|\[INVALID_FORMAT[^\n]+|PatternSyntaxException: [^\n]+"
+)
 
 
 class Run:
@@ -134,6 +140,7 @@ def spark_errors(config: SyncConfig) -> Iterator[None]:
         DuplicateIdentifierError: The merge found two different rows of one identifier.
         IdentifierColumnsError: A row's identifier is null.
         DiskFullError: Spark ran out of disk.
+        ConfigError: ``row_filter`` fails for a row.
         DataReadError: Anything else, most often a data file that is missing or unreadable.
     """
     try:
@@ -167,6 +174,14 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig) -> IcecdcErr
             remedy="choose columns that are never null, or leave those rows out with row_filter",
         )
     reason = text.strip().splitlines()[0]
+    failed = _EVALUATION.search(text) if config.row_filter else None
+    if failed:
+        return ConfigError(
+            f"row_filter fails for a row of '{config.table}': {masked(failed.group(0))[:500]}",
+            subject="row_filter",
+            value=config.row_filter,
+            remedy="write a condition that every row can answer, with try_cast, try_divide or coalesce for instance",
+        )
     if is_refused_access(reason):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {masked(reason)[:500]}",

@@ -11,6 +11,7 @@ from icecdc_core import parameters as values
 from icecdc_core.columns import quoted
 from icecdc_core.ingest import parameters as own
 from icecdc_core.parameter_model import (
+    Bytes,
     CatalogProperties,
     Count,
     LogPath,
@@ -34,6 +35,7 @@ JobName = Annotated[str, AfterValidator(own.job_name)]
 Servers = Annotated[str, BeforeValidator(own.servers)]
 MetadataColumns = Annotated[list[str], BeforeValidator(own.metadata_columns)]
 Transforms = Annotated[list[str], BeforeValidator(own.transforms)]
+Expression = Annotated[str, AfterValidator(own.expression)]
 Routes = Annotated[Properties, BeforeValidator(own.routes)]
 ClientOptions = Annotated[Properties, BeforeValidator(own.client_options)]
 StartingOffsets = Annotated[str, BeforeValidator(own.starting_offsets)]
@@ -59,7 +61,9 @@ class IngestConfig(ParameterModel):
     )
     bootstrap_servers: Servers = Field(description="Kafka brokers, host:port, several as a list or with commas.")
     topics: Names = Field(default_factory=list, description='Topics to read, as a list, JSON array or "a,b".')
-    topic_pattern: str = Field("", description="Regular expression (Java) that names the topics, instead of topics.")
+    topic_pattern: Expression = Field(
+        "", description="Regular expression (Java) that names the topics, instead of topics."
+    )
     kafka_options: ClientOptions = Field(
         default_factory=Properties,
         description="Kafka client properties such as security.protocol, a mapping or JSON object; values may be "
@@ -164,7 +168,7 @@ class IngestConfig(ParameterModel):
     distribution: Annotated[Literal["table", "none", "hash", "range"], LowerCase] = Field(
         "table", description="How rows are brought to writers: as the table says, or none, hash or range."
     )
-    target_file_bytes: Count = Field(0, description="Size of data files to aim at; 0: as the table says.")
+    target_file_bytes: Bytes = Field(0, description="Size of data files to aim at; 0: as the table says.")
     compact_min_files: Count = Field(
         0, description="Small data files in a table from which it is compacted at the end of a run; 0: never."
     )

@@ -26,6 +26,7 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.planning import Plan, make_plan
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.ingest.resets import Marks
+from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.stream import run_stream
 from icecdc_core.ingest.tables import create_namespace
@@ -62,6 +63,7 @@ class IngestRun:
 
     def run(self) -> IngestReport:
         """Read what there is, or go on until the time is over; returns what was done."""
+        check_expressions(self.spark, self.config)
         topics = Topics(self.spark, self.config)
         try:
             with self.stage("check"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,13 @@ METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
 """What Kafka knows of a record beside its value, in the order of the added columns."""
 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):([1-9]\d{0,4})")
+# What is wrong in Python's dialect of regular expressions and in Java's.
+_WRONG_ANYWHERE = (
+    *("missing ), unterminated subpattern", "unbalanced parenthesis", "unterminated character set"),
+    "bad escape (end of pattern)",
+)
+# Formats whose records name their schema by its number in a registry.
+_WITH_REGISTRY = ("avro", "json_schema", "debezium_avro")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|truncate)\((\d+), *([^(),]+)\)|([^(),]+)")
 # They would take from the ingest what it promises.
@@ -35,11 +43,16 @@ def job_name(text: str) -> str:
 def servers(value: object) -> object:
     """Brokers as `host:port`, joined by commas."""
     listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(s, str) and _SERVER.fullmatch(s) for s in listed):
+    if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
         raise refused(
             "is not a list of brokers", "write host:port, several with commas, without protocol or credentials"
         )
     return ",".join(listed)
+
+
+def _is_server(text: object) -> bool:
+    match = _SERVER.fullmatch(text) if isinstance(text, str) else None
+    return match is not None and int(match[2]) <= 65535
 
 
 def client_options(value: object) -> Properties:
@@ -88,17 +101,38 @@ def transform(text: str) -> tuple[str, int, str]:
     if match[1]:
         return match[1].rstrip("s") + "s", 0, match[2].strip()
     if match[3]:
+        if len(match[4]) > 10 or not 0 < int(match[4]) < 2**31:
+            raise refused(
+                f"has {text!r}, whose width is not between 1 and {2**31 - 1}", "write for example bucket(16, id)"
+            )
         return match[3], int(match[4]), match[5].strip()
     return "", 0, match[6].strip()
+
+
+def expression(text: str) -> str:
+    """A regular expression, unless no dialect takes it; what only Java can say is found when the ingest begins."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of what Python may read like Java
+            re.compile(text)
+    except re.error as error:
+        dangling = error.msg == "nothing to repeat" and error.pos == 0
+        # Java has classes within classes, in which Python sees other brackets.
+        if dangling or (error.msg in _WRONG_ANYWHERE and not re.search(r"\[[^]]*\[", text)):
+            raise refused(
+                f"is not a regular expression: {error.msg} at character {error.pos}",
+                "write a regular expression of Java, such as orders|payments or order.*",
+            ) from None
+    return text
 
 
 def routes(value: object) -> Properties:
     """Tables, each with the regular expression of the records that go there."""
     given = properties(value)
-    for table, expression in given.items():
+    for table, pattern in given.items():
         table_parts(table)
-        if not expression:
+        if not pattern:
             raise refused(f"has no expression for {table}", "give a regular expression for each table, such as order.*")
+        expression(pattern)
     return given
 
 
@@ -121,9 +155,13 @@ def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
         found = json.loads(text)
-        return {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
-    except (ValueError, AttributeError, TypeError):
+        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
+    except (ValueError, AttributeError, TypeError, OverflowError):
         raise refused("is not JSON of offsets", remedy) from None
+    numbers = [(p, offset) for parts in parsed.values() for p, offset in parts.items()]
+    if not all(0 <= p < 2**31 and 0 <= offset < 2**63 for p, offset in numbers):
+        raise refused("has a partition or an offset that Kafka cannot have", remedy)
+    return parsed
 
 
 def quoted_table(name: str) -> str:
@@ -154,6 +192,9 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
         problems.append(f"table: given together with route_by={route_by!r}. Remedy: use routes or namespace instead.")
     if given.get("routes") and route_by != "regex":
         problems.append(f"routes: given together with route_by={route_by!r}. Remedy: set route_by=regex.")
+    kind = str(given.get("format") or "json").lower()
+    if kind in _WITH_REGISTRY and not given.get("schema_registry_url"):
+        problems.append(f"schema_registry_url: missing for format={kind!r}. Remedy: set it, or choose another format.")
     if given.get("ordering_column") and str(given.get("mode") or "append").lower() == "append":
         problems.append("ordering_column: given for mode='append'. Remedy: set mode=upsert, or leave it out.")
     if given.get("schema_registry_password") and not given.get("schema_registry_username"):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from icecdc_core.catalogs import told
+from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.formats import field
 from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.jvm import java_class
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -56,9 +61,34 @@ def routed(decoded: DataFrame, config: IngestConfig, named_by: Column | None = N
     return _with_problem(decoded.withColumn(TABLE, table), problem).drop(_VALUE)
 
 
+def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
+    """Refuse expressions that Java, which Spark and Kafka's client match with, does not take.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    given = [("topic_pattern", config.topic_pattern, config.topic_pattern)]
+    given += [("routes", expression, _whole(expression)) for expression in config.routes.values()]
+    pattern = java_class(spark, "java.util.regex.Pattern")
+    for parameter, shown, expression in given:
+        try:
+            pattern.compile(expression)
+        except (Py4JError, PySparkException) as error:
+            raise ConfigError(
+                f"This is not a regular expression of Java: {told(error)}",
+                subject=parameter,
+                value=shown,
+                remedy="correct it; java.util.regex.Pattern says what can be written",
+            ) from error
+
+
+def _whole(expression: str) -> str:
+    return f"^(?:{expression})$"
+
+
 def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> DataFrame:
     tables = [
-        F.when(value.rlike(f"^(?:{expression})$"), F.lit(quoted_table(table)))
+        F.when(value.rlike(_whole(expression)), F.lit(quoted_table(table)))
         for table, expression in config.routes.items()
     ]
     found = F.filter(F.array(*tables), lambda table: table.isNotNull())
@@ -70,5 +100,5 @@ def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> D
 
 def _with_problem(routed: DataFrame, problem: Column) -> DataFrame:
     """A record that could not be decoded has that as its problem, and no table."""
-    told = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
-    return told.withColumn("problem", F.coalesce("problem", problem))
+    known = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
+    return known.withColumn("problem", F.coalesce("problem", problem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import contextmanager
 
@@ -22,7 +23,10 @@ from icecdc_core.errors import (
     SecretError,
     TableNotFoundError,
 )
+from icecdc_core.ingest import IngestConfig, ingest
+from icecdc_core.overview import check_setup
 from icecdc_core.positions import PositionStore
+from icecdc_core.report import check_report_path
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -309,6 +313,75 @@ class DescribeParameters:
     ):
         with refused(ConfigError, reason, f"[row_filter={condition!r}]"):
             export_table(spark, make_config(table=table, row_filter=condition))
+
+
+class DescribeAFilterThatFails:
+    """Only rows can show it; it is the filter's fault, not that of the data files."""
+
+    @pytest.mark.parametrize(
+        ("condition", "reason"),
+        [
+            ("raise_error('not here') IS NULL", "USER_RAISED_EXCEPTION] not here"),
+            ("assert_true(id > 1) IS NULL", "USER_RAISED_EXCEPTION"),
+            ("1 / id < 5", "DIVIDE_BY_ZERO"),
+            ("CAST(name AS INT) > 0", "CAST_INVALID_INPUT"),
+            ("to_number(name, '999') = 1", "INVALID_FORMAT"),
+            ("name RLIKE concat('(', name)", "Unclosed group"),
+        ],
+    )
+    def it_is_named(self, spark, table, make_config, refused, condition, reason):
+        with refused(ConfigError, reason, f"[row_filter={condition!r}]", "try_cast"):
+            export_table(spark, make_config(table=table, row_filter=condition))
+
+    def it_is_named_by_a_sync_and_a_validation(self, spark, sql, make_config, refused):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        config = make_config(row_filter="1 / (id - 3) < 5")
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (3, 'c')")
+        for job in (sync_changes, validate_table):
+            with refused(ConfigError, "DIVIDE_BY_ZERO", "[row_filter="):
+                job(spark, config)
+
+    def it_is_a_problem_that_the_setup_check_finds(self, spark, table, make_config):
+        report = check_setup(spark, make_config(table=table, row_filter="1 / id < 5"))
+        assert "row_filter fails for a row" in report.problems[0]
+
+
+class DescribeTheReport:
+    @JOBS
+    @pytest.mark.parametrize("path", ["{}", "/proc/report.json", "{}/file/report.json", "{}/" + "x" * 300])
+    def it_is_known_to_be_unwritable_before_anything_is_written(
+        self, spark, table, make_config, refused, tmp_path, job, path
+    ):
+        (tmp_path / "file").touch()
+        path = path.format(tmp_path)
+        with refused(ConfigError, "The report cannot be written", f"[report_path={path!r}]"):
+            job(spark, make_config(table=table, report_path=path))
+
+    def it_is_left_alone_until_there_is_one(self, tmp_path):
+        old, new = tmp_path / "old.json", tmp_path / "folder" / "new.json"
+        old.write_text("the last one")
+        for path in (old, new):
+            check_report_path(str(path))
+        assert (old.read_text(), new.exists(), new.parent.is_dir()) == ("the last one", False, True)
+
+
+class DescribeExpressionsOfAnIngest:
+    """Java matches them; what it does not take is refused before a broker is asked."""
+
+    @pytest.mark.parametrize(
+        ("given", "shown"),
+        [
+            ({"topic_pattern": "(?P<n>a)", "table": "lake.ns.t"}, "[topic_pattern='(?P<n>a)']"),
+            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "a{2,1}"}}, "[routes='a{2,1}']"),
+            ({"topics": "t", "route_by": "regex", "routes": {"lake.ns.t": "\\Qa"}}, "[routes='\\\\Qa']"),
+        ],
+    )
+    def it_refuses_one_that_java_does_not_take(self, spark, warehouse, given, shown):
+        config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", warehouse=str(warehouse), **given)
+        with pytest.raises(ConfigError, match=re.escape(shown)):
+            ingest(spark, config)
 
 
 class DescribeTheIndex:

@@ -9,6 +9,8 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
+from icecdc_core.parameters import MAX_TARGET_BYTES
+from icecdc_core.positions import physical_index, write_alias
 
 
 def problems(**parameters):
@@ -96,16 +98,31 @@ class DescribeNames:
         assert problem.startswith("index: starts with '_'")
         assert "set index" in problem
 
-    @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * 255])
+    @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
     def it_takes_index_names_opensearch_takes(self, name):
         assert SyncConfig(table="lake.ns.t", index=name).index == name
 
     @pytest.mark.parametrize(
-        "name", ["A", "_a", "-a", "+a", ".", "..", "x" * 256, "é" * 128, *(f"a{c}b" for c in '\\/*?"<>| ,#:')]
+        "name",
+        [
+            "A",
+            "_a",
+            "-a",
+            "+a",
+            ".",
+            "..",
+            "x" * (MAX_TARGET_BYTES + 1),
+            "é" * 128,
+            *(f"a{c}b" for c in '\\/*?"<>| ,#:'),
+        ],
     )
     def it_refuses_index_names_opensearch_refuses(self, name):
         (problem,) = problems(index=name)
         assert problem.startswith("index: ")
+
+    def it_leaves_room_for_the_names_of_the_physical_index(self):
+        longest = write_alias(physical_index("x" * MAX_TARGET_BYTES, 2**63 - 1))
+        assert len(longest.encode()) == 255
 
     @pytest.mark.parametrize(
         "url", ["localhost:9200", "ftp://h", "http://", "http://h:99999", "http://h:x", "http://a b"]
@@ -159,6 +176,15 @@ class DescribeProblems:
             ("start_from", "yesterday", "snapshot id"),
             ("branch", "a\nb", "control characters"),
             ("columns", "a,,b", "blank"),
+            ("max_polls", str(2**31), "less than or equal to 2147483647"),
+            ("max_rejected_documents", str(10**30), "less than or equal to"),
+            ("number_of_replicas", "1025", "less than or equal to 1024"),
+            ("export_group_bytes", str(2**63), "less than or equal to"),
+            ("request_timeout_seconds", "inf", "finite"),
+            ("request_timeout_seconds", "3601", "less than or equal to 3600"),
+            ("retry_timeout_seconds", "1e18", "less than or equal to"),
+            ("poll_interval_seconds", "1e18", "less than or equal to"),
+            ("start_from", str(2**63), "too many digits"),
             ("columns", "a,b,a", "twice: a"),
             ("columns", '["a"', "JSON array"),
             ("columns", 3, "list of column names"),
@@ -171,6 +197,10 @@ class DescribeProblems:
         assert words in problem
         assert f"[{parameter}={value!r}]" in problem
         assert "Remedy: " in problem
+
+    def it_survives_a_number_of_thousands_of_digits(self):
+        (problem,) = problems(max_polls=10**5000)
+        assert problem.startswith("max_polls: ")
 
     @pytest.mark.parametrize("value", ["{'a'", "[1]", "3", '{"a":{}}', '{"a":null}', {"a": []}, {1: "a"}, ["a"]])
     @pytest.mark.parametrize("parameter", ["catalog_properties", "spark_conf"])

@@ -59,6 +59,19 @@ def it_shows_no_secret(monkeypatch):
         ({"schema_registry_password": "hunter2"}, "must be a reference to a secret"),
         ({"dead_letter_table": "other.a.b"}, "the tables are in several catalogs: lake, other"),
         ({"tabel": "x"}, "tabel: unknown parameter"),
+        ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
+        ({"format": "json_schema"}, "schema_registry_url: missing for format='json_schema'"),
+        ({"topics": "", "topic_pattern": "a("}, "topic_pattern: is not a regular expression: missing )"),
+        ({"topics": "", "topic_pattern": "*.orders"}, "topic_pattern: is not a regular expression: nothing to repeat"),
+        ({"route_by": "regex", "table": "", "routes": {"lake.a.b": "a[b"}}, "routes: is not a regular expression"),
+        ({"max_records_per_batch": "1e30"}, "max_records_per_batch: "),
+        ({"target_file_bytes": str(2**60)}, "target_file_bytes: input should be less than"),
+        ({"max_seconds": "1e300"}, "max_seconds: input should be less than"),
+        ({"trigger_interval_seconds": "inf"}, "trigger_interval_seconds: input should be a finite number"),
+        ({"partition_by": "bucket(0, id)"}, "whose width is not between 1 and 2147483647"),
+        ({"partition_by": "truncate(9999999999, id)"}, "whose width is not between 1 and 2147483647"),
+        ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: has a partition or an offset that Kafka"),
+        ({"bootstrap_servers": "h:70000"}, "bootstrap_servers: is not a list of brokers"),
     ],
 )
 def it_refuses_with_the_reason(given, told):
@@ -66,6 +79,11 @@ def it_refuses_with_the_reason(given, told):
         make(**given)
     assert told in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("expression", [r"[\p{L}&&[^(]]+", r"\Qa(b\E", "(?<name>a)", "a++", "^*", "[[a](]+", "a{,2"])
+def it_leaves_to_java_what_only_java_can_judge(expression):
+    assert make(topics="", topic_pattern=expression).topic_pattern == expression
 
 
 def it_describes_every_parameter():
