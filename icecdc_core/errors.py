@@ -26,7 +26,9 @@ class IcecdcError(Exception):
     def __str__(self) -> str:
         text = self.message.rstrip(".")
         if self.subject and self.value is not None:
-            text += f" [{self.subject}={self.value!r}]"
+            shown = repr(self.value)
+            shown = shown if len(shown) <= 2000 else f"{shown[:2000]}... ({len(shown):,} characters)"
+            text += f" [{self.subject}={shown}]"
         elif self.subject:
             text += f" [{self.subject}]"
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."

@@ -18,7 +18,7 @@ class ExitState(NamedTuple):
 
 EXIT_STATES: dict[str, ExitState] = {
     "ok": ExitState(0, "done, also when there was nothing to do", "none"),
-    "failed": ExitState(1, "an error nobody foresaw", "look at the log; tell us"),
+    "failed": ExitState(1, "an unexpected error", "look at the log; please report it"),
     "config": ExitState(2, "a parameter or the environment is wrong", "correct it; a retry does not help"),
     "data": ExitState(3, "rows or documents cannot be taken", "correct the rows, or allow them; a retry does not help"),
     "reexport": ExitState(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,10 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.exit_states import exit_code, state_of
+from icecdc_core.exit_states import EXIT_STATES, exit_code, state_of
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
 from icecdc_core.report import Report, RunReport, check_report_path, write_report
+from icecdc_core.secrets import shortened
 from icecdc_core.session_catalog import require_catalog
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Report)
 C = TypeVar("C", bound="ParameterModel")
+_LONGEST_MESSAGE = 20_000
+_REPORT = "icecdc_report"
 _facts: ContextVar[dict[str, Any] | None] = ContextVar("icecdc_facts", default=None)
 _COUNTS = (
     *("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired"),
@@ -73,7 +77,7 @@ def observed(job: str) -> Callable[[Callable[[SparkSession, C], R]], Callable[[S
         @functools.wraps(work)
         def run(spark: SparkSession, config: C) -> R:
             facts = {"job": job, **config.subject, "run_id": uuid.uuid4().hex}
-            token = _facts.set(dict(facts))
+            token = _facts.set({**facts, "stage": "start"})
             try:
                 with logging_to(config.log_path), log_fields(**facts):
                     return _watched(work, spark, config)
@@ -89,16 +93,23 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     """What a scheduler is told of a run that failed."""
     state = state_of(error)
     told = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
-    text = str(error) if isinstance(error, IcecdcError) else type(error).__name__
-    remedy = error.remedy if isinstance(error, IcecdcError) else ""
+    text = shortened(str(error), _LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
+    # Of several problems each names its own remedy, and what an executor raised comes home as a text.
+    remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
     return {
         **told,
         "state": state,
         "exit_code": exit_code(state),
         "error": type(error).__name__,
         "message": text,
-        "remedy": remedy,
+        "remedy": getattr(error, "remedy", "") or "; ".join(remedies) or EXIT_STATES[state].action,
     }
+
+
+def failure_of(error: BaseException) -> dict[str, Any] | None:
+    """The report of the job that this error ended; None where no job had begun."""
+    report: dict[str, Any] | None = getattr(error, _REPORT, None)
+    return report
 
 
 def _watched(
@@ -119,6 +130,7 @@ def _watched(
         facts["seconds"] = round(time.monotonic() - begin, 3)
         facts["state"] = state_of(error)
         told = failure_report(error, facts)
+        setattr(error, _REPORT, told)
         shown = {name: told[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
         event(f"run failed: {told['message']}", logging.ERROR, **shown)
         if config.report_path:

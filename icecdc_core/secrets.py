@@ -12,6 +12,8 @@ from typing import Any
 from icecdc_core.errors import SecretError
 
 REDACTED = "***"
+LONGEST = 2000
+"""Characters of a reason that is kept or shown: servers repeat whole documents in what they refuse."""
 
 _REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
 _SECRET_NAME = re.compile(
@@ -50,6 +52,11 @@ def redacted(name: str, value: object) -> object:
 def masked(text: str) -> str:
     """The text, as others wrote it, with whatever looks like a secret in a URL or an assignment left out."""
     return _SECRET_IN_TEXT.sub(lambda match: f"{match['name'] or ''}{REDACTED}", text)
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """The text, cut where it is longer than a person reads."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def resolve(reference: str, parameter: str) -> str:

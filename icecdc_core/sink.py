@@ -32,6 +32,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.logs import current_fields, event, log_fields, logging_to
 from icecdc_core.patience import RETRIED_STATUSES, is_passing
+from icecdc_core.secrets import shortened
 from icecdc_core.workers import map_batches
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class BulkWriter:
         result.rejected += 1
         reason = f"{error.get('type')}: {error.get('reason')}"
         cause = (error.get("caused_by") or {}).get("reason")
-        reason = f"{reason} ({cause})" if cause else reason
+        reason = shortened(f"{reason} ({cause})" if cause else reason)
         if len(result.dead_letters) < self._settings.max_rejected_documents + _FAILED_LETTERS:
             result.dead_letters.append({"action": action, "status": status, "reason": reason})
         if len(result.rejected_samples) < SAMPLES:
@@ -327,7 +328,7 @@ class BulkWriter:
     def _not_taken(self, status: int, error: dict[str, Any]) -> dict[str, Any]:
         return {
             "error": "OpenSearchRequestError",
-            "message": f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}",
+            "message": shortened(f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}"),
             "subject": "index",
             "value": self._settings.alias,
             "remedy": "remove the cause (a write block, a full disk, missing permissions), then run again",
@@ -338,7 +339,8 @@ class BulkWriter:
             return _as_failure(typed(trouble, self._settings.connection.url, "a bulk request"))
         return {
             "error": "OpenSearchUnreachableError",
-            "message": f"OpenSearch kept refusing documents for {self._settings.retry_timeout_seconds:g} s: {trouble}",
+            "message": f"OpenSearch kept refusing documents for {self._settings.retry_timeout_seconds:g} s: "
+            f"{shortened(str(trouble))}",
             "subject": "retry_timeout_seconds",
             "value": self._settings.retry_timeout_seconds,
             "remedy": "relieve the cluster (disk space, write queue) or allow more time; the position did not move",

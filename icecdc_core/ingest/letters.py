@@ -16,6 +16,7 @@ from icecdc_core.catalogs import create_own, load_table
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.marks import JOB, RUN, head_of
 from icecdc_core.ingest.publishing import MovedError, append, publish, stage
+from icecdc_core.secrets import LONGEST
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -53,7 +54,7 @@ class DeadLetters:
             F.lit(self._config.job).alias("job"),
             *(F.col(column) for column in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")),
             F.lit(table).cast("string").alias("table"),
-            F.col("problem").alias("reason"),
+            F.substring("problem", 1, LONGEST).alias("reason"),
             F.lit(self._run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )

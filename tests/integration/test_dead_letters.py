@@ -10,6 +10,7 @@ from icecdc_core import export_table, replay_dead_letters, sync_changes, validat
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.positions import PositionStore
 from tests.faults.test_killed_runs import _forget_commit
+from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, id / 2 FROM range(50)"
@@ -64,6 +65,26 @@ class DescribeKeptLetters:
         }
         assert (json.loads(letter["document"]), letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
         assert "mapper_parsing_exception" in letter["reason"]
+
+    def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, letters, opensearch_url, tmp_path):
+        def longer(path, body, answer):
+            for item in answer.get("items", []):
+                for outcome in item.values():
+                    if "error" in outcome:
+                        outcome["error"]["reason"] = "x" * 200_000
+            return answer
+
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        log = tmp_path / "log.jsonl"
+        with loopback_proxy(opensearch_url, spoil=longer) as proxy:
+            watched = exported.replace(opensearch_url=proxy.url, log_path=str(log))
+            report = sync_changes(spark, watched)
+            sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 5")
+            with pytest.raises(RejectedDocumentsError) as caught:
+                sync_changes(spark, watched)
+        shown = [letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
+        shown += [*log.read_text().splitlines()]
+        assert ("200" in shown[0], [len(text) for text in shown if len(text) > 4000]) == (True, [])
 
     def it_is_told_apart_from_what_was_written(self, spark, sql, exported, indexed, letters):
         sql(f"INSERT INTO {{t}} SELECT id, IF(id = 105, {NAN}, 1.5) FROM range(100, 120)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, status, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, IndexNotFoundError, OpenSearchUnreachableError, RejectedDocumentsError
+from icecdc_core.errors import (
+    ConfigError,
+    IndexNotFoundError,
+    OpenSearchUnreachableError,
+    RejectedDocumentsError,
+    TableNotFoundError,
+)
+from icecdc_core.logs import LOGGER
 from icecdc_core.positions import PositionStore
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -128,10 +136,20 @@ class DescribeAFailedRun:
         assert [told[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
 
     def it_tells_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
-        (tmp_path / "file").write_text("")
-        gone = exported.replace(opensearch_url="http://127.0.0.1:1", report_path=str(tmp_path / "file" / "report"))
-        with pytest.raises(OpenSearchUnreachableError):
-            sync_changes(spark, gone)
+        class Spoiler(logging.Handler):
+            def emit(self, record):
+                """Put a folder where the report goes, once the run has begun."""
+                (tmp_path / "report").mkdir(exist_ok=True)
+
+        gone = exported.replace(table="lake.ns.nowhere", report_path=str(tmp_path / "report"))
+        spoiler = Spoiler()
+        spoiler.addFilter(lambda record: record.getMessage() == "stage ended")
+        LOGGER.addHandler(spoiler)
+        try:
+            with pytest.raises(TableNotFoundError):
+                sync_changes(spark, gone)
+        finally:
+            LOGGER.removeHandler(spoiler)
         assert "report_path" in entries(exported)[-1]["message"]
 
     def it_is_counted_with_the_lag_it_found(self, spark, sql, opensearch, exported):
