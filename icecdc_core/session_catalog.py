@@ -9,6 +9,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -34,6 +35,8 @@ class _Registered(NamedTuple):
 # Spark makes a catalog once, from the settings of that moment, and keeps it: settings that change later have no effect,
 # so they do not show which catalog the session has. A session names its entry here.
 _registered: dict[str, _Registered] = {}
+# The same sessions, while somebody uses them: who asks for a catalog again gets the session that has it.
+_sessions: WeakValueDictionary[str, SparkSession] = WeakValueDictionary()
 
 
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
@@ -89,6 +92,7 @@ def remember_catalog(spark: SparkSession, config: ParameterModel, wanted: dict[s
     """Note in the session which catalog icecdc has put into it."""
     key = uuid.uuid4().hex
     _registered[key] = _Registered(wanted, secret_settings(config, wanted))
+    _sessions[key] = spark
     spark.conf.set(_mark(config), key)
 
 
@@ -102,6 +106,10 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
     wanted = catalog_settings(config)
     if known and not _differences(spark, config, wanted):
         return spark
+    others = [session for session in _sessions.values() if session.sparkContext is spark.sparkContext] if known else []
+    for other in others:
+        if other.conf.get(_mark(config), None) and not _differences(other, config, wanted):
+            return other
     target = _sibling(spark) if known else spark
     for key in _present(target, config):
         target.conf.unset(key)
@@ -166,13 +174,15 @@ def _differences(
     """The settings in which the session's catalog is another one: what it has, and what is asked for.
 
     A catalog that icecdc has put there must agree in all that was and is asked for. One that somebody else configured
-    may have settings that the parameters do not repeat.
+    must agree in what the parameters say: it may have settings that they do not repeat, and be of another type than the
+    default one where they only say where the warehouse is.
     """
     present = _present(spark, config)
     registered = _registered.get(spark.conf.get(_mark(config), None) or "")
     if registered is None:
-        by_default = "cache-enabled" not in config.catalog_properties
-        keys = {key for key in wanted if not (by_default and key.endswith(".cache-enabled"))}
+        given = ["type", *config.catalog_properties] if config.catalog_properties else ["warehouse"]
+        said = {f"{_prefix(config)}.{key}" for key in given} | {*config.spark_conf}
+        keys = said & {*wanted}
         made_of = present
     else:
         keys = {*wanted, *registered.wanted}

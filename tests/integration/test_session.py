@@ -107,6 +107,11 @@ class DescribeAChangedCatalog:
         outcome = in_another_thread(lambda: open_source(get_spark(changed), changed))
         assert isinstance(outcome, CatalogError), outcome
 
+    def it_is_made_once_while_its_session_is_in_use(self, spark, parameters, tmp_path):
+        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
+        sessions = [get_spark(config) for config in (one, two, one, two)]
+        assert [session._jsparkSession.equals(sessions[1]._jsparkSession) for session in sessions] == [False, True] * 2
+
     def it_leaves_the_rest_of_the_session_as_it_was(self, spark, parameters, tmp_path):
         session = get_spark(parameters(warehouse=str(tmp_path / "one")))
         session.conf.set("spark.sql.shuffle.partitions", "3")
@@ -136,9 +141,16 @@ class DescribeAnUnchangedCatalog:
         settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": f"file://{tmp_path}"}
         for key, value in {**settings, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}.items():
             mine.conf.set(prefix + key, value)
-        asked = [{}, {"catalog_properties": {"type": "hadoop", "warehouse": str(tmp_path)}}]
+        warehouse = {"warehouse": str(tmp_path)}
+        asked = [
+            {},
+            warehouse,
+            {"catalog_properties": {"type": "hadoop", **warehouse}},
+            {"warehouse": f"{tmp_path}/elsewhere"},
+        ]
         sessions = [get_spark(parameters(**given)) for given in asked]
-        assert [session._jsparkSession.equals(mine._jsparkSession) for session in sessions] == [True, True]
+        mine_again = [session._jsparkSession.equals(mine._jsparkSession) for session in sessions]
+        assert mine_again == [True, True, True, False]
 
     def it_is_said_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
