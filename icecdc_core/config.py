@@ -153,8 +153,9 @@ class SyncConfig(ParameterModel):
         description="Bytes of data files that an export writes before it records progress.",
     )
     positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")
-    lease_seconds: PositiveSeconds = Field(
+    lease_seconds: float = Field(
         60.0,
+        allow_inf_nan=False,
         ge=0.1,
         le=MAX_LEASE_SECONDS,
         description="Seconds after which a run that gives no sign of life loses the table (0.1 to 3600).",
