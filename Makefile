@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 VENV_PYTHON := $(BIN)/python
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
 COVERAGE_MINIMUM := 90
+# How many processes run the tests. Each has its own Spark, OpenSearch and Kafka.
+WORKERS ?= 2
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
 # What `make histories` lives: how many random histories, and which.
@@ -43,8 +45,13 @@ demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync
 ##@ Check
 
 .PHONY: test
-test: setup ## Run the whole test suite with branch coverage; the package must be covered
-	@$(VENV_PYTHON) -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
+test: setup ## Run the whole test suite, in WORKERS processes of about 6 GiB each
+	@$(VENV_PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+.PHONY: coverage
+coverage: setup ## Run the whole test suite and measure branch coverage, which takes longer; the package must be covered
+	@$(VENV_PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term-missing:skip-covered \
+		--cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## Run the unit tests only

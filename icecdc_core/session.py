@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.java import find_spark_java
 from icecdc_core.jvm import java_class
-from icecdc_core.local.jars import kafka_jars
+from icecdc_core.local.jars import kafka_jars, one_at_a_time
 from icecdc_core.packages import (
     avro_package,
     iceberg_packages,
@@ -144,7 +144,9 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         # The settings known when the JVM starts stand on its command line, for every user of the machine to see; what
         # is secret reaches it later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
-        SparkContext._ensure_initialized(conf=conf)
+        # Starting the JVM fetches packages, and two that fetch the same ones at once spoil Ivy's cache for both.
+        with one_at_a_time("spark-packages"):
+            SparkContext._ensure_initialized(conf=conf)
         session = builder.getOrCreate()
     except Exception as error:
         raise DependencyError(

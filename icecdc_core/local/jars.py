@@ -67,11 +67,10 @@ def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Pa
 
 def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
     """These jars in a folder of this name in the user's cache folder; see `cached_jars`."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
+    cache = _cache()
     folder = cache / name
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f".{name}.lock"):
+        with one_at_a_time(name):
             if not all((folder / jar.file_name).is_file() for jar in jars):
                 _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
             _check(jars, folder)
@@ -87,11 +86,20 @@ def _manifest(name: str = "opensearch_jars.json") -> dict[str, list[dict[str, st
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process fetch while others wait for it; the system frees the lock of one that dies."""
-    with path.open("w") as file:
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Let one process of this user fetch while others wait for it; the system frees the lock of one that dies.
+
+    Raises:
+        OSError: The cache folder cannot be written.
+    """
+    _cache().mkdir(parents=True, exist_ok=True)
+    with (_cache() / f".{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
 
 
 def _check(jars: list[Jar], folder: Path) -> None:

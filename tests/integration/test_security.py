@@ -222,6 +222,9 @@ class DescribePlantedSecrets:
                     time.sleep(0.1)
             secrets_used = len(proxy.authorizations)
         documents = opensearch.search(index=config.positions_index, body={"size": 100})
+        # The JVM ends a moment after the run, and renames its event log before it does.
+        while any(str(events) in line for line in _command_lines()):
+            time.sleep(0.1)
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         left = {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
         left |= {"command lines": "\n".join(lines), "positions": json.dumps(documents)}
