@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts |= {**config.subject, "stage": "session"}
         spark = get_spark(config)
         facts["stage"] = "run"
-        report = JOBS[facts["job"]](spark, config).to_dict()
+        report = _reported(JOBS[facts["job"]](spark, config).to_dict(), parameters)
     except (Exception, KeyboardInterrupt) as error:
         if state_of(error) == "failed":
             traceback.print_exc()
@@ -104,7 +104,7 @@ def _parsed(kind: type[ParameterModel], listed: Sequence[str]) -> tuple[str, dic
 
 
 def _reported(report: dict[str, Any], parameters: dict[str, str]) -> dict[str, Any]:
-    """Leave the report of a job that did not begin where it was asked for, so that nobody takes the last one for it."""
+    """Leave the report where it was asked for, even that of a job that did not begin: an older one must not stand."""
     if parameters.get("report_path"):
         with suppress(ConfigError):
             write_report(report, parameters["report_path"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.report import RunReport, write_report
+from icecdc_core.stopping import stop_on_sigterm
 from icecdc_core.sync import sync_changes
 
 _WRITTEN = ("upserts", "deletes", "carryovers_removed", "already_applied", "rejected")
@@ -22,6 +24,7 @@ def poll_changes(
     *,
     sync: Callable[[SparkSession, SyncConfig], RunReport] = sync_changes,
     sleep: Callable[[float], None] = time.sleep,
+    should_end: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunReport]:
     """Sync once, or every `poll_interval_seconds` until `max_polls` are done (0: no limit).
 
@@ -30,6 +33,7 @@ def poll_changes(
         config: What to sync. With `poll_interval_seconds` 0 there is exactly one poll.
         sync: What one poll does.
         sleep: How to wait between two polls.
+        should_end: Whether no other poll may begin.
 
     Yields:
         The report of each poll; a poll that finds nothing new reports zeros.
@@ -37,27 +41,36 @@ def poll_changes(
     limit = config.max_polls if config.poll_interval_seconds else 1
     for number in count(1):
         yield sync(spark, config)
-        if number == limit:
+        if number == limit or should_end():
             return
         sleep(config.poll_interval_seconds)
+        if should_end():
+            return
 
 
 def follow_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Poll as configured, tell about every poll in one line, and report on all of them together.
 
-    With `report_path` the report so far is written after every poll: so a run without a limit can be watched.
+    With `report_path` the report so far is written after every poll: so a run without a limit can be watched. SIGTERM
+    ends it after the poll that is under way, and at once while it waits for the next one.
     """
     total: RunReport | None = None
-    for number, report in enumerate(poll_changes(spark, config), start=1):
-        total = report if total is None else combine([total, report])
-        if config.report_path:
-            write_report(total, config.report_path)
-        line = (
-            f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
-            f"{report.deletes:,} deletes in {report.seconds:.1f} s"
-        )
-        print(line, flush=True)  # noqa: T201
-    assert total is not None
+    with stop_on_sigterm() as stop:
+        polls = poll_changes(spark, config, sleep=stop.wait, should_end=lambda: stop.requested)
+        for number, report in enumerate(polls, start=1):
+            total = report if total is None else combine([total, report])
+            if config.report_path:
+                write_report(total, config.report_path)
+            line = (
+                f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
+                f"{report.deletes:,} deletes in {report.seconds:.1f} s"
+            )
+            print(line, flush=True)  # noqa: T201
+        assert total is not None
+        if stop.requested:
+            total = replace(total, stopped=True)
+            if config.report_path:
+                write_report(total, config.report_path)
     return total
 
 

@@ -51,7 +51,10 @@ class Report(ABC):
 
 @dataclass(frozen=True)
 class RunReport(Report):
-    """What an export or a sync did: documents counted, times in seconds; `notes` say what one should know of it."""
+    """What an export or a sync did: documents counted, times in seconds; `notes` say what one should know of it.
+
+    `stopped` says that SIGTERM asked a sync to end.
+    """
 
     kind: str
     table: str
@@ -78,6 +81,7 @@ class RunReport(Report):
     lag_snapshots: int | None = None
     lag_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
+    stopped: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
@@ -97,6 +101,7 @@ class RunReport(Report):
             ("bulk requests", f"{self.requests:,} ({self.retries:,} of them again)" if self.requests else ""),
             ("behind when it began", _lag_text(self.lag_snapshots, self.lag_seconds)),
             ("seconds", f"{self.seconds:,.1f}"),
+            ("ended by", "SIGTERM" if self.stopped else ""),
             ("note", "; ".join(self.notes)),
         ]
 

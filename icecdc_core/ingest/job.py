@@ -34,6 +34,7 @@ from icecdc_core.ingest.topics import Topics
 from icecdc_core.ingest.writing import Writer
 from icecdc_core.logs import event
 from icecdc_core.observation import run_id, timed_stage
+from icecdc_core.stopping import Stop, stop_on_sigterm
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -60,9 +61,14 @@ class IngestRun:
         self.compacted: list[str] = []
         self.failed: dict[str, Exception] = {}
         self.topic_names: list[str] = []
+        self.stop = Stop()
 
     def run(self) -> IngestReport:
-        """Read what there is, or go on until the time is over; returns what was done."""
+        """Read what there is, or go on until the time is over or SIGTERM comes; returns what was done."""
+        with stop_on_sigterm() as self.stop:
+            return self._run()
+
+    def _run(self) -> IngestReport:
         check_expressions(self.spark, self.config)
         topics = Topics(self.spark, self.config)
         try:
@@ -73,7 +79,7 @@ class IngestRun:
         finally:
             topics.close()
         written = {table.name for entry in self.entries for table in entry.tables if table.files}
-        if self.config.compact_min_files and written:
+        if self.config.compact_min_files and written and not self.stop.requested:
             with self.stage("compact"):
                 self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
         report = self._report()
@@ -103,6 +109,8 @@ class IngestRun:
                 self.entries += batches.entries
                 self.done = batches.entries[-1].offsets if batches.entries else plan.start
             self.failed = batches.behind
+            if self.stop.requested:
+                return
             if self.config.trigger == "available_now":
                 if set(batches.behind) - batches.refills or not batches.refills:
                     return
@@ -117,7 +125,7 @@ class IngestRun:
         def should_end() -> bool:
             # A run of a schedule takes all there is for the other tables; the next one sees to those left behind.
             again = not available_now and batches.behind and time.monotonic() > retry_at
-            return self._time_is_over() or bool(again)
+            return self.stop.requested or self._time_is_over() or bool(again)
 
         if plan.is_empty and available_now:
             return
@@ -222,4 +230,5 @@ class IngestRun:
             seconds=round(time.monotonic() - self.started, 3),
             stage_seconds=self.stage_seconds,
             run_id=self.run_id,
+            stopped=self.stop.requested,
         )

@@ -30,6 +30,7 @@ class IngestReport(Report):
         lost: Partitions that lost records before they were read: topic, partition, from, to.
         offsets: Everything below is where it belongs, but for tables that are behind.
         valid_through: ISO time up to which all partitions are complete; "" if nobody knows.
+        stopped: Whether SIGTERM asked it to end.
     """
 
     job: str
@@ -49,6 +50,7 @@ class IngestReport(Report):
     seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     run_id: str = ""
+    stopped: bool = False
 
     @property
     def state(self) -> str:
@@ -74,6 +76,7 @@ class IngestReport(Report):
             ("tables left behind", ", ".join(self.behind)),
             ("records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
             ("complete through", self.valid_through),
+            ("ended by", "SIGTERM" if self.stopped else ""),
             ("seconds", f"{self.seconds:,.1f}"),
         ]
 

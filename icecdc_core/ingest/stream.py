@@ -58,21 +58,23 @@ def run_stream(
     moment, working, ending = threading.Lock(), False, False
 
     def may_work() -> bool:
-        nonlocal working
+        nonlocal working, ending
         with moment:
+            # Asked here too: between batches that follow one another at once nobody else may find the time to.
+            ending = ending or should_end()
             working = not ending
         return working
 
     def may_end() -> bool:
         nonlocal ending
         with moment:
-            ending = not working and should_end()
+            ending = ending or (not working and should_end())
         return ending
 
     def one_batch(records: DataFrame, number: int) -> None:
         nonlocal at, working
         if not may_work():
-            raise IcecdcError("The stream is being stopped")
+            return  # what Spark takes for done is forgotten with the checkpoint
         end = offsets.furthest(at, _end_of(checkpoint, number))
         try:
             work(records, at, end)
