@@ -42,6 +42,7 @@ Name = Annotated[str, AfterValidator(values.plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
+RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
 AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
@@ -110,6 +111,11 @@ class SyncConfig(ParameterModel):
     )
     on_duplicate_identifier: DuplicatePolicy = Field(
         "fail", description="When two rows share an identifier: fail, or let the last one win."
+    )
+    row_hash: RowHash = Field(
+        "fast",
+        description="How rows of rewritten files are compared: fast (xxhash64), or keyed (SHA-256 with a random key), "
+        "against updates crafted to go unseen.",
     )
     max_rejected_documents: Count = Field(
         0, description="Documents OpenSearch may reject before the batch fails and the position stays."

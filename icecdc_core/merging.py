@@ -21,6 +21,7 @@ from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.grouping import keeping, many_groups
 from icecdc_core.lineage import count_unchanged, unchanged_rows
+from icecdc_core.row_hash import FAST
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.staged_scan import IcebergTable
@@ -86,6 +87,7 @@ def merged_changes(
     file_bytes: int,
     columns: Sequence[str] = (),
     row_filter: str = "",
+    row_hash: str = FAST,
 ) -> Merged:
     """Read the planned files, drop carryovers and merge the changes of each identifier.
 
@@ -99,6 +101,7 @@ def merged_changes(
         file_bytes: Size of the data files in them.
         columns: The columns to read; empty: all.
         row_filter: A Spark SQL condition, see ``changes_frame``.
+        row_hash: ``fast`` or ``keyed``, see `row_hash`.
 
     Raises:
         PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
@@ -115,9 +118,8 @@ def merged_changes(
         return _at_once(changes, identifier_columns, with_older_values, file_bytes)
     changes = changes_frame(table, scans, columns, row_filter)
     row_count = None if row_filter else _row_count(table, scans)
-    return _by_narrow_rows(
-        changes, identifier_columns, scans, row_count, file_bytes, _lie_close(table, scans, identifier_columns)
-    )
+    neighbours = _lie_close(table, scans, identifier_columns)
+    return _by_narrow_rows(changes, identifier_columns, scans, row_count, file_bytes, neighbours, row_hash)
 
 
 def _rows_to_look_for(table: IcebergTable, scans: Sequence[StepScan]) -> int:
@@ -227,11 +229,12 @@ def _by_narrow_rows(
     row_count: int | None,
     file_bytes: int,
     neighbours: bool,
+    row_hash: str,
 ) -> Merged:
     steps = {scan.step.ordinal for scan in scans}
     only_step = steps.pop() if len(steps) == 1 else None
     with many_groups(changes.sparkSession):
-        found = find_survivors(changes, identifier_columns, only_step, row_count, neighbours)
+        found = find_survivors(changes, identifier_columns, only_step, row_count, neighbours, row_hash)
     rows = fetch_survivors(changes, identifier_columns, found)
     if not found.doubtful:
         return Merged(rows, found.upserts, found.deletes, found.nulls, found.carryovers, [found.identifiers])

@@ -95,7 +95,8 @@ class Prepared:
         if self.config.on_duplicate_identifier == "last":
             merged = self._last(self._frame(), ids)
         else:
-            merged = merged_changes(source.table, self.scans, ids, self._file_bytes, source.columns, source.row_filter)
+            chosen = (source.columns, source.row_filter, self.config.row_hash)
+            merged = merged_changes(source.table, self.scans, ids, self._file_bytes, *chosen)
         self.merged = merged
         if merged.nulls:
             require_no_null(merged.rows, ids, self.config.table)
@@ -124,7 +125,7 @@ class Prepared:
 
     def _last(self, raw: DataFrame, ids: Sequence[str]) -> Merged:
         """Where rows may share an identifier, changes alone do not tell which row is left: look it up."""
-        found = find_survivors(raw, ids)
+        found = find_survivors(raw, ids, row_hash=self.config.row_hash)
         if found.nulls:
             require_no_null(found.identifiers, ids, self.config.table)
         touched = found.identifiers

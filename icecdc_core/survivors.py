@@ -18,34 +18,32 @@ Where identifiers are integers and neighbours lie in one file, eight of them tra
 
 Whole rows are then fetched from the newer side by a join with the few that are left, if not all of them are. The
 result is that of ``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row
-of one identifier are ever compared, so an update goes unseen with a probability of 2^-63: one in 9 * 10^18 updates.
+of one identifier are ever compared. Who can make two rows with one hash hides that update, see `row_hash`.
 Identifiers that occur several times on one side of a step, which proper identifier columns do not allow, are left to
 the exact transforms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, RESERVED, quoted
-from icecdc_core.documents import JSON_OPTIONS
-from icecdc_core.equality import canonical, keyed
+from icecdc_core.equality import keyed
+from icecdc_core.row_hash import FAST, hash_key, hash_text, new_key
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
 
 _DELETED, _UPSERTED = 1, 2
 # Room for the kinds above beside the step's ordinal, in one number whose maximum is the step that decides.
 _KINDS = 4
-# Of an int.
-_BITS = 32
 _ORDINAL = f"cast(floor(_icecdc_decision / {_KINDS}) AS int)"
 # So many identifiers are sent to every task that reads the newer side; more of them are shuffled, as any join.
 _BROADCAST_ROWS = 300_000
@@ -86,6 +84,7 @@ def find_survivors(
     only_step: int | None = None,
     row_count: int | None = None,
     neighbours: bool = False,
+    row_hash: str = FAST,
 ) -> Survivors:
     """Decide for every identifier what is left to do, moving only identifiers and hashes.
 
@@ -95,13 +94,14 @@ def find_survivors(
         only_step: The ordinal of all changes where they are of one step, which saves moving it; None: not known.
         row_count: How many changes these are, which saves counting them; None: not known.
         neighbours: Whether the one identifier column is of integers, and most have their neighbours in the same file.
+        row_hash: ``fast`` or ``keyed``, see `row_hash`.
     """
     ids = [quoted(name) for name in identifier_columns]
     own = [field for field in changes.schema.fields if field.name not in RESERVED]
-    rows, keys = keyed(changes, own, _as_json)
+    rows, keys = keyed(changes, own, hash_key)
     ordinal = [CHANGE_ORDINAL] if only_step is None else []
     # 63 bits of hash, and the side as the last bit.
-    row = f"shiftleft({_hash(own, keys)}, 1) | cast({IS_INSERT} AS bigint) AS _icecdc_row"
+    row = f"shiftleft({hash_text(own, keys, new_key(row_hash))}, 1) | cast({IS_INSERT} AS bigint) AS _icecdc_row"
     narrow = rows.selectExpr(*ids, *ordinal, row)
     read = Observation()
     if row_count is None:
@@ -230,32 +230,6 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
         exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
         parts.append(merge_updates(exact, identifier_columns))
     return reduce(DataFrame.unionAll, parts)
-
-
-def _as_json(field: StructField) -> Column | None:
-    """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
-
-    Spark's hash passes over nulls, within arrays and structs too.
-    """
-    key = canonical(field)
-    if isinstance(field.dataType, (ArrayType, MapType, StructType)):
-        value = F.col(quoted(field.name)) if key is None else key
-        return F.to_json(F.struct(value.alias("v")), JSON_OPTIONS)
-    return key
-
-
-def _hash(fields: Sequence[StructField], keys: Mapping[str, list[str]]) -> str:
-    """SQL text of a hash over these columns that differs where a value does.
-
-    Spark's hash passes over nulls, so (1, null) and (null, 1) would be the same: which values of a row are null is
-    hashed beside them, a bit each, because a number costs as much as a flag.
-    """
-    bits = [
-        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
-        for position, field in enumerate(field for field in fields if field.nullable)
-    ]
-    nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
-    return f"xxhash64({', '.join([*(key for field in fields for key in keys[field.name]), *nulls])})"
 
 
 def _is(kind: int) -> str:

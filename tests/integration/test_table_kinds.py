@@ -18,6 +18,7 @@ from icecdc_core.lineage import unchanged_rows
 from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
 from icecdc_core.survivors import find_survivors
+from tests.colliding_texts import colliding_texts
 from tests.equality_deletes import EqualityWriter
 
 FORMATS = ("parquet", "orc", "avro")
@@ -578,6 +579,28 @@ class DescribeDeleteMarks:
         assert {column.split("#")[0] for column in read} - {"_deleted"} == columns
 
 
+class DescribeCraftedUpdates:
+    """An UPDATE from one text to another with the same xxhash64."""
+
+    @pytest.mark.parametrize("version", [1, 2])
+    @pytest.mark.parametrize("policy", ["fail", "last"])
+    def it_sees_them_only_when_keyed(self, table, sql, insert, spark, make_config, indexed, version, policy):
+        old, new = colliding_texts(spark.sql("SELECT xxhash64(7)").first()[0])
+        table(version, "copy-on-write")
+        insert((7, old, "x"), (8, "b", "x"))
+        config = make_config(on_duplicate_identifier=policy)
+        export_table(spark, config)
+        sql(f"UPDATE {{t}} SET name = '{new}' WHERE id = 7")
+        fast = sync_changes(spark, config)
+        unseen = validate_table(spark, config)
+        assert (fast.upserts, indexed()["7"]["name"], unseen.stale_ids) == (0, old, ["7"])
+        sql(f"UPDATE {{t}} SET name = '{old}' WHERE id = 7")
+        sync_changes(spark, config.replace(row_hash="keyed"))
+        sql(f"UPDATE {{t}} SET name = '{new}' WHERE id = 7")
+        keyed = sync_changes(spark, config.replace(row_hash="keyed"))
+        assert (keyed.upserts, indexed()["7"]["name"], validate_table(spark, config).ok) == (1, new, True)
+
+
 class DescribeNeighbours:
     """Integer identifiers travel together where most have their neighbours in the same file."""
 
@@ -595,7 +618,7 @@ class DescribeNeighbours:
         told = []
 
         def spied(*given):
-            told.append(given[-1])
+            told.append(given[4])
             return find_survivors(*given)
 
         monkeypatch.setattr(merging, "find_survivors", spied)

@@ -81,6 +81,7 @@ DEFAULTED = {
     "metadata_columns": "a decision for good, made with the table",
     "ordering_column": "another one for each table belongs in a job of its own",
     "partition_by": "belongs to each table",
+    "row_hash": "a decision for tables whose writers are not trusted",
     "schema_registry_password": "not every registry has users",
     "schema_registry_username": "not every registry has users",
     "sort_columns": "belongs to each table",

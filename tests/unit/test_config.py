@@ -173,6 +173,7 @@ class DescribeProblems:
             ("change_mode", "gross", "'net' or 'snapshot'"),
             ("on_history_gap", "ignore", "'fail' or 'reexport'"),
             ("on_duplicate_identifier", "first", "'fail' or 'last'"),
+            ("row_hash", "md5", "'fast' or 'keyed'"),
             ("start_from", "yesterday", "snapshot id"),
             ("branch", "a\nb", "control characters"),
             ("columns", "a,,b", "blank"),

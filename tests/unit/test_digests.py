@@ -8,7 +8,8 @@ import json
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
-from icecdc_core.digests import _cut, digest
+from icecdc_core.digests import _as_numbers, _cut, digest
+from tests.colliding_texts import colliding_texts
 
 A = StructType().add("a", IntegerType())
 SCHEMA = (
@@ -46,6 +47,12 @@ class DescribeDigest:
     @pytest.mark.parametrize(("one", "other"), DIFFERENT)
     def it_differs_for_different_documents(self, one, other):
         assert digest(one, SCHEMA) != digest(other, SCHEMA)
+
+
+def it_tells_digests_apart_though_a_hash_of_the_whole_agrees(spark):
+    rows = spark.createDataFrame([("1", digest) for digest in colliding_texts(42)], "id string, digest string")
+    agreeing = rows.selectExpr("count(DISTINCT xxhash64(digest))").first()[0]
+    assert (agreeing, _as_numbers(rows).distinct().count()) == (1, 2)
 
 
 def answer(*hits):

@@ -13,15 +13,18 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import quoted
 from icecdc_core.equality import keyed
+from icecdc_core.row_hash import hash_key, hash_text, new_key
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.survivors import _as_json, _hash, fetch_survivors, find_survivors
+from icecdc_core.survivors import fetch_survivors, find_survivors
 from icecdc_core.updates import merge_updates
+from tests.colliding_texts import colliding_texts
 
 SCHEMA = (
     "region string, id long, name string, price double, tags map<string,int>, "
     "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 )
 IDS = ["region", "id"]
+CHANGE = "_change_type string, _change_ordinal int"
 
 
 def exactly(changes):
@@ -128,8 +131,10 @@ EQUAL = (
 SHAPES = ("{}", "named_struct('x', {})", "array({})", "map('k', {})", "array(named_struct('m', map('k', {})))")
 
 
+@pytest.mark.parametrize("row_hash", ["fast", "keyed"])
 @pytest.mark.parametrize(("pairs", "same"), [(DIFFERENT, False), (EQUAL, True)], ids=["different", "equal"])
-def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, pairs, same):
+def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, pairs, same, row_hash):
+    key = new_key(row_hash)
     sides = [
         spark.range(1)
         .select(*(F.expr(shape.format(pair[side])) for pair in pairs for shape in SHAPES))
@@ -138,11 +143,46 @@ def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark,
     ]
     hashes = []
     for side in sides:
-        rows, keys = keyed(side, side.schema.fields, _as_json)
-        of_each = (f"{_hash([field], keys)} AS {quoted(field.name)}" for field in side.schema.fields)
+        rows, keys = keyed(side, side.schema.fields, hash_key)
+        of_each = (f"{hash_text([field], keys, key)} AS {quoted(field.name)}" for field in side.schema.fields)
         hashes.append(rows.selectExpr(*of_each).first().asDict())
     wrong = [name for name in hashes[0] if (hashes[0][name] == hashes[1][name]) != same]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("one", "other"), [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))])
+def it_takes_no_part_of_a_text_for_the_next_value_when_keyed(spark, one, other):
+    changes = spark.createDataFrame(
+        [(1, *one, "DELETE", 0), (1, *other, "INSERT", 0)], f"id int, a string, b string, {CHANGE}"
+    )
+    assert find_survivors(changes, ["id"], row_hash="keyed").upserts == 1
+
+
+def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
+    hour_twice = (1_761_438_600, 1_761_442_200)  # half past two, before and after the clocks are set back in Berlin
+    rows = [(1, moment, change, 0) for moment, change in zip(hour_twice, ("DELETE", "INSERT"), strict=True)]
+    changes = spark.createDataFrame(rows, f"id int, at long, {CHANGE}").withColumn("at", F.timestamp_seconds("at"))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert changes.selectExpr("count(DISTINCT cast(at AS string))").first()[0] == 1
+        assert find_survivors(changes, ["id"], row_hash="keyed").upserts == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+class DescribeTextsOfOneHash:
+    @pytest.mark.parametrize("neighbours", [False, True])
+    @pytest.mark.parametrize(("row_hash", "seen"), [("fast", 0), ("keyed", 1)])
+    def it_sees_an_update_from_one_to_the_other_only_when_keyed(self, spark, row_hash, seen, neighbours):
+        old, new = colliding_texts(spark.sql("SELECT xxhash64(7L)").first()[0])
+        rows = [(7, old, "DELETE", 0), (7, new, "INSERT", 0), (8, "same", "DELETE", 0), (8, "same", "INSERT", 0)]
+        changes = spark.createDataFrame(rows, f"id long, name string, {CHANGE}")
+        found = find_survivors(changes, ["id"], 0, neighbours=neighbours, row_hash=row_hash)
+        assert (old != new, found.upserts, found.carryovers) == (True, seen, 2 - seen)
+
+    def it_draws_a_key_for_each_comparison(self):
+        assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
 
 
 def it_refuses_two_different_rows_of_one_identifier(spark):
