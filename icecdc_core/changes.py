@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
@@ -19,6 +19,7 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import ConfigError, IdentifierColumnsError
 from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, come_rows, deleted_rows, gone_rows
+from icecdc_core.row_counts import RowCount
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.snapshots import Step, head_snapshot_id
 from icecdc_core.staged_scan import FileTasks, IcebergTable
@@ -123,7 +124,7 @@ def changes_by_row_ids(
     columns: Sequence[str] = (),
     row_filter: str = "",
     delete_columns: Sequence[str] = (),
-) -> tuple[DataFrame, Observation]:
+) -> tuple[DataFrame, RowCount]:
     """Read the planned files, where row lineage tells what the newer states have unchanged.
 
     They are all changes only if the rows of the older states that are observed as gone are as many as those states
@@ -138,8 +139,8 @@ def changes_by_row_ids(
         delete_columns: What a DELETE has of them, see ``changes_frame``.
 
     Returns:
-        The frame that ``changes_frame`` describes, and an observation whose ``rows`` is the number of rows that are
-        gone, whether they meet the condition or not.
+        The frame that ``changes_frame`` describes, and the count of the rows that are gone, whether they meet the
+        condition or not.
     """
     columns = columns or table.column_names()
     gone: list[DataFrame] = []
@@ -156,9 +157,8 @@ def changes_by_row_ids(
         if len(scan.after):
             rows = come_rows(table.read(scan.after), until)
             come.append(_selected(table, rows, columns, row_filter, False, change))
-    seen = Observation()
-    counted = reduce(DataFrame.unionAll, gone).observe(seen, F.count(F.lit(1)).alias("rows"))
-    deletes = _selected(table, counted, columns, row_filter, False, (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
+    seen = RowCount(reduce(DataFrame.unionAll, gone))
+    deletes = _selected(table, seen.rows, columns, row_filter, False, (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID))
     return reduce(DataFrame.unionAll, [*come, _with_just(deletes, columns, delete_columns)]), seen
 
 

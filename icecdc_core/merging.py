@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.grouping import keeping, many_groups
 from icecdc_core.lineage import count_unchanged, unchanged_rows
+from icecdc_core.row_counts import RowCount
 from icecdc_core.row_hash import FAST
 from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.staged_scan import IcebergTable
-from icecdc_core.survivors import fetch_survivors, find_survivors, rows_observed
+from icecdc_core.survivors import fetch_survivors, find_survivors
 from icecdc_core.updates import merge_updates
 
 # Read whole in less time than another Spark job takes.
@@ -174,21 +174,21 @@ def _by_row_ids(
     """Merge changes by row lineage; None where a row came back, which has to be looked for on both sides."""
     unchanged = unchanged_rows(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
 
-    def transformed(with_older_values: bool) -> tuple[DataFrame, Observation, DataFrame, Callable[[], int]]:
+    def transformed(with_older_values: bool) -> tuple[RowCount, DataFrame, Callable[[], int]]:
         delete_columns = () if with_older_values else identifier_columns
         changes, seen = changes_by_row_ids(table, scans, unchanged, columns, row_filter, delete_columns)
-        return changes, seen, *_transformed(changes, identifier_columns, with_older_values)
+        return seen, *_transformed(changes, identifier_columns, with_older_values)
 
     try:
         with ThreadPoolExecutor(1) as pool:
             # Making frames occupies the driver for about as long as the count does the executors.
             making = pool.submit(transformed, with_older_values=False)
             gone = older_rows - count_unchanged(unchanged)
-            changes, seen, rows, carryovers = making.result()
+            seen, rows, carryovers = making.result()
         if gone * _ROWS_READ_FOR_A_DOCUMENT > older_rows:
-            changes, seen, rows, carryovers = transformed(with_older_values=True)
+            seen, rows, carryovers = transformed(with_older_values=True)
         merged = Merged.kept(rows, identifier_columns, file_bytes)
-        if rows_observed(seen, changes) != gone:
+        if seen.value() != gone:
             merged.close()
             return None
         merged.carryovers = carryovers()
@@ -212,14 +212,15 @@ def _transformed(
         return merge_updates(
             changes.transform(shuffle_by_identifiers, identifier_columns), identifier_columns
         ), lambda: 0
-    read, left = Observation(), Observation()
-    count = F.count(F.lit(1)).alias("rows")
-    shuffled = changes.observe(read, count).transform(shuffle_by_identifiers, identifier_columns)
-    changed = remove_carryovers(shuffled).observe(left, count)
-    return (
-        merge_updates(changed, identifier_columns),
-        lambda: (rows_observed(read, changes) - rows_observed(left, changes)) // 2,
-    )
+    read = RowCount(changes)
+    left = RowCount(remove_carryovers(read.rows.transform(shuffle_by_identifiers, identifier_columns)))
+
+    def carryovers() -> int:
+        rows = read.value()
+        # Of no rows none are left, which needs no look at what was observed of them.
+        return (rows - left.value()) // 2 if rows else 0
+
+    return merge_updates(left.rows, identifier_columns), carryovers
 
 
 def _by_narrow_rows(

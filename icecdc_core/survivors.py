@@ -30,13 +30,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, RESERVED, quoted
 from icecdc_core.equality import keyed
+from icecdc_core.row_counts import RowCount
 from icecdc_core.row_hash import FAST, hash_key, hash_text, new_key
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
@@ -103,10 +104,11 @@ def find_survivors(
     # 63 bits of hash, and the side as the last bit.
     row = f"shiftleft({hash_text(own, keys, new_key(row_hash))}, 1) | cast({IS_INSERT} AS bigint) AS _icecdc_row"
     narrow = rows.selectExpr(*ids, *ordinal, row)
-    read = Observation()
+    read = None
     if row_count is None:
         # Here, where rows leave generated code anyway: between grouping and filter it would part that code in two.
-        narrow = narrow.observe(read, F.count(F.lit(1)).alias("rows"))
+        read = RowCount(narrow)
+        narrow = read.rows
     left = (
         _left_of_words(narrow, changes.schema[identifier_columns[0]], ordinal)
         if neighbours
@@ -129,7 +131,8 @@ def find_survivors(
         f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
         "coalesce(sum(_icecdc_rows), 0) AS left_rows",
     ).collect()[0]
-    row_count = rows_observed(read, changes) if row_count is None else row_count
+    row_count = row_count if read is None else read.value()
+    assert row_count is not None
     # Within one step an identifier that is not in doubt has one row on the newer side, or none.
     all_newer = row_count == counts.left_rows and only_step is not None and not counts.doubtful
     return Survivors(
@@ -249,17 +252,6 @@ def _semi_join(
     if at_step:
         matches.append(f"{CHANGE_ORDINAL} = _icecdc_wanted_ordinal")
     return rows.join(sought, F.expr(" AND ".join(matches)), "left_semi")
-
-
-def rows_observed(observation: Observation, source: DataFrame) -> int:
-    """Return the count ``rows`` of an observation.
-
-    Where Spark sees beforehand that there are no rows, as under a condition that is false for any, it reads and
-    observes nothing.
-    """
-    most = source._jdf.queryExecution().optimizedPlan().maxRows()
-    known_empty = most.isDefined() and most.get() == 0
-    return 0 if known_empty else int(observation.get["rows"])
 
 
 def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:

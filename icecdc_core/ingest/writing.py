@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -24,6 +24,7 @@ from icecdc_core.ingest.publishing import MovedError, Staged, append, publish, r
 from icecdc_core.ingest.resets import Marks
 from icecdc_core.ingest.schemas import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.tables import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
+from icecdc_core.row_counts import RowCount
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -183,9 +184,8 @@ class Writer:
 
     def _append_fit(self, name: str, table: Any, rows: DataFrame, properties: dict[str, str]) -> tuple[Staged, int]:
         """Stage the rows that fit; also returns how many do not."""
-        observed = Observation()
-        counted = rows.observe(observed, F.expr(f"count_if(NOT {_FIT})").alias("unfit"))
-        return self._appended(name, table, counted.where(_FIT), properties), int(observed.get["unfit"])
+        unfit = RowCount(rows, F.expr(f"NOT {_FIT}"))
+        return self._appended(name, table, unfit.rows.where(_FIT), properties), unfit.value()
 
     def _appended(
         self,
@@ -226,17 +226,17 @@ class Writer:
         for number in range(len(own)):
             without = without | F.col(f"{IDENTIFIER}{number}").isNull()
         rows = rows.withColumn("problem", F.coalesce("problem", F.when(without, F.lit(_NO_IDENTIFIER))))
-        fit, observed = F.col(FITS) & ~without, Observation()
-        counted = rows.observe(observed, F.count_if(~fit).alias("rejected"))
+        fit = F.col(FITS) & ~without
+        rejected = RowCount(rows, ~fit)
         # The merge reads its source more than once, and takes none that could be another one the second time.
-        last = last_of_each(counted.where(fit)).localCheckpoint()
+        last = last_of_each(rejected.rows.where(fit)).localCheckpoint()
         deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
         found = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
         assert found is not None
         staged = stage(
             rows.sparkSession, name, table, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
         )
-        letters = self.letters.keep(rows.where(~fit), name) if observed.get["rejected"] else 0
+        letters = self.letters.keep(rows.where(~fit), name) if rejected.value() else 0
         return staged, found.asDict(), letters
 
     def _published(self, spark: SparkSession, name: str, mark: Mark, staged: Staged, batch: Batch) -> Staged | None:

@@ -126,6 +126,17 @@ class DescribeMadeTables:
         actual = spark.table(config.table).orderBy("id").selectExpr("id", "at.x", "at.y", "more").collect()
         assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True)]
 
+    @pytest.mark.parametrize("mode", ["append", "upsert"])
+    def it_goes_on_when_no_record_of_a_batch_is_a_row(self, spark, sql, make_ingest, topic, mode):
+        sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (bucket(4, id))")
+        more = {"identifier_columns": ["id"], "ordering_column": "name"} if mode == "upsert" else {}
+        config = make_ingest(mode=mode, **more)
+        topic.send({"id": "no number"}, b"no json", {"id": 2**70}, partition=0)
+        report = ingest(spark, config)
+        topic.send({"id": 1, "name": "n1"}, partition=0)
+        assert (report.state, report.rows_written, report.dead_letters) == ("ok", 0, 3)
+        assert (ingest(spark, config).rows_written, ids(spark, config.table)) == (1, [1])
+
     def it_compacts_small_files_at_the_end(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=4, compact_min_files=3)
         sql(CREATE)

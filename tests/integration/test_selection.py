@@ -65,6 +65,33 @@ def it_keeps_an_index_empty_under_a_condition_that_no_row_can_meet(spark, sql, m
     assert (indexed(), report.upserts, report.deletes, report.carryovers_removed) == ({}, 0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("version", "mode", "change_mode", "policy"),
+    [
+        (1, "copy-on-write", "net", "fail"),
+        (2, "copy-on-write", "snapshot", "fail"),
+        (1, "copy-on-write", "net", "last"),
+        (2, "merge-on-read", "net", "last"),
+        (3, "copy-on-write", "snapshot", "last"),
+    ],
+)
+def it_moves_on_when_no_row_that_is_read_meets_the_condition(
+    spark, sql, make_config, indexed, snapshots, version, mode, change_mode, policy
+):
+    sql(CREATE.format(version=version, mode=mode))
+    sql(FILL)
+    sql("INSERT INTO {t} VALUES (10, 'a', 1, 'south'), (11, 'b', 1, 'south'), (12, 'c', 1, 'south')")
+    config = make_config(row_filter="region = 'north'", change_mode=change_mode, on_duplicate_identifier=policy)
+    export_table(spark, config)
+    exported = indexed()
+    sql("UPDATE {t} SET amount = 99 WHERE id = 10")
+    sql("DELETE FROM {t} WHERE id = 11")
+    report = sync_changes(spark, config)
+    counts = report.upserts, report.deletes, report.carryovers_removed
+    assert (counts, report.to_snapshot_id, indexed()) == ((0, 0, 0), snapshots()[-1], exported)
+    assert (len(exported), sync_changes(spark, config).strategy) == (6, "none")
+
+
 class DescribeABranch:
     def it_is_followed_when_it_is_fast_forwarded(self, spark, sql, make_config, indexed, name):
         sql(CREATE.format(version=2, mode="merge-on-read"))
