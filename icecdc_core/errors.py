@@ -166,7 +166,11 @@ class DependencyError(IcecdcError):
 
 
 class DataReadError(IcecdcError):
-    """Files of the table could not be read."""
+    """Files of the table could not be read: missing, damaged or refused."""
+
+
+class SparkJobError(IcecdcError):
+    """Spark failed for another reason than the files: memory, an executor or a Python worker that was lost."""
 
 
 class SchemaRegistryError(IcecdcError):

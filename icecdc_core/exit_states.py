@@ -64,6 +64,7 @@ _STATES: dict[type[IcecdcError], str] = {
     errors.OpenSearchRequestError: "retry",
     errors.DownloadError: "retry",
     errors.DiskFullError: "retry",
+    errors.SparkJobError: "retry",
     errors.ServiceStartError: "retry",
     errors.FencedError: "locked",
     errors.TableLockedError: "locked",

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from icecdc_core.batch_writing import write_batch
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.documents import to_actions
-from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.errors import HistoryGapError, IndexNotFoundError, TableReplacedError
 from icecdc_core.file_groups import FileGroups, file_groups
 from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import (
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
     from icecdc_core.config import SyncConfig
     from icecdc_core.staged_scan import FileTasks
+
+# Snapshots that are kept for less time than an export takes would make it start over for ever.
+_TRIES = 3
 
 
 @observed("export")
@@ -74,7 +77,23 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 
 def export_held(run: Run, source: Source, held: HeldTable) -> RunReport:
-    """Export while this run already holds the table; a begun export goes on if what it stands on is proven."""
+    """Export while this run already holds the table; a begun export goes on if what it stands on is proven.
+
+    One whose snapshot expires while it is read starts over with the table's current one, if ``on_history_gap`` is
+    ``reexport``.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _export(run, source, held)
+        except (HistoryGapError, TableReplacedError) as error:
+            if run.config.on_history_gap != "reexport":
+                raise
+            event(f"what is exported is gone: {error.message}", logging.WARNING)
+            source = run.source_again(source)
+    return _export(run, source, held)
+
+
+def _export(run: Run, source: Source, held: HeldTable) -> RunReport:
     config, notes = run.config, []
     begun = held.position.batch if held.position.batch and held.position.batch.kind == "export" else None
     groups: FileGroups | None = None

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_frame
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
-from icecdc_core.runs import spark_errors
 from icecdc_core.scans import plan_scans
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.snapshots import plan_steps
 from icecdc_core.source import Source, open_source
+from icecdc_core.spark_failures import spark_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ def changes_per_snapshot(spark: SparkSession, config: SyncConfig, report: RunRep
         path = _path(source, begin, end)
         if len(path) > MOST_SNAPSHOTS:
             begin, path = path[-MOST_SNAPSHOTS - 1], path[-MOST_SNAPSHOTS:]
-        with spark_errors(config):
+        with spark_errors(config, source.table):
             counts = _counts(source, begin, end)
     finally:
         source.table.release()

@@ -17,9 +17,10 @@ from icecdc_core.indexes import require_ours
 from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.mapping import index_mapping
 from icecdc_core.report import Report, check_report_path
-from icecdc_core.runs import Run, spark_errors
+from icecdc_core.runs import Run
 from icecdc_core.session_catalog import require_catalog
 from icecdc_core.source import Source, open_source, require_unique
+from icecdc_core.spark_failures import spark_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +176,7 @@ def _about(source: Source) -> dict[str, Any]:
 
 
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
-    with spark_errors(config):
+    with spark_errors(config, source.table):
         found["source_rows"] = _count_rows(source)
         if source.identifier_columns and source.head is not None:
             rows = source.rows(source.table.plan(source.head))

@@ -88,6 +88,8 @@ def plan_scans(
 ) -> list[StepScan]:
     """Plan which files of which snapshots hold the changes of a range; steps without any are left out."""
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
+    # Also where their files are found by commits alone.
+    table.read_snapshots.update(each for each in (start_snapshot_id, end_snapshot_id) if each is not None)
     if mode == "net":
         steps = [part for step in steps for part in _cut(table, metadata, step)]
     scans = [_scan(table, metadata, step) for step in steps]

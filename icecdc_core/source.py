@@ -71,6 +71,11 @@ class Source:
         return str(self.metadata.table_uuid)
 
     @property
+    def snapshot_ids(self) -> frozenset[int]:
+        """The snapshots that had not expired."""
+        return frozenset(snapshot.snapshot_id for snapshot in self.metadata.snapshots)
+
+    @property
     def iceberg_schema(self) -> Schema:
         """The current Iceberg schema of the columns that matter: those of a document and those of the condition.
 

@@ -99,6 +99,10 @@ class IcebergTable:
         spark: A session in which the table's catalog is configured.
         name: ``catalog.namespace.table`` as Spark names it.
 
+    Attributes:
+        table_uuid: Identity of the table.
+        read_snapshots: The snapshots whose files were planned; a read fails when they expire.
+
     Raises:
         TableNotFoundError: There is no such table, or it is not an Iceberg table.
         CatalogError: The catalog cannot be reached or is not configured.
@@ -123,6 +127,8 @@ class IcebergTable:
         self._in_batches: bool | None = None
         self._staged: list[str] = []
         self._commits: dict[int, CommitFiles] = {}
+        self.table_uuid = str(self._table.uuid())
+        self.read_snapshots: set[int] = set()
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
@@ -134,6 +140,7 @@ class IcebergTable:
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
         """Return the files that one snapshot's commit added and removed."""
+        self.read_snapshots.add(snapshot_id)
         if snapshot_id not in self._commits:
             self._commits[snapshot_id] = self._commit_files(snapshot_id)
         return self._commits[snapshot_id]
@@ -235,6 +242,7 @@ class IcebergTable:
             locations: Keep only these data files; None keeps all.
             deletes: Keep also every data file that a delete file applies to.
         """
+        self.read_snapshots.add(snapshot_id)
         wanted = None if locations is None else _SEPARATOR.join(locations)
         return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
 

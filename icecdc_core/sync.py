@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.batch_writing import write_batch
-from icecdc_core.errors import SchemaChangeError
+from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.export import committed, export_held, log_entry, require_own_table
 from icecdc_core.hazards import Refusal, find_refusal
 from icecdc_core.indexes import (
@@ -85,6 +85,9 @@ def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
         if held.position.snapshot_id == source.head:
             return report
         # An export that was resumed is of the snapshot it was begun with; what was committed since follows at once.
+        source = run.source_again(source)
+        if held.position.snapshot_id == source.head:
+            return report
         rest = _catch_up(run, source, held)
         ends: dict[str, Any] = {"kind": "export", "strategy": "export", "from_snapshot_id": None}
         joined = replace(_joined(report, rest), **ends)
@@ -109,6 +112,14 @@ def _catch_up(run: Run, source: Source, held: HeldTable) -> RunReport:
             part = _one_batch(run, source, held)
         except SchemaChangeError as error:
             return _refuse(run, source, held, Refusal("on_schema_change", error))
+        except (HistoryGapError, TableReplacedError) as error:
+            before, source = source, run.source_again(source)
+            refusal = find_refusal(held.position, source)
+            if refusal is None and source.snapshot_ids >= before.snapshot_ids:
+                refusal = Refusal("on_history_gap", error)
+            if refusal is not None:
+                return _refuse(run, source, held, refusal)
+            continue  # What expired meanwhile is not needed to get from the position to the table's new snapshot.
         report = part if report is None else _joined(report, part)
     return replace(report, from_snapshot_id=start, seconds=run.seconds, stage_seconds=run.stage_seconds)
 

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icecdc_core import export_table, sync_changes
+from icecdc_core import export, export_table, sync_changes, validate, validate_table
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
+from icecdc_core.export import current_rows
+from icecdc_core.pipeline import Prepared
 from icecdc_core.positions import PositionStore
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import rows_as_documents
@@ -56,6 +58,9 @@ def overwritten(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
+missing.blamed, truncated.blamed, overwritten.blamed = "missing", "damaged", "damaged"
+
+
 class DescribeADataFile:
     @pytest.mark.parametrize("damage", [missing, truncated, overwritten], ids=lambda damage: damage.__name__)
     @pytest.mark.parametrize("kind", ["appended", "rewritten"])
@@ -68,7 +73,7 @@ class DescribeADataFile:
         path = newest_file(spark, exported.table)
         content = path.read_bytes()
         damage(path)
-        with pytest.raises(DataReadError, match="the position did not move"):
+        with pytest.raises(DataReadError, match=f"is {damage.blamed}: .*the position did not move"):
             sync_changes(spark, exported)
         after = PositionStore(opensearch, exported).read()
         path.write_bytes(content)
@@ -127,6 +132,93 @@ class DescribeTheTableUnderARun:
             sync_changes(spark, exported)
         sync_changes(spark, exported.replace(on_history_gap="reexport"))
         assert (expiring, outcome in ("", "DataReadError", "HistoryGapError"), equal(exported)) == ([], True, True)
+
+
+def expire(spark, sql, name):
+    """A commit, then the older snapshots really expire, with their files."""
+    sql("DELETE FROM {t} WHERE id % 4 = 1")
+    (gone,) = spark.sql(
+        f"CALL lake.system.expire_snapshots(table => 'ns.{name}', older_than => TIMESTAMP '2100-01-01', "
+        "retain_last => 1)"
+    ).collect()
+    assert gone["deleted_data_files_count"] + gone["deleted_manifest_files_count"] > 0
+
+
+@pytest.fixture
+def just_before(monkeypatch):
+    """Do something once, between planning and reading: before a function is called."""
+
+    def schedule(owner, function, act):
+        real, left = getattr(owner, function), [1]
+
+        def timed(*args, **named):
+            if left:
+                left.pop()
+                act()
+            return real(*args, **named)
+
+        monkeypatch.setattr(owner, function, timed)
+        return left
+
+    return schedule
+
+
+class DescribeSnapshotsThatExpireUnderARead:
+    def it_exports_again_where_the_history_gap_says_so(self, spark, sql, exported, equal, name, just_before):
+        change(sql)
+        waiting = just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
+        assert (waiting, report.strategy, equal(exported)) == ([], "reexport", True)
+
+    def it_fails_with_the_gap_otherwise(self, spark, sql, exported, opensearch, name, just_before):
+        before = PositionStore(opensearch, exported).read()
+        change(sql)
+        just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        with pytest.raises(HistoryGapError, match=f"{before.snapshot_id} is not in the table's metadata"):
+            sync_changes(spark, exported)
+        assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
+
+    def it_needs_no_export_while_the_position_is_still_there(self, spark, sql, exported, equal, name, just_before):
+        sql("ALTER TABLE {t} CREATE TAG kept")
+        change(sql)
+        planned = spark.sql(f"SELECT snapshot_id FROM {exported.table}.refs WHERE name = 'main'").first()[0]
+        just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        report = sync_changes(spark, exported)
+        assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
+
+    def it_exports_again_where_the_table_is_made_again(self, spark, sql, exported, equal, just_before):
+        def make_again():
+            sql("DROP TABLE {t} PURGE")
+            sql(CREATE)
+            sql("INSERT INTO {t} VALUES (7, 'of the new table')")
+
+        change(sql)
+        just_before(Prepared, "compute", make_again)
+        report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
+        assert (report.strategy, equal(exported)) == ("reexport", True)
+
+    @pytest.mark.parametrize("policy", ["fail", "reexport"])
+    def it_starts_an_export_over(self, spark, sql, make_config, equal, name, just_before, policy):
+        config = make_config(on_history_gap=policy)
+        sql(CREATE)
+        sql(FILL)
+        just_before(export, "_write_groups", lambda: expire(spark, sql, name))
+        if policy == "fail":
+            with pytest.raises(HistoryGapError):
+                sync_changes(spark, config)
+        report = sync_changes(spark, config)
+        assert (report.strategy, equal(config)) == ("export", True)
+        assert "its snapshot expired" in report.notes[0]
+
+    def it_is_told_from_a_difference_and_from_damage(self, spark, sql, exported, name, monkeypatch):
+        def planned(*args):
+            rows = current_rows(*args)
+            expire(spark, sql, name)
+            return rows
+
+        monkeypatch.setattr(validate, "current_rows", planned)
+        with pytest.raises(HistoryGapError, match="is not in the table's metadata"):
+            validate_table(spark, exported)
 
 
 class DescribeTheCatalog:

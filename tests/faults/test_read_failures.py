@@ -1,0 +1,125 @@
+"""Every place that blames the files of a table has a case that really provokes it; everything else blames no file."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+import icecdc_core
+from icecdc_core import sync_changes
+from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
+from icecdc_core.exit_states import state_of
+from icecdc_core.spark_failures import spark_errors
+from tests.conftest import GIVEN_CATALOG
+from tests.faults.test_storage_faults import missing, newest_file, overwritten, truncated
+
+ROOT = Path(__file__).parents[2]
+CASES = {
+    "A file of '{config.table}' is missing: ": "tests/faults/test_read_failures.py::it_names_a_missing_file",
+    "A file of '{config.table}' is damaged: ": "tests/faults/test_read_failures.py::it_names_a_damaged_file",
+    "The store does not let the files of '{config.table}' be read: ": "tests/integration/test_catalogs.py::"
+    "it_says_that_the_store_refuses_what_the_catalog_shows",
+}
+"""The beginning of each text of a ``DataReadError``, and the test that provokes it."""
+
+
+def constructions(name):
+    """The first argument of every call of an error's class in the package, up to the first reason in it."""
+    for path in Path(icecdc_core.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = getattr(node, "func", None)
+            if name in (getattr(called, "id", ""), getattr(called, "attr", "")):
+                text = ast.unparse(node.args[0]).strip("f\"'") if node.args else ""
+                yield text.partition(": ")[0] + ": "
+
+
+class DescribeADataReadError:
+    def it_has_a_case_for_every_place_that_makes_one(self):
+        assert sorted(constructions("DataReadError")) == sorted(CASES)
+
+    def it_has_cases_that_are_tests(self):
+        named = [case.split("::") for case in CASES.values()]
+        assert [test for path, test in named if f"def {test}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
+
+
+@pytest.fixture
+def broken(spark, sql, make_config):
+    """A table of which one data file is missing or damaged."""
+    if GIVEN_CATALOG:
+        pytest.skip("needs the files of the embedded catalog")
+
+    def build(damage, kind="parquet"):
+        sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg")
+        sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{kind}')")
+        sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(500)")
+        damage(newest_file(spark, make_config().table))
+        return make_config()
+
+    return build
+
+
+def it_names_a_missing_file(spark, broken):
+    with pytest.raises(DataReadError, match=r"is missing: .*\.parquet.*Remedy: restore the file"):
+        sync_changes(spark, broken(missing))
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    # Of an Avro file that is cut off, Avro reads what is there.
+    [(truncated, "parquet"), (truncated, "orc"), (overwritten, "parquet"), (overwritten, "orc"), (overwritten, "avro")],
+)
+def it_names_a_damaged_file(spark, broken, damage, kind):
+    with pytest.raises(DataReadError, match=r"is damaged: .*Remedy: restore the file"):
+        sync_changes(spark, broken(damage, kind))
+
+
+def die(batches):
+    os._exit(1)
+
+
+def fail(batches):
+    raise ValueError("a reason in Python")
+
+
+def out_of_memory(spark):
+    spark._jvm.java.nio.ByteBuffer.allocate(2**31 - 1)
+
+
+def dead_worker(spark):
+    spark.range(1).mapInArrow(die, "id long").collect()
+
+
+def python_error(spark):
+    spark.range(1).mapInArrow(fail, "id long").collect()
+
+
+def cast(spark):
+    spark.sql("SELECT CAST(name AS INT) FROM VALUES ('x'), ('y') AS t(name)").collect()
+
+
+def closed_file(spark):
+    spark._jvm.java.io.FileInputStream("/nowhere/shuffle_0_0_0.data")
+
+
+class DescribeAFailureThatNoFileIsToBlameFor:
+    @pytest.mark.parametrize(
+        ("failing", "said"),
+        [
+            (out_of_memory, "ran out of memory: java.lang.OutOfMemoryError.*spark.driver.memory"),
+            (dead_worker, "A Python worker of Spark died: .*executor's log"),
+            (python_error, "a reason in Python.*Spark's log"),
+            (cast, "CAST_INVALID_INPUT.*Spark's log"),
+            (closed_file, "shuffle_0_0_0.data.*Spark's log"),
+        ],
+    )
+    def it_is_named_as_what_it_is(self, spark, make_config, failing, said):
+        with pytest.raises(SparkJobError, match=said) as caught, spark_errors(make_config()):
+            failing(spark)
+        assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)
+
+    def it_is_the_filters_fault_where_there_is_one(self, spark, make_config):
+        with pytest.raises(ConfigError, match="row_filter fails for a row"), spark_errors(make_config(row_filter="a")):
+            cast(spark)
