@@ -29,6 +29,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 # Every job's parameters, each declared where the readers of a configuration look for it.
 CatalogProperties = Annotated[
     TextMapping,
+    AfterValidator(values.catalog_properties),
     Field(
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
         "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
@@ -47,6 +48,7 @@ MetricsUrl = Annotated[
 ]
 SparkConf = Annotated[
     TextMapping,
+    AfterValidator(values.spark_conf),
     Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
 ]
 

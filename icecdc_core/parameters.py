@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlsplit
@@ -188,6 +188,29 @@ def properties(value: object) -> Properties:
             raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
+
+
+def catalog_properties(given: Properties) -> Properties:
+    """Catalog properties whose URLs carry no credentials."""
+    return _without_credentials(given, given)
+
+
+def spark_conf(given: Properties) -> Properties:
+    """Spark settings; those of catalogs carry no credentials in URLs."""
+    return _without_credentials(given, [name for name in given if name.startswith("spark.sql.catalog.")])
+
+
+def _without_credentials(given: Properties, names: Iterable[str]) -> Properties:
+    # Clients name the URL in errors and logs, and Spark shows it.
+    found = [name for name in names if re.match(r"\s*https?://.*@", given[name], re.IGNORECASE | re.DOTALL)]
+    if found:
+        raise refused(
+            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
+            "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "
+            "property) as env:NAME or secret:scope/key",
+            show=False,
+        )
+    return given
 
 
 def start_point(text: str) -> str | int | datetime | None:

@@ -254,11 +254,28 @@ class DescribeSecretsInParameters:
         {"wrehouse": "http://u:hunter2@h"},
         {"catalog_properties": '{"s3.secret-access-key":"hunter2"'},
         {"catalog_properties": {"jdbc.password": ["hunter2"]}},
+        {"catalog_properties": {"type": "rest", "uri": "http://u:hunter2@h:8181"}},
+        {"catalog_properties": '{"type":"rest","uri":"HTTPS://hunter2@h/catalog"}'},
+        {"catalog_properties": {"type": "rest", "uri": "http://u:p/hunter2@h:8181"}},
+        {"catalog_properties": {"oauth2-server-uri": "https://u:hunter2@h/token"}},
+        {"catalog_properties": {"s3.endpoint": " https://u:hunter2@h"}},
+        {"spark_conf": {"spark.sql.catalog.lake.uri": "http://u:hunter2@h:8181"}},
     )
 
     @pytest.mark.parametrize("parameters", SECRETS)
     def it_refuses_them_unseen(self, parameters):
         assert "hunter2" not in "\n".join(problems(**parameters))
+
+    def it_names_the_catalog_property_whose_url_has_credentials(self):
+        (problem,) = problems(catalog_properties={"uri": "http://u:hunter2@h", "token": "env:T"})
+        assert problem.startswith(
+            "catalog_properties: must not carry credentials in a URL, as 'uri' does (value not shown)"
+        )
+        assert "env:NAME" in problem
+
+    def it_takes_urls_of_settings_that_are_not_a_catalogs(self):
+        given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
+        assert SyncConfig(table="lake.ns.t", spark_conf=given).resolved_spark_conf() == given
 
     @pytest.mark.parametrize(
         "properties",
