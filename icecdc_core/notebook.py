@@ -104,11 +104,12 @@ def open_spark(config: ParameterModel) -> SparkSession:
     """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
     if running_session() is not None:
         return get_spark(config)
-    log = Path(tempfile.gettempdir()) / f"icecdc-spark-{os.getpid()}.log"
+    # It names tables and paths. In the shared folder itself somebody else could have put a link in its place.
+    log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
     stderr = os.dup(_STDERR)
     try:
         # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
-        with log.open("wb") as file:
+        with open(log, "xb", opener=_private) as file:
             os.dup2(file.fileno(), _STDERR)
         spark = get_spark(config)
     except Exception:
@@ -119,6 +120,10 @@ def open_spark(config: ParameterModel) -> SparkSession:
         os.close(stderr)
     print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
     return spark
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def finish(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -119,7 +121,7 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         "spark.jars.packages": packages,
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "icecdc-spark-warehouse"),
+        "spark.sql.warehouse.dir": _temporary_warehouse(),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -131,6 +133,8 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
     every = {**defaults, **settings, **given}
+    # Where Spark's web pages listen, for whom no setting asks: else on every address of the machine.
+    os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
     secret = secret_settings(config, every)
     # Spark's web pages and event log show every setting, but those whose name this matches.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
@@ -158,6 +162,13 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         ) from error
     remember_catalog(session, config, settings)
     return session
+
+
+def _temporary_warehouse() -> str:
+    """A folder nobody else can read or prepare, for tables that are not Iceberg's: Spark forgets them at its end."""
+    folder = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _is_spark_java(home: str) -> bool:

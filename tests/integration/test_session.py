@@ -1,7 +1,11 @@
-"""The catalog of the session is the one that the parameters ask for, or the run says what differs."""
+"""The session: its catalog is the one that the parameters ask for, or the run says what differs; it is private."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -180,3 +184,52 @@ class DescribeASessionWithAnotherCatalog:
     def it_is_a_problem_that_the_setup_check_finds(self, other, parameters, tmp_path, opensearch_url):
         report = check_setup(other, parameters(warehouse=str(tmp_path / "two"), opensearch_url=opensearch_url))
         assert "The session's catalog is not the one" in report.problems[0]
+
+
+LOCAL_SESSION = """
+import json, os, stat, sys, tempfile
+from pathlib import Path
+import psutil
+from icecdc_core import SyncConfig
+from icecdc_core.notebook import open_spark
+
+theirs, shared = Path(sys.argv[1]), Path(tempfile.gettempdir())
+(shared / f"icecdc-spark-{os.getpid()}.log").symlink_to(theirs)
+(shared / "icecdc-spark-warehouse").symlink_to(theirs.parent / "theirs")
+spark = open_spark(SyncConfig(table="lake.ns.t", warehouse=sys.argv[2], spark_conf={
+    "spark.master": "local[1]", "spark.driver.memory": "512m", "spark.ui.enabled": "true", "spark.ui.port": "0"}))
+spark.sql("CREATE TABLE default.plain (id INT) USING parquet")
+logs = list(shared.glob("icecdc-spark-*/*.log"))
+listening = [each.laddr.ip for child in psutil.Process().children(recursive=True)
+             for each in child.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in shared.iterdir() if not path.is_symlink()}
+print(json.dumps({
+    "ui": spark.sparkContext.uiWebUrl, "listening": listening, "log": [path.read_text() for path in logs], "made": made,
+    "modes": [stat.S_IMODE(path.stat().st_mode) for log in logs for path in (log, log.parent)],
+    "warehouse": [path.name for path in shared.glob("icecdc-spark-warehouse-*/*")],
+}), flush=True)
+spark.stop()
+"""
+
+
+class DescribeALocalSession:
+    def it_is_open_to_nobody_else_on_the_machine_or_the_network(self, tmp_path):
+        """Of the web pages, the log and the folder for tables, with links put where they could be expected."""
+        shared, theirs = tmp_path / "tmp", tmp_path / "theirs.txt"
+        shared.mkdir()
+        theirs.write_text("theirs")
+        environment = {**os.environ, "TMPDIR": str(shared), "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("SPARK_LOCAL_IP", None)
+        command = [sys.executable, "-c", LOCAL_SESSION, str(theirs), str(tmp_path / "warehouse")]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        found = json.loads(ended.stdout.splitlines()[-1])
+        # Spark's own gateway and block manager listen too.
+        assert {address.removeprefix("::ffff:") for address in found["listening"]} == {"127.0.0.1"}
+        assert found["ui"].startswith("http://127.0.0.1:")
+        assert (theirs.read_text(), (tmp_path / "theirs").exists()) == ("theirs", False)
+        assert found["modes"] == [0o600, 0o700]
+        assert "WARN" in found["log"][0]
+        assert found["warehouse"] == ["plain"]
+        assert {name for name, mode in found["made"].items() if name.startswith("icecdc") and mode != 0o700} == set()
+        assert list(shared.glob("icecdc-spark-warehouse-*")) == []
