@@ -60,7 +60,7 @@ def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: s
         settings.write_text(_IVY_SETTINGS, encoding="utf-8")
     # fmt: off
     command = [
-        str(java.executable), "-jar", str(_ivy_jar()), "-ivy", str(temporary / "ivy.xml"),
+        str(java.executable), "-jar", str(spark_jar("ivy")), "-ivy", str(temporary / "ivy.xml"),
         "-settings", str(settings), "-cache", str(temporary / "cache"),
         "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision](-[classifier]).[ext]",
     ]
@@ -90,15 +90,20 @@ def _ivy_module(jars: list[Jar]) -> str:
     )
 
 
-def _ivy_jar() -> Path:
+def spark_jar(name: str) -> Path:
+    """One of the jars that Spark brings along, by its name without the version.
+
+    Raises:
+        DependencyError: Spark is not installed.
+    """
     spec = importlib.util.find_spec("pyspark")
     homes = [Path(os.environ["SPARK_HOME"])] if os.environ.get("SPARK_HOME") else []
     homes += [Path(spec.origin).parent] if spec and spec.origin else []
     for home in homes:
-        for jar in sorted((home / "jars").glob("ivy-*.jar")):
+        for jar in sorted((home / "jars").glob(f"{name}-[0-9]*.jar")):
             return jar
     raise DependencyError(
-        "Apache Ivy, which fetches the embedded services, was not found; it comes with Spark",
+        f"The embedded services need the jar of '{name}' that comes with Spark, and it was not found",
         remedy="pip install 'icecdc[local]'",
     )
 

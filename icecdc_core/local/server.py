@@ -16,6 +16,7 @@ from pathlib import Path
 
 from icecdc_core.errors import PortInUseError, ServiceStartError
 from icecdc_core.local.folders import disk_full, usable
+from icecdc_core.local.ivy import spark_jar
 from icecdc_core.local.jars import cached_jars
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
@@ -24,6 +25,8 @@ from icecdc_core.local.runtime import Runtime
 _SMALLEST_DISK = 300 * 1024 * 1024
 _ATTEMPTS = 4
 _MAIN_CLASS = "org.codelibs.opensearch.runner.OpenSearchRunner"
+_PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
+_COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
 
 # The watermarks are off because a laptop's disk is often fuller than the 90 % from which a server takes no shards.
 _SETTINGS = """\
@@ -62,16 +65,18 @@ def start_server(
         PortInUseError: None of the ports is free.
         DiskFullError: There is no room for data.
         ServiceStartError: It ended, or was not healthy in time; the message has the end of the log.
+        DependencyError: Spark, whose compiler is used, is not installed.
     """
     log = folder / "opensearch.log"
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
     _prepare(folder, data_folder)
     jars = cached_jars(runtime.version, runtime.java)
+    plugin = _compiled_plugin(runtime, jars, folder)
     for attempt, port in enumerate(free_ports(ports), start=1):
         # fmt: off
         command = [
             str(runtime.java.executable), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
-            "-cp", os.pathsep.join(map(str, jars)), _MAIN_CLASS,
+            "-cp", os.pathsep.join(map(str, [*jars, plugin])), _MAIN_CLASS, "-pluginTypes", _PLUGIN.stem,
             "-basePath", str(folder), "-confPath", str(folder / "config"), "-dataPath", str(data_folder),
             "-clusterName", cluster_name, "-numOfNode", "1", "-baseHttpPort", str(port - 1),
         ]
@@ -112,6 +117,27 @@ def _prepare(folder: Path, data_folder: Path) -> None:
         free = shutil.disk_usage(data_folder).free
     if free < _SMALLEST_DISK:
         raise disk_full(data_folder, "OpenSearch")
+
+
+def _compiled_plugin(runtime: Runtime, jars: list[Path], folder: Path) -> Path:
+    """Compile the server's plugin, by the compiler that Spark brings along; returns the folder of its classes."""
+    classes = folder / "classes"
+    compiler = os.pathsep.join(str(spark_jar(name)) for name in ("janino", "commons-compiler"))
+    # fmt: off
+    command = [
+        str(runtime.java.executable), "-cp", compiler, _COMPILER_CLASS,
+        "-d", str(classes), "-classpath", os.pathsep.join(map(str, jars)), str(_PLUGIN),
+    ]
+    # fmt: on
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ended.returncode or not (classes / f"{_PLUGIN.stem}.class").is_file():
+        raise ServiceStartError(
+            f"The plugin of the embedded OpenSearch was not compiled: {(ended.stderr or ended.stdout)[-1000:]}",
+            subject="java",
+            value=str(runtime.java.executable),
+            remedy="check that this Java runs, and that the folder for temporary files has room",
+        )
+    return classes
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_name: str, seconds: float) -> str | None:

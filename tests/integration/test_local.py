@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import shutil
@@ -77,6 +78,42 @@ class DescribeRunningOpensearch:
         assert not list(temporary_folder.iterdir())
         for url in (one, other):
             assert not _listens(url)
+
+    def it_answers_this_machine_and_no_web_page(self, temporary_folder: Path) -> None:
+        with running_opensearch(heap=_HEAP) as url:
+            port = int(url.rpartition(":")[2])
+            with OpenSearch(url) as client:
+                client.index(index="t", id="1", body={"a": 1}, refresh=True)
+                for host in (
+                    f"127.0.0.1:{port}",
+                    f"localhost:{port}",
+                    f"LOCALHOST:{port}",
+                    f"[::1]:{port}",
+                    "localhost",
+                ):
+                    assert _asked(port, "GET", "/t/_doc/1", Host=host)[0] == 200
+                foreign = (
+                    f"evil.example:{port}",
+                    "evil.example",
+                    "127.0.0.1.evil.example",
+                    f"localhost.evil.example:{port}",
+                    "",
+                )
+                origins = ("https://evil.example", "null", url, f"http://localhost:{port}")
+                wrong = [{"Host": host} for host in foreign]
+                wrong += [{"Host": f"127.0.0.1:{port}", "Origin": origin} for origin in origins]
+                wrong += [{"Host": "evil.example", "Origin": "http://evil.example"}]
+                for headers in wrong:
+                    for method, path, body in (
+                        ("GET", "/", ""),
+                        ("GET", "/t/_search", ""),
+                        ("POST", "/t/_doc/2?refresh=true", '{"a": 2}'),
+                        ("POST", "/_bulk?refresh=true", '{"index":{"_index":"t","_id":"3"}}\n{"a":3}\n'),
+                        ("DELETE", "/t", ""),
+                    ):
+                        status, text = _asked(port, method, path, body, **headers)
+                        assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
+                assert client.count(index="t")["count"] == 1
 
     def it_ends_with_a_process_that_was_killed(self, temporary_folder: Path) -> None:
         program = (
@@ -277,6 +314,19 @@ class DescribeCachedJars:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
             cached_jars(opensearch_versions()[0], find_spark_java())
+
+
+def _asked(port: int, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body.encode())
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def _listens(url: str) -> bool:

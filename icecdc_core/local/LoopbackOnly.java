@@ -1,0 +1,69 @@
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.List;
+import java.util.function.UnaryOperator;
+import java.util.regex.Pattern;
+import org.opensearch.common.util.concurrent.ThreadContext;
+import org.opensearch.core.rest.RestStatus;
+import org.opensearch.plugins.ActionPlugin;
+import org.opensearch.plugins.Plugin;
+import org.opensearch.rest.BytesRestResponse;
+import org.opensearch.rest.RestChannel;
+import org.opensearch.rest.RestHandler;
+import org.opensearch.rest.RestRequest;
+
+/**
+ * Closes the embedded server to web pages: a browser reaches loopback too, on behalf of any page it shows.
+ *
+ * A request with an Origin comes from a page. One with another host's name comes from a page whose own name was made to
+ * lead to loopback ("DNS rebinding"): the browser then takes the server for the page's own.
+ *
+ * Janino, which Spark brings along, compiles this before every start: it knows no lambdas. A proxy stands for each
+ * handler, because a parameter of theirs has another class in every version.
+ */
+public class LoopbackOnly extends Plugin implements ActionPlugin {
+
+    private static final Pattern OURS =
+        Pattern.compile("(127\\.0\\.0\\.1|localhost|\\[::1\\])(:\\d+)?", Pattern.CASE_INSENSITIVE);
+
+    public UnaryOperator getRestHandlerWrapper(ThreadContext context) {
+        return new UnaryOperator() {
+            public Object apply(Object handler) {
+                return guarded(handler);
+            }
+        };
+    }
+
+    static Object guarded(final Object handler) {
+        return Proxy.newProxyInstance(RestHandler.class.getClassLoader(), new Class[] {RestHandler.class},
+            new InvocationHandler() {
+                public Object invoke(Object proxy, Method method, Object[] given) throws Throwable {
+                    String refusal = method.getName().equals("handleRequest") ? refusal((RestRequest) given[0]) : null;
+                    if (refusal != null) {
+                        ((RestChannel) given[1]).sendResponse(new BytesRestResponse(RestStatus.FORBIDDEN, refusal));
+                        return null;
+                    }
+                    try {
+                        return method.invoke(handler, given);
+                    } catch (InvocationTargetException e) {
+                        throw e.getCause();
+                    }
+                }
+            });
+    }
+
+    static String refusal(RestRequest request) {
+        if (request.header("Origin") != null) {
+            return "refused: a request with an Origin is that of a web page";
+        }
+        List hosts = request.getAllHeaderValues("Host");
+        for (int i = 0; hosts != null && i < hosts.size(); i++) {
+            if (!OURS.matcher((String) hosts.get(i)).matches()) {
+                return "refused: the Host is not localhost, 127.0.0.1 or [::1]";
+            }
+        }
+        return null;
+    }
+}
