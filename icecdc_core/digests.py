@@ -26,7 +26,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.cluster import Connection, typed
 from icecdc_core.columns import RESERVED
-from icecdc_core.runs import KEEP_ALIVE
 from icecdc_core.workers import map_batches
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class _Part(NamedTuple):
 
     def query(self, pit: str) -> dict[str, Any]:
         return {
-            "pit": {"id": pit, "keep_alive": KEEP_ALIVE},
+            "pit": {"id": pit},
             # As many slices as shards are the shards themselves, without a look at any document; slices within a shard
             # would look at all of its documents for each page. One slice is no slice for the server.
             **({"slice": {"field": "_seq_no", "id": self.shard, "max": self.shards}} if self.shards > 1 else {}),

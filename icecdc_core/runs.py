@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from opensearchpy.exceptions import OpenSearchException
+from opensearchpy.exceptions import OpenSearchException, RequestError
 
 from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.observation import run_id, timed_stage
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
     from icecdc_core.staged_scan import IcebergTable
 
-KEEP_ALIVE = "10m"
+_KEEP_ALIVE = "10m"
+_KEEP_ALIVE_LIMIT = re.compile(r"must be less than \(([\d.]+)(d|h|m|s|ms)\)[^\n]*point_in_time\.max_keep_alive")
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 
 class Run:
@@ -105,9 +108,22 @@ class Run:
             yield
 
     def point_in_time(self, index: str) -> str:
-        """Open a point in time of an index, of all its shards, for readers on the executors; it ends with the run."""
-        params = {"keep_alive": KEEP_ALIVE, "allow_partial_pit_creation": "false"}
-        self._points.append(self.client.create_pit(index=index, params=params)["pit_id"])
+        """Open a point in time of an index, of all its shards, for readers on the executors; it ends with the run.
+
+        Every reader's search prolongs it: it may only not be left alone for longer than 10 minutes, or than the cluster
+        allows (`point_in_time.max_keep_alive`).
+        """
+        params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false"}
+        try:
+            made = self.client.create_pit(index=index, params=params)
+        except RequestError as error:
+            limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
+            if limit is None:
+                raise
+            # The server names its limit rounded down, such as 1.5m, but takes no fractions.
+            shorter = f"{int(float(limit[1]) * _MILLISECONDS[limit[2]])}ms"
+            made = self.client.create_pit(index=index, params={**params, "keep_alive": shorter})
+        self._points.append(made["pit_id"])
         return self._points[-1]
 
     def close(self) -> None:

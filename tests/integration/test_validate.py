@@ -143,3 +143,15 @@ def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_confi
     opensearch.cluster.reroute()
     opensearch.cluster.health(index=physical, wait_for_status="yellow")
     assert validate_table(spark, config).ok
+
+
+@pytest.mark.parametrize("limit", ["5m", "100s"])
+def it_takes_as_long_a_point_in_time_as_the_cluster_allows(spark, exported, opensearch, limit):
+    settings = {"search.default_keep_alive": "30s", "point_in_time.max_keep_alive": limit}
+    opensearch.cluster.put_settings(body={"transient": settings})
+    try:
+        plant(opensearch, exported.index)
+        report = validate_table(spark, exported)
+    finally:
+        opensearch.cluster.put_settings(body={"transient": dict.fromkeys(settings)})
+    assert (report.missing, report.extra, report.stale) == (1, 1, 1)
