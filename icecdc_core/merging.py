@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.grouping import keeping, many_groups
@@ -26,7 +26,7 @@ from icecdc_core.scans import StepScan
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.staged_scan import IcebergTable
 from icecdc_core.survivors import fetch_survivors, find_survivors
-from icecdc_core.updates import merge_updates
+from icecdc_core.updates import UNCHANGED, last_changes, unique_changes
 
 # Read whole in less time than another Spark job takes.
 _FEW_ROWS = 100_000
@@ -104,7 +104,7 @@ def merged_changes(
         row_hash: ``fast`` or ``keyed``, see `row_hash`.
 
     Raises:
-        PySparkException: Two different rows of one identifier within one step ("duplicate identifier").
+        PySparkException: Two rows of one identifier within one step and side, equal or not ("duplicate identifier").
     """
     older_rows = _rows_to_look_for(table, scans)
     if older_rows > _FEW_ROWS:
@@ -208,19 +208,13 @@ def _transformed(
     changes: DataFrame, identifier_columns: Sequence[str], has_older_values: bool
 ) -> tuple[DataFrame, Callable[[], int]]:
     """What the changes merge into, and what tells their carryovers once that is computed."""
+    shuffled = changes.transform(shuffle_by_identifiers, identifier_columns)
+    unique = unique_changes(shuffled, identifier_columns, compare=has_older_values)
     if not has_older_values:
-        return merge_updates(
-            changes.transform(shuffle_by_identifiers, identifier_columns), identifier_columns
-        ), lambda: 0
-    read = RowCount(changes)
-    left = RowCount(remove_carryovers(read.rows.transform(shuffle_by_identifiers, identifier_columns)))
-
-    def carryovers() -> int:
-        rows = read.value()
-        # Of no rows none are left, which needs no look at what was observed of them.
-        return (rows - left.value()) // 2 if rows else 0
-
-    return merge_updates(left.rows, identifier_columns), carryovers
+        return last_changes(unique, identifier_columns), lambda: 0
+    carried = RowCount(unique, F.col(UNCHANGED))
+    changed = carried.rows.where(f"NOT {UNCHANGED}").drop(UNCHANGED)
+    return last_changes(changed, identifier_columns), carried.value
 
 
 def _by_narrow_rows(

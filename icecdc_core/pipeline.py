@@ -65,7 +65,7 @@ class Prepared:
 
         Raises:
             IdentifierColumnsError: There are deletes and no identifier columns; or an identifier is null.
-            DuplicateIdentifierError: Two different rows share an identifier.
+            DuplicateIdentifierError: Two rows share an identifier, equal or not.
         """
         if not self.scans:
             return

@@ -57,7 +57,7 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         table: The table that is read; after a failure its metadata says whether a snapshot is gone.
 
     Raises:
-        DuplicateIdentifierError: The merge found two different rows of one identifier.
+        DuplicateIdentifierError: The merge found two rows of one identifier.
         IdentifierColumnsError: A row's identifier is null.
         DiskFullError: Spark ran out of disk.
         ConfigError: ``row_filter`` fails for a row.
@@ -120,11 +120,11 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
     named = re.search(r"duplicate identifier[^\n]*", text)
     if named:
         return DuplicateIdentifierError(
-            f"Two different rows of '{config.table}' share one identifier: {named.group(0)}",
+            f"Two rows of '{config.table}' share one identifier: {named.group(0)}",
             subject="identifier_columns",
             value=list(config.identifier_columns),
             remedy="choose columns that are unique together, remove the duplicate rows, "
-            "or set on_duplicate_identifier=last",
+            "or set on_duplicate_identifier=last (for one run, if the duplicate rows are gone by now)",
         )
     named = re.search(r"null identifier[^\n]*", text)
     if named:

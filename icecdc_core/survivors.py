@@ -19,8 +19,8 @@ Where identifiers are integers and neighbours lie in one file, eight of them tra
 Whole rows are then fetched from the newer side by a join with the few that are left, if not all of them are. The
 result is that of ``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row
 of one identifier are ever compared. Who can make two rows with one hash hides that update, see `row_hash`.
-Identifiers that occur several times on one side of a step, which proper identifier columns do not allow, are left to
-the exact transforms.
+Identifiers that occur several times on one side of a step, equal or not, are counted, and end the query that fetches
+their rows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from icecdc_core.carryover import remove_carryovers
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, RESERVED, quoted
 from icecdc_core.equality import keyed
 from icecdc_core.row_counts import RowCount
 from icecdc_core.row_hash import FAST, hash_key, hash_text, new_key
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.updates import merge_updates
+from icecdc_core.updates import last_changes, unique_changes
 
 _DELETED, _UPSERTED = 1, 2
 # Room for the kinds above beside the step's ordinal, in one number whose maximum is the step that decides.
@@ -60,7 +59,8 @@ class Survivors:
         identifiers: One row for each identifier that is left: the identifier columns and ``_icecdc_decision``; cached.
         upserts: Identifiers to write.
         deletes: Identifiers to delete.
-        doubtful: Identifiers that occur several times on one side of a step; not among the two above.
+        doubtful: Identifiers that occur several times on one side of a step, and maybe neighbours of theirs; not among
+            the two above.
         nulls: Identifiers of which a part is null.
         carryovers: Unchanged rows that were dropped.
         all_newer: Whether every row of the newer side is one to write.
@@ -213,7 +213,8 @@ def _left_of_words(narrow: DataFrame, identifier: StructField, ordinal: Sequence
 def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survivors: Survivors) -> DataFrame:
     """Return one change row for each surviving identifier, as ``merge_updates`` would.
 
-    Of a DELETE only the identifier columns are filled, as nothing else of it is needed.
+    Identifiers that occur several times on one side of a step end the query, see ``unique_changes``. A DELETE has only
+    its identifier columns, as nothing else of it is needed.
 
     Args:
         changes: The frame that ``find_survivors`` was given; its newer sides are read a second time.
@@ -230,8 +231,8 @@ def fetch_survivors(changes: DataFrame, identifier_columns: Sequence[str], survi
     if survivors.doubtful:
         doubtful = survivors.identifiers.where("_icecdc_doubtful")
         rows = _semi_join(changes, doubtful, identifier_columns, survivors.doubtful, False, equal)
-        exact = rows.transform(shuffle_by_identifiers, identifier_columns).transform(remove_carryovers)
-        parts.append(merge_updates(exact, identifier_columns))
+        exact = unique_changes(rows.transform(shuffle_by_identifiers, identifier_columns), identifier_columns)
+        parts.append(last_changes(exact, identifier_columns))
     return reduce(DataFrame.unionAll, parts)
 
 

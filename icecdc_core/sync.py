@@ -54,7 +54,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         TableReplacedError: The table was dropped and created again and ``on_history_gap`` is ``fail``.
         SchemaChangeError: The schema or the selection changed and ``on_schema_change`` is ``fail``.
         IdentifierColumnsError: The range has deletes and there are no identifier columns, or one is null.
-        DuplicateIdentifierError: Two different rows share an identifier.
+        DuplicateIdentifierError: Two rows share an identifier, equal or not.
         RejectedDocumentsError: OpenSearch rejected more documents than allowed; the position stays.
         TableLockedError: Another run holds the index.
         IcecdcError: Others of its family, see their names.

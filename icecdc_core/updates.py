@@ -15,7 +15,7 @@ step decides, and within a step the INSERT beats the DELETE:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,6 +35,9 @@ from icecdc_core.equality import keyed
 from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
+
+UNCHANGED = "_icecdc_unchanged"
+"""Whether an update left its row as it was, see ``unique_changes``."""
 
 
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
@@ -68,13 +71,12 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
     rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *own])
     helper_keys = [name for name in rows.columns if name not in changes.columns]
-    partition = ", ".join(key for name in names for key in keys[name])
     order = [CHANGE_ORDINAL, f"({IS_INSERT})", *(key for field in own for key in keys[field.name])]
     row, rank, before = (unused(name, rows.columns) for name in ("_row", "_rank", "_ordinal_before"))
     # Equal rows may still differ in these, and the choice must not depend on the order of files.
     ties = [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
     order += ties if on_duplicate == "last" else []
-    over = f"OVER (PARTITION BY {partition} ORDER BY {', '.join(f'{key} DESC' for key in order)})"
+    over = f"OVER ({_of_one(names, keys)} ORDER BY {', '.join(f'{key} DESC' for key in order)})"
     if on_duplicate == "last":
         numbered = rows.selectExpr("*", f"row_number() {over} AS {row}")
         return numbered.where(f"{row} = 1").drop(row, *helper_keys)
@@ -83,12 +85,59 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     helpers = {row: "row_number()", rank: "rank()", before: f"lag({CHANGE_ORDINAL})"}
     numbered = rows.selectExpr("*", *(f"{function} {over} AS {name}" for name, function in helpers.items()))
     duplicate = F.expr(f"coalesce({IS_INSERT} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
+    text = "duplicate identifier: two different rows were inserted in one step with "
     # In the filter, because a column that nobody reads would be pruned together with its error.
-    wanted = F.when(duplicate, F.raise_error(_message(names)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
+    wanted = F.when(duplicate, F.raise_error(_message(names, text)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
     return numbered.where(wanted).drop(*helpers, *helper_keys)
 
 
-def _message(names: Sequence[str]) -> Column:
+def unique_changes(changes: DataFrame, identifier_columns: Sequence[str], compare: bool = False) -> DataFrame:
+    """Keep one row for each identifier and step: its INSERT, or its DELETE if there is no INSERT.
+
+    For identifiers that have to be unique. ``merge_updates`` takes equal rows for one, and what ``remove_carryovers``
+    cancels it does not see: of two equal rows that become one, a DELETE is left, and one row is still there. So rows
+    are counted here before any are compared. After ``shuffle_by_identifiers`` this adds no exchange.
+
+    Args:
+        changes: Change rows, see ``read_changes``; carryovers may be in it. Two rows of one identifier within one step
+            and side, equal or not, end the query with an error that says "duplicate identifier" and shows it, unless
+            a part of the identifier is null.
+        identifier_columns: The columns that identify a row.
+        compare: Add ``_icecdc_unchanged``: whether an INSERT equals the DELETE of its step.
+    """
+    names = resolve_identifiers(changes, identifier_columns)
+    own = [field for field in changes.schema.fields if field.name not in RESERVED and field.name not in names]
+    rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *(own if compare else [])])
+    over = f"OVER ({_of_one(names, keys)} ORDER BY {CHANGE_ORDINAL} DESC, ({IS_INSERT}) DESC)"
+    step, side = (unused(name, rows.columns) for name in ("_ordinal_before", "_is_insert_before"))
+    helpers = {step: f"lag({CHANGE_ORDINAL}) {over}", side: f"lag({IS_INSERT}) {over}"}
+    if compare:
+        values = f"struct({', '.join([CHANGE_ORDINAL, *(key for field in own for key in keys[field.name])])})"
+        helpers[UNCHANGED] = f"{IS_INSERT} AND coalesce(lead({values}) {over} = {values}, false)"
+    numbered = rows.selectExpr("*", *(f"{value} AS {name}" for name, value in helpers.items()))
+    same_step = f"coalesce({step} = {CHANGE_ORDINAL}, false)"
+    no_null = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in names)
+    duplicate = F.expr(f"{same_step} AND {side} = ({IS_INSERT}) AND {no_null}")
+    message = _message(names, "duplicate identifier: within one step two rows have ")
+    wanted = F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(F.expr(f"NOT {same_step}"))
+    return numbered.where(wanted).drop(step, side, *(name for name in rows.columns if name not in changes.columns))
+
+
+def last_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Keep one row for each identifier, that of its last step; of each step there is one, see ``unique_changes``."""
+    names = resolve_identifiers(changes, identifier_columns)
+    rows, keys = keyed(changes, [changes.schema[name] for name in names])
+    later = unused("_later_ordinal", rows.columns)
+    over = f"OVER ({_of_one(names, keys)} ORDER BY {CHANGE_ORDINAL} DESC)"
+    numbered = rows.selectExpr("*", f"lag({CHANGE_ORDINAL}) {over} AS {later}")
+    return numbered.where(f"{later} IS NULL").select(*(quoted(name) for name in changes.columns))
+
+
+def _of_one(names: Sequence[str], keys: Mapping[str, list[str]]) -> str:
+    return f"PARTITION BY {', '.join(key for name in names for key in keys[name])}"
+
+
+def _message(names: Sequence[str], text: str) -> Column:
     values = F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names))
     shown = F.to_json(values, {"ignoreNullFields": "false"})
-    return F.concat(F.lit("duplicate identifier: two different rows were inserted in one step with "), shown)
+    return F.concat(F.lit(text), shown)

@@ -13,7 +13,7 @@ from icecdc_core import changes as changes_module
 from icecdc_core import export_table, merging, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import changes_by_row_ids, changes_frame, newer_states, read_changes
-from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
 from icecdc_core.lineage import unchanged_rows
 from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
@@ -577,6 +577,58 @@ class DescribeDeleteMarks:
         gone = frames[0].where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
         read = {column for listed in re.findall(r"RelationV2\[([^]]*)", gone) for column in listed.split(", ")}
         assert {column.split("#")[0] for column in read} - {"_deleted"} == columns
+
+
+class DescribeRowsOfOneIdentifier:
+    """Two rows of one identifier are duplicates, equal or not, whatever tells what changed."""
+
+    @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
+    def it_refuses_equal_ones_before_one_is_deleted_and_the_document_with_it(
+        self, table, sql, insert, spark, make_config, indexed, version, mode
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(5)))
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'b' WHERE id = 2")
+        insert((7, "twin", "x"), (7, "twin", "x"))
+        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
+            sync_changes(spark, config)
+        assert "7" not in indexed()
+        last = config.replace(on_duplicate_identifier="last")
+        sync_changes(spark, last)
+        assert (indexed()["7"]["name"], validate_table(spark, last).ok) == ("twin", True)
+        found = validate_table(spark, config)
+        assert (found.ok, found.source_rows, found.index_documents, found.stale_ids) == (False, 7, 6, ["7"])
+        with pytest.raises(DuplicateIdentifierError, match=r"2 rows share \{'id': 7\}"):
+            export_table(spark, config)
+
+    @pytest.mark.parametrize(("version", "mode"), [(1, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+    def it_refuses_equal_ones_that_become_one(self, table, sql, insert, spark, make_config, version, mode):
+        table(version, mode)
+        insert((7, "twin", "x"), (7, "twin", "x"), (8, "b", "x"))
+        config = make_config()
+        last = config.replace(on_duplicate_identifier="last")
+        export_table(spark, last)
+        sql("INSERT OVERWRITE {t} VALUES (7, 'twin', 'x'), (8, 'b', 'x')")
+        with pytest.raises(DuplicateIdentifierError, match='"id":"7"'):
+            sync_changes(spark, config)
+        sync_changes(spark, last)
+        assert validate_table(spark, config).ok
+
+    def it_takes_them_again_once_the_table_was_corrected(self, table, sql, insert, spark, make_config, indexed):
+        table(2, "copy-on-write")
+        insert((1, "a", "x"))
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'b'")
+        insert((7, "twin", "x"), (7, "twin", "x"))
+        with pytest.raises(DuplicateIdentifierError):
+            sync_changes(spark, config)
+        sql("DELETE FROM {t} WHERE id = 7")
+        insert((7, "twin", "x"))
+        sync_changes(spark, config)
+        assert (indexed()["7"]["name"], validate_table(spark, config).ok) == ("twin", True)
 
 
 class DescribeCraftedUpdates:
