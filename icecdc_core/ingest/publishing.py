@@ -13,22 +13,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.catalogs import load_table
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
 from icecdc_core.ingest.marks import ATTEMPT, head_of, is_ancestor
+from icecdc_core.java_causes import causes
 from icecdc_core.jvm import iceberg_class
+from icecdc_core.secrets import masked
 
 WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
 _MAIN = "main"
 _TRIES = 20
+_CONFLICTS = frozenset({"ValidationException", "CommitFailedException", "CommitStateUnknownException"})
 
 
 class MovedError(IcecdcError):
-    """The table has another current snapshot than the staged one was made on."""
+    """The table has another current snapshot than what was staged, or was to be, is made on."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,23 @@ def stage(
         table: The same as it was loaded before.
         properties: Go into the summary of the snapshot.
         write: Gets all the properties of the snapshot and writes with them.
+
+    Raises:
+        MovedError: Iceberg refuses the snapshot because of what another writer committed since `write` looked.
     """
     attempt = uuid.uuid4().hex
     _enable_staging(table)
     marked = {**properties, ATTEMPT: attempt}
-    write(marked)
+    before = _state(table)
+    try:
+        write(marked)
+    except (PySparkException, Py4JError) as error:
+        refused = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
+        # Iceberg has the same classes for what no repetition helps; then the table is as it was.
+        if refused is None or _state(load_table(spark, name)) == before:
+            raise
+        said = masked(refused.text)[:500]
+        raise MovedError(f"Another writer came in between: {said}", subject="table", value=name) from error
     return _found(load_table(spark, name), name, marked)
 
 
@@ -127,6 +143,10 @@ def _enable_staging(table: Any) -> None:
     """Let the table take staged writes; a writer that sets no `spark.wap.id` is not concerned."""
     if table.properties().get(WAP_ENABLED) != "true":
         table.updateProperties().set(WAP_ENABLED, "true").commit()
+
+
+def _state(table: Any) -> tuple[str, int | None]:
+    return str(table.operations().current().metadataFileLocation()), head_of(table)
 
 
 def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.catalogs import load_table
 from icecdc_core.columns import quoted
-from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError
+from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import TableEntry
 from icecdc_core.ingest.letters import DeadLetters
@@ -105,15 +105,28 @@ class Writer:
             What was done, and how many dead letters were kept.
         """
         letters = 0
+        conflict: MovedError | None = None
         for _ in range(_TRIES):
             table = open_table(spark, name, records.decoded, self.config)
             mark = self.marks.of(name, table, batch.start)
             if offsets.covers(mark.offsets, batch.end):
                 return _entry(name, table, mark), letters
-            done, count = self._attempt(spark, name, table, mark, records, batch)
+            try:
+                done, count = self._attempt(spark, name, table, mark, records, batch)
+            except MovedError as moved:  # nothing was staged
+                conflict = moved
+                continue
             letters += count
             if done is not None:
                 return done, letters
+        if conflict is not None:
+            raise IngestWriteError(
+                f"The write was done {_TRIES} times, and each time others committed under it: {conflict.message}",
+                subject="table",
+                value=name,
+                remedy="let others write or compact the table less often, or take fewer records in a batch; "
+                "the records are taken again by the next run",
+            ) from conflict
         raise _too_busy(name)
 
     def _attempt(

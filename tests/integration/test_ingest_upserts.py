@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import threading
+import time
 
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.errors import IdentifierColumnsError
-from icecdc_core.ingest import ingest
+from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
+from icecdc_core.ingest import ingest, writing
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 
@@ -107,8 +110,6 @@ class DescribeUpserts:
             ingest(spark, make_upsert(identifier_columns=""))
 
     def it_merges_nothing_twice_over_the_commits_of_others(self, spark, sql, make_upsert, topic, monkeypatch):
-        from icecdc_core.ingest import writing
-
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1), upsert(2, 1))
@@ -123,6 +124,89 @@ class DescribeUpserts:
         monkeypatch.setattr(writing.Writer, "_published", somebody_is_faster)
         report = ingest(spark, config)
         assert (rows(spark, config), report.rows_written) == ({1: 1, 2: 1, 9: 9}, 2)
+
+
+@pytest.fixture
+def meanwhile(monkeypatch, tmp_path):
+    """Let somebody else commit under a merge: after it looked at the table, before its own commit."""
+
+    def schedule(act, times=1):
+        real, threads, failed = writing.merge, [], []
+
+        def merging(last, *given):
+            if len(threads) < times:
+                begun, done = tmp_path / f"begun{len(threads)}", tmp_path / f"done{len(threads)}"
+
+                def somebody():
+                    try:
+                        while not begun.exists():
+                            time.sleep(0.05)
+                        act()
+                    except Exception as error:
+                        failed.append(error)
+                    finally:
+                        done.touch()
+
+                def waiting(batches):
+                    # The merge reads its source more than once; only one task waits, as the others need the rest.
+                    with contextlib.suppress(FileExistsError):
+                        begun.touch(exist_ok=False)
+                        for _ in range(1200):
+                            if done.exists():
+                                break
+                            time.sleep(0.05)
+                    yield from batches
+
+                threads.append(threading.Thread(target=somebody, daemon=True))
+                threads[-1].start()
+                last = last.coalesce(1).mapInArrow(waiting, last.schema)
+            else:
+                threads.append(None)
+            return real(last, *given)
+
+        monkeypatch.setattr(writing, "merge", merging)
+        return threads, failed
+
+    return schedule
+
+
+FOREIGN = {
+    "append": "INSERT INTO {t} VALUES (5, 7), (9, 9)",
+    "compaction": "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
+}
+
+
+class DescribeCommitsOfOthersUnderAMerge:
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("foreign", FOREIGN)
+    def it_is_done_again(self, spark, sql, make_upsert, topic, meanwhile, mode, foreign):
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", mode))
+        sql("INSERT INTO {t} VALUES (1, 1), (2, 1)")
+        sql("INSERT INTO {t} VALUES (3, 1), (4, 1)")
+        topic.send(upsert(1, 2), delete(2), upsert(5, 1), {"v": 5, "op": "u"})
+        merges, failed = meanwhile(lambda: sql(FOREIGN[foreign]))
+        report = ingest(spark, config)
+        expected = {1: 2, 3: 1, 4: 1, 5: 1} | ({9: 9} if foreign == "append" else {})
+        found = sorted((row.id, row.v) for row in spark.table(config.table).collect())
+        assert (failed, len(merges), found) == ([], 2, sorted(expected.items()))
+        assert (report.state, report.rows_written, report.deletes, report.dead_letters) == ("ok", 2, 1, 1)
+        assert ingest(spark, config).rows_written == 0
+
+    def it_ends_after_some_times_and_the_next_run_takes_the_records(
+        self, spark, sql, make_upsert, topic, meanwhile, monkeypatch
+    ):
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        sql("INSERT INTO {t} VALUES (1, 1)")
+        topic.send(upsert(1, 2))
+        monkeypatch.setattr(writing, "_TRIES", 2)
+        merges, failed = meanwhile(lambda: sql("INSERT INTO {t} VALUES (9, 9)"), times=2)
+        with pytest.raises(IngestWriteError, match=r"done 2 times.*others committed under it.*Remedy: let others"):
+            ingest(spark, config)
+        assert (failed, len(merges), sorted(row.v for row in spark.table(config.table).collect())) == ([], 2, [1, 9, 9])
+        ingest(spark, config)
+        assert sorted(row.v for row in spark.table(config.table).collect()) == [2, 9, 9]
 
 
 @pytest.mark.slow
