@@ -69,9 +69,10 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             source = run.source(spark)
             require_ours(run.client, config)
-            require_own_table(run.positions.read(), config)
+            position = run.positions.read()
+            require_own_table(position, config)
         if config.dry_run:
-            return dry_run_export(run, source)
+            return dry_run_export(run, source, position.batch if position else None)
         with run.holding(source) as held:
             return export_held(run, source, held)
 
@@ -223,6 +224,10 @@ def as_inserts(rows: DataFrame) -> DataFrame:
 def current_rows(source: Source, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
     """Return the selected rows of a snapshot; with ``last``, one row of each identifier."""
     tasks = source.table.plan(snapshot_id) if snapshot_id is not None else source.table.nothing()
+    return _rows_to_write(source, tasks, on_duplicate)
+
+
+def _rows_to_write(source: Source, tasks: FileTasks, on_duplicate: str) -> DataFrame:
     rows = as_inserts(source.rows(tasks))
     if source.identifier_columns and on_duplicate == "last":
         return merge_updates(rows, source.identifier_columns, on_duplicate="last")
@@ -263,9 +268,7 @@ def _write_groups(run: Run, source: Source, held: HeldTable, batch: Batch, group
     with run.stage("write"), progress(len(groups), f"exporting {config.table}") as bar:
         bar.update(min(batch.groups_done, len(groups)))
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
-            rows = as_inserts(source.rows(tasks))
-            if source.identifier_columns and config.on_duplicate_identifier == "last":
-                rows = merge_updates(rows, source.identifier_columns, on_duplicate="last")
+            rows = _rows_to_write(source, tasks, config.on_duplicate_identifier)
             actions = to_actions(rows, source.identifier_columns, batch.epoch)
             total.add(write_batch(run, held, actions, batch.rejected + total.rejected))
             source.table.release()
@@ -281,20 +284,31 @@ def _check_identifiers(source: Source, snapshot_id: int | None, config: SyncConf
     source.table.release()
 
 
-def dry_run_export(run: Run, source: Source) -> RunReport:
-    """Check and count what an export would write, and write nothing."""
-    with run.stage("check identifiers"):
-        if source.identifier_columns:
-            _check_identifiers(source, source.head, run.config)
+def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunReport:
+    """Check and count what an export would write, and write nothing; a begun one goes on if it can."""
+    config, snapshot_id = run.config, source.head
+    groups: FileGroups | None = None
+    if begun is not None and begun.kind == "export":
+        with run.stage("plan"):
+            groups, _ = resumed_groups(run, source, begun, may_write=False)
+    if begun is not None and groups is not None:
+        snapshot_id, tasks = begun.to_snapshot_id, source.table.joined(*groups.tasks[begun.groups_done :])
+        rows = _rows_to_write(source, tasks, config.on_duplicate_identifier)
+    else:
+        with run.stage("check identifiers"):
+            if source.identifier_columns:
+                _check_identifiers(source, snapshot_id, config)
+        rows = current_rows(source, snapshot_id, config.on_duplicate_identifier)
     with run.stage("count"):
-        rows = current_rows(source, source.head, run.config.on_duplicate_identifier).count()
+        count = rows.count()
     return RunReport(
         kind="export",
         table=run.config.table,
         index=run.config.index,
-        to_snapshot_id=source.head,
+        to_snapshot_id=snapshot_id,
         strategy="export",
-        upserts=rows,
+        upserts=count,
+        snapshots=1 if snapshot_id is not None else 0,
         dry_run=True,
         run_id=run.run_id,
         seconds=run.seconds,

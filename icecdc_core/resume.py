@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from icecdc_core.source import Source
 
 
-def resumed_groups(run: Run, source: Source, begun: Batch) -> tuple[FileGroups | None, str]:
-    """Return the groups of a begun export that can go on; else None, and why it cannot."""
+def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = True) -> tuple[FileGroups | None, str]:
+    """Return the groups of a begun export that can go on; else None, and why it cannot.
+
+    Which settings a new index gets, only creating one tells. A dry run must not, and takes them as unchanged.
+    """
     reason = changed_since(begun, source, run.config)
     if reason:
         return None, reason
     groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-    reason = _unproven(run, source, begun, groups)
+    reason = _unproven(run, source, begun, groups, may_write)
     return (None, reason) if reason else (groups, "")
 
 
@@ -44,10 +47,12 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     return next((reason for reason, true in changes.items() if true), "")
 
 
-def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups) -> str:
+def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_write: bool) -> str:
     if groups.digest != begun.groups_digest:
         return "its files are grouped in another way"
     if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
         return "its index was deleted or created again"
+    if not may_write:
+        return ""
     now = digest_of_new_index(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
     return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icecdc_core.batch_writing import write_batch
+from icecdc_core.dry_run import dry_run_sync
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.export import committed, export_held, log_entry, require_own_table
-from icecdc_core.hazards import Refusal, find_refusal
+from icecdc_core.hazards import find_refusal
 from icecdc_core.indexes import (
     create_physical,
     evolve_mapping,
@@ -25,8 +25,10 @@ from icecdc_core.positions import Batch, HeldTable, Position, physical_index
 from icecdc_core.report import RunReport
 from icecdc_core.runs import Run
 from icecdc_core.sink import SinkResult
-from icecdc_core.snapshots import sequence_number, snapshot_as_of
+from icecdc_core.snapshots import sequence_number
 from icecdc_core.source import Source
+from icecdc_core.sync_plan import must_reexport, next_range, sync_start
+from icecdc_core.sync_reports import joined, sync_report, with_export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,17 +72,16 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             else:
                 require_present(run.client, position)
         if config.dry_run:
-            return _dry_run(run, source, position)
+            return dry_run_sync(run, source, position or Position(config.index, config.table, source.table_uuid))
         if position is not None and _up_to_date(position, source):
-            return _report(run, source, position.snapshot_id, position.snapshot_id, strategy="none")
+            return sync_report(run, source, position.snapshot_id, position.snapshot_id, strategy="none")
         with run.holding(source) as held:
             return _sync_held(run, source, held)
 
 
 def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
-    position, config = held.position, run.config
-    exporting = position.batch is not None and position.batch.kind == "export"
-    if exporting or (not position.exists and config.start_point is None):
+    start = sync_start(held.position, source, run.config)
+    if start.exports:
         report = export_held(run, source, held)
         if held.position.snapshot_id == source.head:
             return report
@@ -88,64 +89,54 @@ def _sync_held(run: Run, source: Source, held: HeldTable) -> RunReport:
         source = run.source_again(source)
         if held.position.snapshot_id == source.head:
             return report
-        rest = _catch_up(run, source, held)
-        ends: dict[str, Any] = {"kind": "export", "strategy": "export", "from_snapshot_id": None}
-        joined = replace(_joined(report, rest), **ends)
-        return replace(joined, seconds=run.seconds, stage_seconds=run.stage_seconds)
-    if not position.exists:
-        _start_without_export(run, source, held)
-    if position.batch is not None and position.batch.kind == "repair":
-        # Its documents equal the position's snapshot whether it ended or not; a validation begins a new one.
-        held.write(replace(position, batch=None))
+        both = with_export(report, _catch_up(run, source, held))
+        return replace(both, seconds=run.seconds, stage_seconds=run.stage_seconds)
+    if start.creates_index:
+        _start_without_export(run, source, held, start.position)
+    elif start.position != held.position:
+        held.write(start.position)
     return _catch_up(run, source, held)
 
 
 def _catch_up(run: Run, source: Source, held: HeldTable) -> RunReport:
     """Take everything from the position to the table's current snapshot, a begun batch first."""
-    refusal = find_refusal(held.position, source)
-    if refusal is not None:
-        return _refuse(run, source, held, refusal)
+    if must_reexport(held.position, source, run.config):
+        return _reexport(run, source, held)
     start = held.position.snapshot_id
     report: RunReport | None = None
     while report is None or held.position.snapshot_id != source.head:
         try:
             part = _one_batch(run, source, held)
-        except SchemaChangeError as error:
-            return _refuse(run, source, held, Refusal("on_schema_change", error))
-        except (HistoryGapError, TableReplacedError) as error:
+        except SchemaChangeError:
+            if run.config.on_schema_change != "reexport":
+                raise
+            return _reexport(run, source, held)
+        except (HistoryGapError, TableReplacedError):
             before, source = source, run.source_again(source)
-            refusal = find_refusal(held.position, source)
-            if refusal is None and source.snapshot_ids >= before.snapshot_ids:
-                refusal = Refusal("on_history_gap", error)
-            if refusal is not None:
-                return _refuse(run, source, held, refusal)
+            if must_reexport(held.position, source, run.config):
+                return _reexport(run, source, held)
+            if source.snapshot_ids >= before.snapshot_ids:
+                if run.config.on_history_gap != "reexport":
+                    raise
+                return _reexport(run, source, held)
             continue  # What expired meanwhile is not needed to get from the position to the table's new snapshot.
-        report = part if report is None else _joined(report, part)
+        report = part if report is None else joined(report, part)
     return replace(report, from_snapshot_id=start, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 
 def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     """Prepare, begin, write, commit one batch: the begun one if there is one, else all that is new."""
-    config, position, begun = run.config, held.position, held.position.batch
-    if (
-        begun is not None
-        and begun.schema == source.schema_json
-        and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
-        and (not begun.failure or begun.to_snapshot_id == source.head)
-    ):
-        end, epoch, cuts = begun.to_snapshot_id, begun.epoch, []
-    else:
-        # A batch that failed for what its rows hold is not repeated once the table has moved on, nor is one that
-        # wrote documents of another schema or by another policy: the new batch goes over the same snapshots in a step
-        # of their own, so whatever the earlier one wrote is written again.
-        end, cuts = source.head, [begun.to_snapshot_id] if begun is not None else []
-        epoch = held.next_epoch(sequence_number(source.metadata, end) if end is not None else 0)
+    config, position = run.config, held.position
+    chosen = next_range(position, source, config)
+    end, begun = chosen.end, chosen.replayed
+    number = sequence_number(source.metadata, end) if end is not None else 0
+    epoch = held.next_epoch(number) if begun is None else begun.epoch
     with run.stage("plan"):
-        prepared = prepare(source, config, position.snapshot_id, end, epoch, cuts)
+        prepared = prepare(source, config, position.snapshot_id, end, epoch, chosen.cuts)
     try:
         with run.stage("changes"):
             prepared.compute()
-        if begun is None or begun.epoch != epoch:
+        if begun is None:
             held.begin(
                 Batch(
                     "sync",
@@ -167,7 +158,7 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     finally:
         prepared.close()
     report = replace(
-        _report(run, source, position.snapshot_id, end, prepared.strategy, result),
+        sync_report(run, source, position.snapshot_id, end, prepared.strategy, result),
         carryovers_removed=prepared.carryovers_removed,
         snapshots=prepared.snapshots,
         steps=prepared.steps,
@@ -180,38 +171,23 @@ def _one_batch(run: Run, source: Source, held: HeldTable) -> RunReport:
     return report
 
 
-def _refuse(run: Run, source: Source, held: HeldTable, refusal: Refusal) -> RunReport:
-    """The changes cannot be taken: export anew where the policy says so, else raise."""
-    policy = getattr(run.config, refusal.policy)
-    if policy != "reexport":
-        raise refusal.error
+def _reexport(run: Run, source: Source, held: HeldTable) -> RunReport:
     held.write(replace(held.position, batch=None))
     return replace(export_held(run, source, held), strategy="reexport")
 
 
-def _start_without_export(run: Run, source: Source, held: HeldTable) -> None:
+def _start_without_export(run: Run, source: Source, held: HeldTable, start: Position) -> None:
     """Create an empty index whose position is where ``start_from`` says."""
-    config, point = run.config, run.config.start_point
+    config = run.config
     with run.stage("create index"):
-        snapshot_id: int | None = None
-        if point == "latest":
-            snapshot_id = source.head
-        elif isinstance(point, datetime):
-            snapshot_id = snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
-        elif isinstance(point, int):
-            snapshot_id = point
         epoch = unused_epoch(run.client, config.index, held.next_epoch(0, new_index=True))
         physical = physical_index(config.index, epoch)
-        start = replace(held.position, snapshot_id=snapshot_id, epoch=epoch)
-        refusal = find_refusal(replace(start, selection=source.selection, schema=""), source)
-        if refusal is not None:
-            raise refusal.error
         create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
         publish(run.client, config, physical)
         batch = Batch(
-            "sync", epoch, None, snapshot_id, physical, source.table_uuid, source.selection, source.schema_json
+            "sync", epoch, None, start.snapshot_id, physical, source.table_uuid, source.selection, source.schema_json
         )
-        held.write(committed(start, source, batch))
+        held.write(committed(replace(start, epoch=epoch), source, batch))
 
 
 def _note_lag(source: Source, position: Position | None) -> None:
@@ -227,83 +203,4 @@ def _up_to_date(position: Position, source: Source) -> bool:
         and position.snapshot_id == source.head
         and find_refusal(position, source) is None
         and position.schema == source.schema_json
-    )
-
-
-def _dry_run(run: Run, source: Source, position: Position | None) -> RunReport:
-    from icecdc_core.export import dry_run_export
-
-    if position is None or not position.exists:
-        return dry_run_export(run, source)
-    refusal = find_refusal(position, source)
-    if refusal is not None:
-        if getattr(run.config, refusal.policy) != "reexport":
-            raise refusal.error
-        return dry_run_export(run, source)
-    with run.stage("changes"):
-        prepared = prepare(source, run.config, position.snapshot_id, source.head, position.epoch + 1, [])
-        try:
-            prepared.compute()
-        finally:
-            prepared.close()
-    return replace(
-        _report(run, source, position.snapshot_id, source.head, prepared.strategy),
-        upserts=prepared.upserts,
-        deletes=prepared.deletes,
-        carryovers_removed=prepared.carryovers_removed,
-        snapshots=prepared.snapshots,
-        steps=prepared.steps,
-        dry_run=True,
-    )
-
-
-def _report(
-    run: Run,
-    source: Source,
-    start: int | None,
-    end: int | None,
-    strategy: str,
-    result: SinkResult | None = None,
-) -> RunReport:
-    counts = result or SinkResult()
-    return RunReport(
-        kind="sync",
-        table=source.table.name,
-        index=run.config.index,
-        from_snapshot_id=start,
-        to_snapshot_id=end,
-        strategy=strategy,
-        upserts=counts.upserts,
-        deletes=counts.deletes,
-        already_applied=counts.already_applied,
-        rejected=counts.rejected,
-        rejected_samples=counts.rejected_samples,
-        requests=counts.requests,
-        retries=counts.retries,
-        bytes=counts.bytes,
-        run_id=run.run_id,
-        seconds=run.seconds,
-        stage_seconds=run.stage_seconds,
-    )
-
-
-def _joined(first: RunReport, second: RunReport) -> RunReport:
-    """Add a replayed batch and the batch after it up into one report."""
-    sums = (
-        "upserts",
-        "deletes",
-        "carryovers_removed",
-        "already_applied",
-        "rejected",
-        "snapshots",
-        "requests",
-        "retries",
-        "bytes",
-    )
-    return replace(
-        second,
-        **{name: getattr(first, name) + getattr(second, name) for name in sums},
-        steps=[*first.steps, *second.steps],
-        notes=[*first.notes, *second.notes],
-        rejected_samples=[*first.rejected_samples, *second.rejected_samples],
     )
