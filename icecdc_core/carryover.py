@@ -36,6 +36,7 @@ from icecdc_core.columns import (
     unused,
 )
 from icecdc_core.equality import keyed
+from icecdc_core.literal_names import with_literal_names
 
 
 class _Group(NamedTuple):
@@ -49,6 +50,7 @@ class _Group(NamedTuple):
     """The others: a row of the group has to keep them."""
 
 
+@with_literal_names
 def remove_carryovers(changes: DataFrame) -> DataFrame:
     """Cancel equal DELETE and INSERT rows of one step, one for one; extra duplicates stay.
 

@@ -19,6 +19,7 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import ConfigError, IdentifierColumnsError
 from icecdc_core.lineage import changed_by_deletes, changed_by_lineage, come_rows, deleted_rows, gone_rows
+from icecdc_core.literal_names import with_literal_names
 from icecdc_core.row_counts import RowCount
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.snapshots import Step, head_snapshot_id
@@ -27,6 +28,7 @@ from icecdc_core.staged_scan import FileTasks, IcebergTable
 MODES = ("net", "snapshot")
 
 
+@with_literal_names
 def read_changes(
     spark: SparkSession,
     table: str,

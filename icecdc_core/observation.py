@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.exit_states import EXIT_STATES, exit_code, state_of
+from icecdc_core.literal_names import literal_names
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.metrics import check_folder, push_metrics, render, write_metrics
 from icecdc_core.report import Report, RunReport, check_report_path, write_report
@@ -125,7 +126,8 @@ def _watched(
         if config.metrics_folder:
             check_folder(config.metrics_folder)
         require_catalog(spark, config)
-        report = work(spark, config)
+        with literal_names(spark):
+            report = work(spark, config)
     except BaseException as error:
         facts["seconds"] = round(time.monotonic() - begin, 3)
         facts["state"] = state_of(error)

@@ -10,6 +10,7 @@ from icecdc_core.cluster import Connection, typed_errors
 from icecdc_core.dead_letters import open_letters
 from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.lag import lag
+from icecdc_core.literal_names import with_literal_names
 from icecdc_core.owners import Owner, is_gone
 from icecdc_core.position_format import sources_of, stored_position
 from icecdc_core.report import Report
@@ -65,6 +66,7 @@ class StatusReport(Report):
         return [(status.index, _line(status)) for status in self.indexes]
 
 
+@with_literal_names
 def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
     """Tell where every index of one positions index stands.
 

@@ -33,6 +33,7 @@ from icecdc_core.columns import (
 )
 from icecdc_core.equality import keyed
 from icecdc_core.errors import ConfigError
+from icecdc_core.literal_names import with_literal_names
 
 POLICIES = ("fail", "last")
 
@@ -40,6 +41,7 @@ UNCHANGED = "_icecdc_unchanged"
 """Whether an update left its row as it was, see ``unique_changes``."""
 
 
+@with_literal_names
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
