@@ -50,9 +50,9 @@ def fitted(
     rejecting = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
     if seen is None and not can_stand_alone(settings):
-        seen = inferred(decoded)
+        seen = inferred(decoded, schema, widen=False)
     told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
-    matching = Matching(any_case, rejecting, frozenset({told}))
+    matching = Matching(any_case, rejecting, frozenset({told} - {""}))
     fields = matching.fields(schema, seen)
     decoded = _with_read_keys(decoded, fields, settings)
     parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.merging_types import merged, widened
 from icecdc_core.ingest.texts import KEY_TEXT, text_at
 
@@ -24,9 +27,11 @@ _SCALARS: dict[str, T.DataType] = {
     "FLOAT": T.DoubleType(),
 }
 _LONG_DIGITS = 18
+_BAD = f"{OWN_PREFIX}bad"
+_COMPLEX = (T.StructType, T.ArrayType, T.MapType)
 
 
-def inferred(decoded: DataFrame, current: T.StructType | None = None) -> T.StructType:
+def inferred(decoded: DataFrame, current: T.StructType | None = None, widen: bool = True) -> T.StructType:
     """Return the schema of all payloads of a frame, found in one distributed aggregation.
 
     Records with a writer schema (Avro, JSON Schema, Debezium with its ``schema`` part) count with that schema; of two
@@ -39,25 +44,86 @@ def inferred(decoded: DataFrame, current: T.StructType | None = None) -> T.Struc
 
     Args:
         decoded: What `formats.decoded` returned; records with a `problem` are left out. Not a streaming frame.
-        current: The columns of the table that is to follow. With them, values are looked at once more where a column of
-            the type int or float may have to be widened for a guessed bigint or double (not inside arrays and maps).
+        current: The columns of the table that is to follow. With them, a record with a value of quite another kind
+            than its column says nothing: it fits neither before nor after, and must not hide what others need.
+        widen: Whether values are looked at once more where a column of the type int or float may have to be widened for
+            a guessed bigint or double (not inside arrays and maps).
 
     Returns:
         The schema; guessed fields are optional and marked in their metadata. Empty when no record tells anything.
     """
+    seen = _seen(decoded)
+    if current is None:
+        return seen
+    if _differs(current, seen):
+        shell = T.StructType([*_lenient(current).fields, T.StructField(_BAD, T.StringType())])
+        broken = F.from_json("payload", shell, {"columnNameOfCorruptRecord": _BAD})[_BAD].isNotNull()
+        decoded = decoded.where(F.col("problem").isNull() & ~broken)
+        seen = _seen(decoded)
+    return _proven(decoded.where("problem is null"), seen, current) if widen else seen
+
+
+def _seen(decoded: DataFrame) -> T.StructType:
     good = F.col("problem").isNull() & F.ltrim(F.col("payload")).startswith("{")
     guess = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
     written = F.col("problem").isNull() & (F.col("payload_type") != KEY_TEXT)
-    found = decoded.agg(
+    asked = decoded.agg(
         F.schema_of_variant_agg(guess).alias("guessed"),
         F.collect_set(F.when(written, F.col("payload_type"))).alias("written"),
-    ).first()
+    )
+    with _exact_names(decoded.sparkSession):
+        found = asked.first()
     assert found is not None
     known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]
     # A field that a schema lacks becomes optional, which nothing must make it that says nothing at all.
     telling = [schema for schema in (variant_schema(found["guessed"]), *known) if schema.fields]
-    seen = _merged(telling) if telling else T.StructType()
-    return seen if current is None else _proven(decoded.where("problem is null"), seen, current)
+    return _merged(telling) if telling else T.StructType()
+
+
+@contextmanager
+def _exact_names(spark: SparkSession) -> Iterator[None]:
+    """Let the tasks of this thread tell names apart by case.
+
+    Else, of two objects that differ only in the case of names, Spark's aggregation forgets the names of one.
+    """
+    context, key = spark.sparkContext, "spark.sql.caseSensitive"
+    before = context.getLocalProperty(key)
+    context.setLocalProperty(key, "true")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(key, before)  # type: ignore[arg-type]
+
+
+def _differs(kind: T.DataType, seen: T.DataType) -> bool:
+    """Whether some value is of another kind than its column, so that nothing is known of the others there."""
+    if isinstance(kind, T.StructType):
+        if not isinstance(seen, T.StructType):
+            return True
+        columns = {column.name.lower(): column.dataType for column in kind.fields}
+        return any(_differs(columns[f.name.lower()], f.dataType) for f in seen.fields if f.name.lower() in columns)
+    if isinstance(kind, T.ArrayType):
+        return not isinstance(seen, T.ArrayType) or _differs(kind.elementType, seen.elementType)
+    if isinstance(kind, T.MapType):
+        if isinstance(seen, T.StructType):
+            return any(_differs(kind.valueType, field.dataType) for field in seen.fields)
+        return not isinstance(seen, T.MapType) or _differs(kind.valueType, seen.valueType)
+    if isinstance(kind, T.IntegerType):
+        return not isinstance(seen, (T.ByteType, T.ShortType, T.IntegerType, T.LongType))
+    return isinstance(kind, T.FloatType) and isinstance(seen, (T.StringType, T.BooleanType, *_COMPLEX))
+
+
+def _lenient(kind: T.DataType) -> Any:
+    """The type with which a value is read that its column may take after widening."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _lenient(field.dataType)) for field in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_lenient(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(T.StringType(), _lenient(kind.valueType))
+    if isinstance(kind, T.IntegerType):
+        return T.LongType()
+    return T.DoubleType() if isinstance(kind, T.FloatType) else T.StringType()
 
 
 def variant_schema(text: str) -> T.StructType:

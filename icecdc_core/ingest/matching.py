@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.merging_types import merged
+from icecdc_core.ingest.names import inner_refusal, refusal
 from icecdc_core.ingest.nested import Fields, Listed, Mapped, Slot
 from icecdc_core.ingest.reading import Broken, Instant, Part, Path
+from icecdc_core.ingest.written import FOLDERS, WRITTEN_AS, part_of
 
 
 class Matching:
@@ -37,25 +40,31 @@ class Matching:
         slots = []
         for field in schema.fields:
             keys = by_name.pop(self._folded(field.name), None) or (field.name,)
-            part = self.part(field.dataType, _together([there[key] for key in keys if key in there]))
-            slots.append(Slot(field.name, keys, part, True, not field.nullable))
+            known, facts = _together([there[key] for key in keys if key in there]), field.metadata or {}
+            part = self.part(field.dataType, known, facts.get(WRITTEN_AS, ""))
+            folders = tuple(json.loads(facts.get(FOLDERS, "[]")))
+            slots.append(Slot(field.name, keys, part, True, not field.nullable, folders=folders))
         if self._unknown:
             free = self._unnamed if top else frozenset()
             names = sorted(name for keys in by_name.values() for name in keys if name not in free)
-            slots += [Slot(name, (name,), Part(T.StringType()), False, False) for name in names]
+            for name in names:
+                why = refusal(name, schema.names, top) or inner_refusal(there[name])
+                slots.append(Slot(name, (name,), Part(T.StringType()), False, False, why or "has no column"))
         return Fields(schema, tuple(slots), seen is not None)
 
-    def part(self, kind: T.DataType, seen: T.DataType | None) -> Part:
-        """Return how a value of this type is read."""
+    def part(self, kind: T.DataType, seen: T.DataType | None, written_as: str = "") -> Part:
+        """Return how a value of this type is read, and of an Iceberg type that Spark does not show."""
         if isinstance(kind, T.StructType):
             return self.fields(kind, seen if isinstance(seen, T.StructType) else None, False)
         if isinstance(kind, T.ArrayType):
             inner = seen.elementType if isinstance(seen, T.ArrayType) else None
-            return Listed(kind, self.part(kind.elementType, inner))
+            return Listed(kind, self.part(kind.elementType, inner, written_as))
         if isinstance(kind, T.MapType):
-            return Mapped(kind, self.part(kind.valueType, _values(seen)))
+            return Mapped(kind, self.part(kind.valueType, _values(seen), written_as))
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return Instant(kind)
+        if (special := part_of(kind, written_as)) is not None:
+            return special
         return Broken(kind) if isinstance(kind, (T.FloatType, T.DoubleType)) else Part(kind)
 
     def _by_name(self, there: dict[str, T.DataType]) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.ingest.names import shown
 from icecdc_core.ingest.nested import Fields
 from icecdc_core.ingest.outcomes import bound
 from icecdc_core.ingest.reading import Flaw
@@ -29,6 +30,9 @@ NO_JSON = "!"
 """A text that fits no columns."""
 
 _SHOWN = 100
+
+LONGEST_TEXT = 20_000_000
+"""Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
 
 JSON_OPTIONS = {
     "mode": "PERMISSIVE",
@@ -81,7 +85,7 @@ def judged(fields: Fields, identifiers: Iterable[str], compared: bool) -> Judgem
 
 
 def _reason(flaw: Flaw) -> Column:
-    name = "field " + ".".join(flaw.path)
+    name = f"field {shown(flaw.path)}"
     if flaw.value is None:
         return F.lit(f"{name} {flaw.what}")
     before, after = (text.replace("%", "%%") for text in (name, flaw.what))
@@ -118,6 +122,9 @@ def _unreadable(fields: Fields) -> Column:
                 text = F.try_element_at(texts, F.lit(key))
                 flaw = Flaw(bad, (key,), f"is not of type {slot.part.kind.simpleString()}", text)
                 reason = reason.when(bad, _reason(flaw))
+    limit = f"a text in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
+    too_long = texts.isNull() & (F.length(payload) > LONGEST_TEXT)
+    reason = reason.when(too_long, F.format_string(f"{limit}: '%.{_SHOWN}s'", F.octet_length(payload), payload))
     return reason.otherwise(F.format_string(f"does not fit the columns: '%.{_SHOWN}s'", payload))
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from icecdc_core.ingest.names import shown
 from icecdc_core.ingest.reading import Flaw, Instant, Part, Path
+from icecdc_core.ingest.written import folder_flaw
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Slot:
         part: How it is read.
         known: Whether there is a column for it.
         required: Whether it must be there.
+        refusal: What to say of a record that has it, where it has no column.
+        folders: How its value becomes the name of a partition folder, see `written`.
     """
 
     name: str
@@ -79,6 +84,8 @@ class Slot:
     part: Part
     known: bool
     required: bool
+    refusal: str = ""
+    folders: tuple[dict[str, Any], ...] = ()
 
     def value(self, columns: Sequence[Column]) -> Column:
         """Its column, of what was read under its names."""
@@ -117,7 +124,7 @@ class Fields(Part):
         for slot, found in self.found(raw):
             place = (*path, slot.name)
             if not slot.known:
-                yield Flaw(found[0].isNotNull(), place, "has no column", found[0])
+                yield Flaw(found[0].isNotNull(), place, slot.refusal, found[0])
                 continue
             if slot.required:
                 # Of a deleted row, often only the key is told.
@@ -128,6 +135,8 @@ class Fields(Part):
                 yield Flaw(both, place, f"is there twice, as {' and '.join(slot.keys)}")
             held = None if value is None else value.getField(slot.name)
             yield from slot.part.flaws(_first(found), (*path, slot.keys[0]), held)
+            for folder in slot.folders:
+                yield folder_flaw(_first(found), (*path, slot.keys[0]), slot.part.kind, folder)
 
     def found(self, raw: Column) -> Iterator[tuple[Slot, list[Column]]]:
         """Every slot with what was read under each of its names."""
@@ -158,7 +167,7 @@ def _inside(raw: Column, items: Column, part: Part, nulls: bool, path: Path) -> 
     if not nulls:
         yield Flaw(F.exists(items, lambda item: item.isNull()), path, "holds null", text)
     for place, flaw in enumerate(part.flaws(F.lit(None), ())):
-        inner = f"(its {'.'.join(flaw.path)}) " if flaw.path else ""
+        inner = f"(its {shown(flaw.path)}) " if flaw.path else ""
         yield Flaw(F.exists(items, _condition(part, place)), path, inner + flaw.what, text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.inference import GUESSED, inferred
 from icecdc_core.ingest.merging_types import widened
+from icecdc_core.ingest.names import Names
 from icecdc_core.ingest.settings import FormatSettings
 from icecdc_core.jvm import iceberg_class, java_class
 
@@ -44,18 +45,22 @@ class Change:
         return f"{self.kind} {name}" if self.type is None else f"{self.kind} {name} {self.type.simpleString()}"
 
 
-def evolution(current: T.StructType, seen: T.StructType, settings: FormatSettings) -> list[Change]:
+def evolution(
+    current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
+) -> list[Change]:
     """Return what has to change so that records like these fit, as far as a table can follow.
 
     A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's own promotions
     widen a column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional
     when the writer's schema says that the field is. Nothing is ever narrowed, dropped, renamed or moved; records that
-    still don't fit are dead letters. Types that were guessed from JSON values widen nothing but what they must.
+    still don't fit are dead letters. Types that were guessed from JSON values widen nothing but what they must. A field
+    adds no column if nobody could read the table with it (see `names`).
 
     Args:
         current: The table's columns.
         seen: What `inferred` found.
         settings: See `FormatSettings`.
+        others: Names that no new column may have, besides those of the table's columns.
 
     Returns:
         The changes, outer ones first; empty when there are none, or none were asked for.
@@ -64,7 +69,9 @@ def evolution(current: T.StructType, seen: T.StructType, settings: FormatSetting
         >>> evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
         [Change("widen", ("id",), LongType()), Change("add", ("name",), StringType())]
     """
-    return list(_of_struct(current, seen, (), settings)) if settings.evolve_schema else []
+    if not settings.evolve_schema:
+        return []
+    return list(_of_struct(current, seen, (), settings, Names(current, others)))
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
@@ -96,7 +103,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
             kind = _iceberg_type(spark, change.type)
             if change.kind == "widen":
                 update.updateColumn(full, kind.asPrimitiveType())
-            elif loaded.schema().findField(full) is None:
+            elif loaded.schema().caseInsensitiveFindField(full) is None:
                 update.addColumn(parent, name, kind)
         update.commit()
     except (PySparkException, Py4JJavaError) as error:
@@ -109,7 +116,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
 
 
 def _of_struct(
-    current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings
+    current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings, names: Names
 ) -> Iterator[Change]:
     sensitive = settings.column_case == "sensitive"
     columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
@@ -117,48 +124,75 @@ def _of_struct(
     for field in seen.fields:
         column = columns.get(field.name if sensitive else field.name.lower())
         if column is None:
-            kind = new_type(field.dataType, settings)
             name = _new_name(field.name, settings)
-            columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
-            yield Change("add", (*path, name), kind)
+            kind = _new_type(field.dataType, settings, (*path, name), names)
+            if kind is not None:
+                columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
+                yield Change("add", (*path, name), kind)
             continue
         there = (*path, column.name)
         guessed = GUESSED in field.metadata
         freed = not column.nullable and field.nullable and not guessed
         if freed and column.name.lower() not in identifiers:
             yield Change("optional", there)
-        yield from _of_type(column.dataType, field.dataType, there, guessed, settings)
+        yield from _of_type(column.dataType, field.dataType, there, guessed, settings, names)
 
 
 def _of_type(
-    current: T.DataType, seen: T.DataType, path: tuple[str, ...], guessed: bool, settings: FormatSettings
+    current: T.DataType,
+    seen: T.DataType,
+    path: tuple[str, ...],
+    guessed: bool,
+    settings: FormatSettings,
+    names: Names,
 ) -> Iterator[Change]:
     if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
-        yield from _of_struct(current, seen, path, settings)
+        yield from _of_struct(current, seen, path, settings, names)
     elif isinstance(current, T.ArrayType) and isinstance(seen, T.ArrayType):
-        yield from _of_type(current.elementType, seen.elementType, (*path, "element"), guessed, settings)
+        yield from _of_type(current.elementType, seen.elementType, (*path, "element"), guessed, settings, names)
     elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
-        yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings)
+        yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings, names)
     elif not guessed and (wider := widened(current, seen)) is not None:
         yield Change("widen", path, wider)
 
 
-def new_type(kind: T.DataType, settings: FormatSettings) -> T.DataType:
-    """Return the type of a new column for a field: optional throughout, its names by the case rule."""
+def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
+    """Return the columns of a new table for such records: optional throughout, their names by the case rule.
+
+    Args:
+        seen: What `inferred` found.
+        settings: See `FormatSettings`.
+        others: Names that no column may have.
+    """
+    kind = _new_struct(seen, settings, (), Names(T.StructType(), others))
+    return kind or T.StructType()
+
+
+def _new_type(kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: Names) -> T.DataType | None:
+    """The type of a new field, without the fields in it that cannot be; None if it cannot be itself."""
+    if not names.take(path):
+        return None
     if isinstance(kind, T.StructType):
-        fields: dict[str, T.StructField] = {}
-        for field in kind.fields:
-            name = _new_name(field.name, settings)
-            key = name if settings.column_case == "sensitive" else name.lower()
-            fields.setdefault(key, T.StructField(name, new_type(field.dataType, settings)))
-        return T.StructType(list(fields.values()))
+        return _new_struct(kind, settings, path, names)
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(new_type(kind.elementType, settings))
+        element = _new_type(kind.elementType, settings, (*path, "element"), names)
+        return None if element is None else T.ArrayType(element)
     if isinstance(kind, T.MapType):
-        return T.MapType(kind.keyType, new_type(kind.valueType, settings))
-    if isinstance(kind, (T.ByteType, T.ShortType)):
-        return T.IntegerType()
-    return kind
+        value = _new_type(kind.valueType, settings, (*path, "value"), names)
+        return None if value is None else T.MapType(kind.keyType, value)
+    return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
+
+
+def _new_struct(
+    kind: T.StructType, settings: FormatSettings, path: tuple[str, ...], names: Names
+) -> T.StructType | None:
+    fields = []
+    for field in kind.fields:
+        name = _new_name(field.name, settings)
+        inner = _new_type(field.dataType, settings, (*path, name), names)
+        if inner is not None:
+            fields.append(T.StructField(name, inner))
+    return T.StructType(fields) if fields else None
 
 
 def _new_name(name: str, settings: FormatSettings) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -23,9 +24,12 @@ from pyspark.sql.types import (
 from icecdc_core.catalogs import load_table, told
 from icecdc_core.columns import quoted
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
+from icecdc_core.ingest.first_records import first_schema, frequent_first, refused_fields
 from icecdc_core.ingest.parameters import METADATA, transform
 from icecdc_core.ingest.publishing import WAP_ENABLED
-from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_type
+from icecdc_core.ingest.reading import Path
+from icecdc_core.ingest.schemas import evolution, evolve, inferred, new_columns
+from icecdc_core.ingest.written import with_checks
 from icecdc_core.jvm import iceberg_class, java_class
 from icecdc_core.parameters import table_parts
 from icecdc_core.readable import spark_schema, top_level_names
@@ -44,7 +48,20 @@ _METADATA_TYPES: dict[str, DataType] = dict(
 )
 
 
-def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> Any:
+@dataclass(frozen=True)
+class Opened:
+    """What `open_table` found.
+
+    Attributes:
+        table: Iceberg's table; None while there is none, as no record so far can be a row of a new one.
+        refused: If it was made now: the fields of the records that could not become columns, each with the reason.
+    """
+
+    table: Any
+    refused: dict[Path, str] = field(default_factory=dict)
+
+
+def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> Opened:
     """Load a table, made for these records if it is not there and `auto_create` is set.
 
     Args:
@@ -57,7 +74,7 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
         TableNotFoundError: It is not there, and `auto_create` is not set.
     """
     try:
-        return load_table(spark, name)
+        return Opened(load_table(spark, name))
     except TableNotFoundError as error:
         if not config.auto_create:
             raise TableNotFoundError(
@@ -66,8 +83,12 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
                 value=name,
                 remedy="create it, or set auto_create=true; its records are taken again by the next run",
             ) from error
-    _create(spark, name, inferred(records()), config)
-    return load_table(spark, name)
+    seen = first_schema(records(), config)
+    columns = new_columns(seen, config, _other_names(config))
+    if not columns.fields:
+        return Opened(None)
+    _create(spark, name, seen, columns, config)
+    return Opened(load_table(spark, name), refused_fields(columns, seen, config))
 
 
 def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
@@ -76,7 +97,7 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> Str
     Raises:
         ColumnNotFoundError: A column for what Kafka knows of a record is asked for and not there.
     """
-    schema = spark_schema(spark, table)
+    schema = with_checks(spark, table, spark_schema(spark, table))
     wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
     if missing := sorted(wanted - set(schema.names)):
         raise ColumnNotFoundError(
@@ -90,9 +111,12 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> Str
 
 def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
     """Let the records' schema into the table's, in one commit; returns the records'."""
-    current = payload_schema(spark, load_table(spark, name), config)
-    seen = inferred(records, current)
-    changes = evolution(current, seen, config)
+    table = load_table(spark, name)
+    current = payload_schema(spark, table, config)
+    seen = frequent_first(records, inferred(records, current), config)
+    specs = table.specs().values()
+    partitions = [str(field.name()) for spec in specs for field in spec.fields()]
+    changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])
     if changes:
         evolve(spark, name, changes)
     return seen
@@ -120,11 +144,20 @@ def _bare(column: str) -> str:
     return column.removeprefix(METADATA_PREFIX)
 
 
-def _create(spark: SparkSession, name: str, payload: StructType, config: IngestConfig) -> None:
+def _metadata_names(config: IngestConfig) -> list[str]:
+    return [f"{METADATA_PREFIX}{column}" for column in config.metadata_columns]
+
+
+def _other_names(config: IngestConfig) -> list[str]:
+    """Names in a new table that no column of the payload may have."""
+    kinds = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
+    parts = [transform(text) for text in config.partition_by]
+    return [*_metadata_names(config), *(f"{column}_{kinds.get(kind, kind)}" for kind, _, column in parts if kind)]
+
+
+def _create(spark: SparkSession, name: str, payload: StructType, own: StructType, config: IngestConfig) -> None:
     """Make the table with all it needs at once: a crash leaves all of it or nothing."""
     required = set(config.identifier_columns)
-    own = new_type(payload, config)
-    assert isinstance(own, StructType)
     optional = {field.name.lower() for field in payload if field.nullable}
     columns = [StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in own]
     columns += [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,11 +17,13 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import TableEntry
+from icecdc_core.ingest.first_records import marked, unusable
 from icecdc_core.ingest.letters import DeadLetters
 from icecdc_core.ingest.marks import Mark, head_of
 from icecdc_core.ingest.merging import IDENTIFIER, ORDER, last_of_each, merge
 from icecdc_core.ingest.offsets import Offsets
 from icecdc_core.ingest.publishing import MovedError, Staged, append, publish, restage, stage
+from icecdc_core.ingest.reading import Path
 from icecdc_core.ingest.resets import Marks
 from icecdc_core.ingest.schemas import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.tables import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
@@ -107,7 +110,12 @@ class Writer:
         letters = 0
         conflict: MovedError | None = None
         for _ in range(_TRIES):
-            table = open_table(spark, name, records.decoded, self.config)
+            opened = open_table(spark, name, records.decoded, self.config)
+            table = opened.table
+            if table is None:
+                return self._waiting(name, records, batch)
+            if opened.refused:
+                records = replace(records, decoded=partial(_marked, records.decoded, opened.refused))
             mark = self.marks.of(name, table, batch.start)
             if offsets.covers(mark.offsets, batch.end):
                 return _entry(name, table, mark), letters
@@ -128,6 +136,19 @@ class Writer:
                 "the records are taken again by the next run",
             ) from conflict
         raise _too_busy(name)
+
+    def _waiting(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+        """Keep what can never be a row; there is nothing to delete yet, and no table to be made."""
+        rows = unusable(records.decoded(), self.config)
+        rejected = _rejected(rows) if self.config.mode == "append" else rows.where(F.col("problem").isNotNull())
+        known = self.marks.known.get(name)
+        had = offsets.parse(known.offsets) if known else {}
+        has = Mark(offsets.furthest(had, batch.end), batch.number, None, "")
+        # A table that was there and is gone stays known by its uuid.
+        entry = TableEntry(name, known.uuid if known else "", offsets=offsets.text(has.offsets))
+        letters = self.letters.keep(records.packed(rejected), name)
+        self.marks.remember(entry, has)
+        return entry, letters
 
     def _attempt(
         self, spark: SparkSession, name: str, table: Any, mark: Mark, records: Records, batch: Batch
@@ -309,6 +330,10 @@ def _entry(
         bytes=staged.bytes if staged else 0,
         offsets=offsets.text(mark.offsets),
     )
+
+
+def _marked(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
+    return marked(decoded(), refused)
 
 
 def _rejected(rows: DataFrame) -> DataFrame:

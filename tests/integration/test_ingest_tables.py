@@ -6,12 +6,31 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from icecdc_core.catalogs import load_table
 from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
 from icecdc_core.ingest import ingest, job
 from icecdc_core.ingest.sharing import Sharing
 from icecdc_core.ingest.tables import create_namespace
+from icecdc_core.jvm import iceberg_class
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
+
+CREATE_ODD = (
+    "CREATE TABLE {t} (id BIGINT, p STRING, b BINARY, t STRING, s STRUCT<x: INT>) USING iceberg "
+    "PARTITIONED BY (p, b, truncate(10, t))"
+)
+
+
+def _with_odd_types(spark, table):
+    """Add columns of types that Spark cannot name: u, us, f, s.f and m."""
+    types = iceberg_class(spark, "types.Types")
+    uuid = types.UUIDType.get()
+    fixed = types.FixedType.ofLength(4)
+    update = load_table(spark, table).updateSchema().addColumn("u", uuid).addColumn("f", fixed)
+    update.addColumn("us", types.ListType.ofOptional(100, uuid))
+    update.addColumn("m", types.MapType.ofOptional(101, 102, types.StringType.get(), uuid))
+    update.addColumn("s", "f", fixed).commit()
+    spark.catalog.refreshTable(table)
 
 
 def people(start, end):
@@ -137,6 +156,64 @@ class DescribeMadeTables:
         assert (report.state, report.rows_written, report.dead_letters) == ("ok", 0, 3)
         assert (ingest(spark, config).rows_written, ids(spark, config.table)) == (1, [1])
 
+    def it_stays_readable_whatever_names_records_bring(self, spark, sql, make_ingest, topic):
+        """A table that is there, partitioned, with nested columns; then one that is made of such records."""
+        bad = [
+            {"Id": 5}, {"id": 5, "_file": "x"}, {"id": 5, "_ROW_ID": 1}, {"id": 5, "": 1}, {"id": 5, "id_bucket": 1},
+            {"id": 5, "s": {"X": 1}}, {"id": 5, "l": [{"X": 1}]}, {"id": 5, "m": {"k": {"X": 1}}},
+            {"id": 5, "s": {"": 1}}, {"id": 5, "n": {"": 1}}, {"id": 5, "_kafka_OFFSET": 1}, {"id": 5, "s.x": 1},
+            {"id": 5, "New": 1, "new": 2},
+        ]  # fmt: skip
+        good = [{"id": 1, "s": {"x": 1}, "l": [{"x": 1}], "m": {"k": {"x": 1}}}, {"id": 2, "new": 1, "s": {"y": 2}}]
+        named = ["Id:", "_file:", "_ROW_ID:", '"":', "id_bucket:", "s.X:", "l (its X)", "m", 's."":', "n:",
+                 "_kafka_OFFSET:", "s.x:", "New:"]  # fmt: skip
+        columns = "id BIGINT, s STRUCT<x: INT>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<x: INT>>"
+        sql(f"CREATE TABLE {{t}} ({columns}, _kafka_offset BIGINT) USING iceberg PARTITIONED BY (bucket(4, id))")
+        config = make_ingest(evolve_schema=True, metadata_columns="offset")
+        topic.send(*good, *bad, {"id": 3, "new": 2}, partition=0)
+        ingest(spark, config)
+        found = [reason for _, reason in reasons(spark, config)]
+        assert [reason.startswith(f"field {name}") for name, reason in zip(named, found, strict=True)] == [True] * 13
+        assert ids(spark, config.table) == [1, 2, 3]
+        sql("DELETE FROM {t} WHERE id = 1")
+        topic.send({"id": 4, "new": 3}, partition=0)
+        ingest(spark, config)
+        assert sql("SELECT _pos, id, new, s.y FROM {t} ORDER BY id").count() == 3
+
+    @pytest.mark.parametrize("evolve_schema", [False, True])
+    def it_makes_them_readable_whatever_names_records_bring(self, spark, make_ingest, topic, evolve_schema):
+        config = make_ingest(auto_create=True, evolve_schema=evolve_schema, partition_by="bucket(2, id)")
+        bad = [
+            {"Id": 5},
+            {"id": 5, "_file": "x"},
+            {"id": 5, "": 1},
+            {"id": 5, "id_bucket": 1},
+            {"id": 5, "s": {"X": 1}},
+        ]
+        bad += [{"id": 5, "n": {"": 1}}, {"id": 5, "s": {"": 1}}]
+        topic.send(*bad, *({"id": number, "s": {"x": number}} for number in range(3)), partition=0)
+        ingest(spark, config)
+        found = reasons(spark, config)
+        assert [offset for offset, _ in found] == list(range(7)), found
+        assert (ids(spark, config.table), spark.table(config.table).select("s.x").count()) == ([0, 1, 2], 3)
+
+    def it_waits_for_the_first_record_that_can_be_a_row(self, spark, make_ingest, topic):
+        config = make_ingest(
+            auto_create=True, mode="upsert", identifier_columns="id", max_records_per_batch=2, job="waits"
+        )
+        poison = [b"no json", [1], {"name": "without id"}, {"id": None, "junk": 1}]
+        topic.send(*poison, partition=0)
+        topic.send(None, None, key='{"id": 1}', partition=0)
+        first = ingest(spark, config)
+        there = spark.catalog.tableExists(config.table)
+        topic.send(None, key='{"id": 2}', partition=0)
+        topic.send({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"junk": 1}, partition=0)
+        topic.send(None, key='{"id": 2}', partition=0)
+        second = ingest(spark, config)
+        assert (first.state, there, second.state) == ("ok", False, "ok")
+        assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
+        assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 2, 3, 9]
+
     def it_compacts_small_files_at_the_end(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=4, compact_min_files=3)
         sql(CREATE)
@@ -148,6 +225,31 @@ class DescribeMadeTables:
         assert len(report.compacted) == 1
         assert "replace" in operations
         assert ids(spark, config.table) == list(range(22))
+
+
+class DescribeValuesThatIcebergDoesNotWrite:
+    @pytest.mark.parametrize("mode", ["append", "upsert"])
+    def it_keeps_them_as_dead_letters_and_writes_the_others(self, spark, sql, make_ingest, topic, name, mode):
+        table, config = f"lake.ns.{name}", make_ingest(mode=mode, identifier_columns="id" if mode == "upsert" else "")
+        sql(CREATE_ODD)
+        _with_odd_types(spark, table)
+        uuid, fixed = "123e4567-e89b-12d3-a456-42661417400", "AAECAw=="
+        topic.send(
+            *({"id": n, "u": f"{uuid}{n}", "us": [f"{uuid}{n}"], "f": fixed, "p": p, "b": fixed}
+              for n, p in enumerate(["a/b:..*?%\0", "", "ä" * 40, "x" * 253, ".."])),
+            {"id": 10, "u": "no uuid"}, {"id": 11, "u": "1-1-1-1-1"}, {"id": 12, "us": [None, "x"]},
+            {"id": 13, "f": "AAEC"}, {"id": 14, "s": {"f": "AAECAwQ="}}, {"id": 15, "m": {"k": "x"}},
+            {"id": 16, "p": "x" * 254}, {"id": 17, "p": "ä" * 43}, {"id": 18, "b": "AAAA" * 100},
+            {"id": 19, "t": "long " * 100, "p": "y"}, partition=0,
+        )  # fmt: skip
+        report = ingest(spark, config)
+        assert ids(spark, table) == [0, 1, 2, 3, 4, 19]
+        found = dict(reasons(spark, config))
+        assert [number for number in range(16) if number in found] == list(range(5, 14))
+        assert (report.state, report.dead_letters) == ("ok", 9)
+        assert found[5] == "field u: 'no uuid' is not of type uuid"
+        assert found[8] == "field f: 'AAEC' does not have 4 bytes"
+        assert found[11].endswith("makes the name of a partition folder too long: 253 bytes are allowed")
 
 
 class DescribeNamespaces:

@@ -135,6 +135,11 @@ class DescribeFitted:
     def it_shortens_values(self, fit):
         assert fit("x bigint", [json.dumps({"x": "y" * 500})]) == [f"field x: '{'y' * 100}' is not of type bigint"]
 
+    def it_names_the_limit_that_a_record_exceeds(self, fit):
+        [actual] = fit("x string, n bigint", [json.dumps({"x": "y" * 25_000_000})])
+        limit = "a text in it has more than 20,000,000 characters, which are the limit"
+        assert actual.startswith(f"{limit}; the record has 25,000,009 bytes: ")
+
     def it_refuses_what_is_no_utf8_and_what_has_no_value(self, fit):
         actual = fit("x string", [b'{"x":"\xff"}', None], tombstones="reject")
         assert actual == ["the value is not valid UTF-8", "the record has no value"]
@@ -191,6 +196,11 @@ class DescribeFitted:
             "field orderid is there twice, as ORDERID and orderId and orderid",
         ]
         assert actual == expected
+
+    def it_loses_no_spelling_of_a_name(self, fit):
+        values = ['{"a":{"b":1}}', '{"A":{"b":2}}', '{"a":{"B":3}}', '{"A":{"B":4}}']
+        actual = fit("a struct<b:bigint>", values, column_case="insensitive")
+        assert actual == [f'{{"a":{{"b":{number}}}}}' for number in (1, 2, 3, 4)]
 
     def it_takes_columns_of_any_name(self, fit):
         ddl = "`value` bigint, `topic` string, `a.b` bigint, `c``d` bigint, `row` bigint, `payload` bigint"
@@ -281,6 +291,39 @@ class DescribeInferred:
         seen = inferred(decoded(records(spark, values), chosen), current)
         actual = [str(change) for change in evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
+
+    def it_lets_no_bad_value_hide_what_the_good_ones_need(self, spark):
+        current = T.StructType.fromDDL("a int, b int, f float, s struct<c:int>, l array<struct<x:int>>, k bigint")
+        values = ['{"a":"x"}', '{"a":1.5}', '{"a":true}', '{"a":99999999999999999999}', '{"a":[1]}', '{"f":"x"}',
+                  '{"f":{}}', '{"s":"x"}', '{"l":["x"]}', '{"l":5}', '{"b":"x"}', '{"k":"x","f":[1]}', '{"a":"1"}',
+                  '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
+                  '{"a":3}', "{}"]  # fmt: skip
+        chosen = settings(evolve_schema=True)
+        source = decoded(records(spark, values), chosen)
+        actual = evolution(current, inferred(source, current), chosen)
+        assert sorted(map(str, actual)) == [
+            "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
+        ]  # fmt: skip
+
+    def it_sees_fields_without_a_column_beside_bad_values(self, fit):
+        actual = fit("s struct<a:int>", ['{"s":"x"}', '{"s":{"a":1,"b":2}}'], unknown_fields="reject")
+        assert actual[1] == "field s.b: '2' has no column"
+
+    def it_says_why_a_field_can_have_no_column(self, fit):
+        values = ['{"id":1}', '{"Id":2}', '{"_File":3}', '{"":4}', '{"s":{"X":5}}', '{"l":[{"X":6}]}', '{"n":{"":7}}',
+                  '{"s":{"":8}}']  # fmt: skip
+        actual = fit("id bigint, s struct<x:int>, l array<struct<x:int>>", values, evolve_schema=True)
+        none = "has no column: its name"
+        assert actual == [
+            '{"id":1}',
+            f"field Id: '2' {none} differs from id only in case",
+            f"field _File: '3' {none} is reserved",
+            f"field \"\": '4' {none} is empty",
+            f"field s.X: '5' {none} differs from x only in case",
+            f"field l (its X) {none} differs from x only in case",
+            f'field n: \'{{"":7}}\' (its "") {none} is empty',
+            f"field s.\"\": '8' {none} is empty",
+        ]
 
     def it_is_empty_for_nothing(self, spark):
         assert inferred(decoded(records(spark, []), settings())) == T.StructType()

@@ -22,6 +22,19 @@ def ddl(text):
     return T.StructType.fromDDL(text)
 
 
+def _struct(text):
+    """As `ddl`, but with empty names, which no DDL takes."""
+
+    def named(kind):
+        if isinstance(kind, T.StructType):
+            return T.StructType([T.StructField(f.name.replace("EMPTY", ""), named(f.dataType)) for f in kind.fields])
+        if isinstance(kind, T.ArrayType):
+            return T.ArrayType(named(kind.elementType))
+        return T.MapType(kind.keyType, named(kind.valueType)) if isinstance(kind, T.MapType) else kind
+
+    return named(ddl(text.replace("``", "EMPTY")))
+
+
 def changes(current, seen, **overrides):
     return [
         str(change) for change in evolution(ddl(current), ddl(seen), settings(**{"evolve_schema": True, **overrides}))
@@ -65,13 +78,25 @@ class DescribeEvolution:
     @pytest.mark.parametrize(
         ("case", "expected"),
         [
-            ("sensitive", ["add orderId int", "add Note string", "add note string"]),
+            ("sensitive", ["add Note string"]),
             ("insensitive", ["add Note string"]),
             ("lower", ["add note string"]),
         ],
     )
     def it_tells_names_apart_by_the_case_rule(self, case, expected):
         assert changes("orderid int", "orderId int, Note string, note string", column_case=case) == expected
+
+    def it_adds_no_column_with_which_the_table_could_not_be_read(self):
+        current = "id int, s struct<x:int>, l array<struct<x:int>>, m map<string,struct<x:int>>, a struct<b:int>"
+        seen = (
+            "Id int, _file int, _FILE int, _deleted int, _change_type int, _partition int, _row_id int, `` int,"
+            " `a.b` int, s struct<X:int,``:int,_file:int>, l array<struct<X:int,y:int>>,"
+            " m map<string,struct<X:int,y:int>>, "
+            "new int, New int, n struct<z:int,Z:int,``:int>, e struct<``:int>, p array<struct<``:int>>, id_bucket int"
+        )
+        found = evolution(ddl(current), _struct(seen), settings(evolve_schema=True), ["id_bucket"])
+        expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
+        assert [str(change) for change in found] == expected
 
     def it_does_not_widen_for_a_guess(self):
         seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
