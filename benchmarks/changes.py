@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import consume, create, head, merge_changes, rows_of
+from icecdc_core.row_hash import FAST, KEYED
 from icecdc_core.scans import StepScan, plan_scans
 from icecdc_core.staged_scan import FileTasks, IcebergTable
 
@@ -24,7 +25,7 @@ class ChangesBenchmark:
     """
 
     def __init__(self, spark: SparkSession, table: str, rows: int, version: int, mode: str) -> None:
-        self._spark, self._table, self._mode = spark, table, mode
+        self._spark, self._table, self._mode, self._version = spark, table, mode, version
         self._expected: int | None = None
         create(spark, table, version, mode)
         rows_of(spark, 0, rows).writeTo(table).append()
@@ -39,13 +40,16 @@ class ChangesBenchmark:
         ours = {"icecdc, position to merged changes": self._icecdc}
         if self._mode == "copy-on-write":
             view = "create_changelog_view with identifier columns"
-            return {**ours, view: self._changelog_view, "reading both sides once": self._read_both_sides}
+            others = {view: self._changelog_view, "reading both sides once": self._read_both_sides}
+            # Row lineage, from format v3 on, compares no values.
+            keyed = {"icecdc, row_hash=keyed": lambda: self._icecdc(KEYED)} if self._version < 3 else {}
+            return {**ours, **keyed, **others}
         # Spark's changelog refuses merge-on-read tables.
         return {**ours, "reading the affected files once": self._read_once}
 
-    def _icecdc(self) -> float:
+    def _icecdc(self, row_hash: str = FAST) -> float:
         begin = time.perf_counter()
-        changed = merge_changes(self._spark, self._table, self._start, self._end)
+        changed = merge_changes(self._spark, self._table, self._start, self._end, row_hash)
         taken = time.perf_counter() - begin
         self._check("icecdc", changed)
         return taken

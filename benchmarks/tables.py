@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.merging import merged_changes
+from icecdc_core.row_hash import FAST
 from icecdc_core.scans import file_bytes, plan_scans
 from icecdc_core.staged_scan import IcebergTable
 
@@ -62,11 +63,11 @@ def consume(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def merge_changes(spark: SparkSession, name: str, start: int, end: int) -> int:
+def merge_changes(spark: SparkSession, name: str, start: int, end: int, row_hash: str = FAST) -> int:
     """Go from position to merged rows, consume them, and return how many there were."""
     table = IcebergTable(spark, name)
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    merged = merged_changes(table, scans, IDS, file_bytes(table, scans))
+    merged = merged_changes(table, scans, IDS, file_bytes(table, scans), row_hash=row_hash)
     consume(merged.rows)
     merged.close()
     table.release()
