@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.fitting import fitted
-from icecdc_core.ingest.inference import inferred
+from icecdc_core.ingest.inference import begins_object, inferred
 from icecdc_core.ingest.matching import Matching
 from icecdc_core.ingest.names import folded, shown
 from icecdc_core.ingest.nested import Fields
@@ -32,7 +32,7 @@ def first_schema(decoded: DataFrame, settings: FormatSettings) -> T.StructType:
         decoded: As `formats.decoded` returns it.
         settings: See `FormatSettings`.
     """
-    is_object = F.ltrim("payload").startswith("{") & F.try_parse_json("payload").isNotNull()
+    is_object = begins_object("payload") & F.try_parse_json("payload").isNotNull()
     good = F.col("problem").isNull() & ~_is_delete() & is_object
     for name in settings.identifier_columns:
         good = good & _has(name, settings)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -63,8 +63,13 @@ def inferred(decoded: DataFrame, current: T.StructType | None = None, widen: boo
     return _proven(decoded.where("problem is null"), seen, current) if widen else seen
 
 
+def begins_object(column: str) -> Column:
+    """Whether a JSON text is an object, if it is well-formed; Spark's `ltrim` alone takes no line ends away."""
+    return F.ltrim(F.col(column), F.lit(" \t\r\n")).startswith("{")
+
+
 def _seen(decoded: DataFrame) -> T.StructType:
-    good = F.col("problem").isNull() & F.ltrim(F.col("payload")).startswith("{")
+    good = F.col("problem").isNull() & begins_object("payload")
     guess = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
     written = F.col("problem").isNull() & (F.col("payload_type") != KEY_TEXT)
     asked = decoded.agg(

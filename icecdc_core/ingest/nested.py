@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.names import shown
 from icecdc_core.ingest.reading import Flaw, Instant, Part, Path
-from icecdc_core.ingest.written import folder_flaw
+from icecdc_core.ingest.written import Uuid, folder_flaw
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def changes(part: Part) -> bool:
     if isinstance(part, Fields):
         plain = all(slot.keys == (slot.name,) and slot.known and not changes(slot.part) for slot in part.slots)
         return part.by_place or not plain
-    return isinstance(part, Instant)
+    return isinstance(part, (Instant, Uuid))
 
 
 def _inside(raw: Column, items: Column, part: Part, nulls: bool, path: Path) -> Iterator[Flaw]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.errors import IcecdcError, TableResetError
 from icecdc_core.ingest import offsets
 from icecdc_core.ingest.commit_log import TableEntry
-from icecdc_core.ingest.marks import Mark, ancestors, find_mark, head_of
+from icecdc_core.ingest.marks import Mark, ancestors, find_mark, head_of, is_ancestor
 from icecdc_core.ingest.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class Marks:
             )
         elif offsets.covers(mark.offsets, had):
             return mark
+        elif logged.snapshot_id is not None and is_ancestor(table, logged.snapshot_id):
+            # Nothing was rolled back: the batches from its mark to the logged offsets had no record for this table.
+            return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
         elif logged.snapshot_id is None or _has_expired(table, mark, logged):
             # The log says what the snapshot said; where it names no snapshot, the table need not have one.
             return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)

@@ -140,7 +140,10 @@ class Writer:
     def _waiting(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Keep what can never be a row; there is nothing to delete yet, and no table to be made."""
         rows = unusable(records.decoded(), self.config)
-        rejected = _rejected(rows) if self.config.mode == "append" else rows.where(F.col("problem").isNotNull())
+        reason = F.col("problem")
+        if self.config.mode == "append":
+            reason = F.coalesce(reason, F.when(F.expr(_DELETED), F.lit(_NOT_APPLIED)))
+        rejected = rows.withColumn("problem", reason).where("problem IS NOT NULL")
         known = self.marks.known.get(name)
         had = offsets.parse(known.offsets) if known else {}
         has = Mark(offsets.furthest(had, batch.end), batch.number, None, "")

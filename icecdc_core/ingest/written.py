@@ -21,7 +21,8 @@ from icecdc_core.jvm import iceberg_class
 WRITTEN_AS = "icecdc.written_as"
 FOLDERS = "icecdc.folders"
 
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+# To Java, "$" is also before a line's end that comes last.
+_UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
 _KEY_BYTES = 1024
@@ -29,7 +30,11 @@ _FILE_NAME_BYTES = 150
 
 
 class Uuid(Part):
-    """A UUID; Spark shows it as text."""
+    """A UUID; Spark shows it as text, in lower case, whatever was written."""
+
+    def value(self, raw: Column) -> Column:
+        """The text as the table will show it: a merge compares texts."""
+        return F.lower(raw)
 
     def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
         """A text that is no UUID in its usual form: Java would take shorter ones, and write another."""

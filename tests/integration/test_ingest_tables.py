@@ -214,6 +214,16 @@ class DescribeMadeTables:
         assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
         assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 2, 3, 9]
 
+    def it_keeps_what_says_nothing_of_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
+        config = make_ingest(auto_create=True, max_records_per_batch=4, job="appends")
+        topic.send({}, {"a": None}, b'{"a": 1, "a": 2}', None, partition=0, key="k")
+        first = ingest(spark, config)
+        there = spark.catalog.tableExists(config.table)
+        topic.send(b'\n\t{"id": 1}', partition=0)
+        second = ingest(spark, config)
+        assert (first.state, first.dead_letters, there, second.state) == ("ok", 4, False, "ok")
+        assert (ids(spark, config.table), [offset for offset, _ in reasons(spark, config)]) == ([1], [0, 1, 2, 3])
+
     def it_compacts_small_files_at_the_end(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=4, compact_min_files=3)
         sql(CREATE)
@@ -240,13 +250,13 @@ class DescribeValuesThatIcebergDoesNotWrite:
             {"id": 10, "u": "no uuid"}, {"id": 11, "u": "1-1-1-1-1"}, {"id": 12, "us": [None, "x"]},
             {"id": 13, "f": "AAEC"}, {"id": 14, "s": {"f": "AAECAwQ="}}, {"id": 15, "m": {"k": "x"}},
             {"id": 16, "p": "x" * 254}, {"id": 17, "p": "ä" * 43}, {"id": 18, "b": "AAAA" * 100},
-            {"id": 19, "t": "long " * 100, "p": "y"}, partition=0,
+            {"id": 19, "t": "long " * 100, "p": "y", "u": f"{uuid}A"}, {"id": 20, "u": f"{uuid}1\n"}, partition=0,
         )  # fmt: skip
         report = ingest(spark, config)
         assert ids(spark, table) == [0, 1, 2, 3, 4, 19]
         found = dict(reasons(spark, config))
-        assert [number for number in range(16) if number in found] == list(range(5, 14))
-        assert (report.state, report.dead_letters) == ("ok", 9)
+        assert [number for number in range(20) if number in found] == [*range(5, 14), 15]
+        assert (report.state, report.dead_letters) == ("ok", 10)
         assert found[5] == "field u: 'no uuid' is not of type uuid"
         assert found[8] == "field f: 'AAEC' does not have 4 bytes"
         assert found[11].endswith("makes the name of a partition folder too long: 253 bytes are allowed")
@@ -287,6 +297,27 @@ class DescribeTablesLeftBehind:
         assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
         assert (second.state, second.rows_written, third.batches) == ("ok", 10, 0)
         assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(10))
+
+    def it_is_not_taken_for_rolled_back_when_the_batches_before_had_nothing_for_it(
+        self, spark, make_ingest, topic, name, monkeypatch
+    ):
+        monkeypatch.setattr(job, "_FIRST_PAUSE", 0.0)
+        seldom, often = f"lake.{name}.seldom", f"lake.{name}.often"
+        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: ".*"})
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        for table in (seldom, often):
+            spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+        topic.send({"id": 0, "kind": "s"}, partition=0)
+        ingest(spark, config)
+        topic.send({"id": 1, "kind": "o"}, partition=0)
+        ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
+        topic.send({"id": 2, "kind": "s"}, partition=0)
+        broken = ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
+        mended = ingest(spark, config)
+        assert (broken.state, mended.state, mended.behind) == ("partial", "ok", [])
+        assert spark.table(seldom).where("id = 2").count() == 1
 
     def it_raises_what_is_wrong_with_the_only_table(self, spark, make_ingest, topic):
         topic.send({"id": 1})
