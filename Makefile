@@ -36,11 +36,11 @@ setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock 
 
 .PHONY: demo
 demo: setup ## Export, change, sync and validate real tables against real services; results in build/
-	@$(VENV_PYTHON) -m icecdc_core.demo $(ARGS)
+	@$(VENV_PYTHON) -m demo $(ARGS)
 
 .PHONY: demo-kafka
 demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync and validate them; results in build/
-	@$(VENV_PYTHON) -m icecdc_core.demo_kafka $(ARGS)
+	@$(VENV_PYTHON) -m demo.kafka $(ARGS)
 
 ##@ Check
 
@@ -71,10 +71,11 @@ soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
 	@ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check style (notebooks too), types, and that notebooks carry no outputs
+lint: setup ## Check style (notebooks too), types, the contract between rooms, and that notebooks carry no outputs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(BIN)/nbstripout --verify notebooks/*.ipynb \
 		|| { echo "A notebook carries outputs: run 'make notebooks-strip'." >&2; exit 1; }; fi
 

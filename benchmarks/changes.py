@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import consume, create, head, merge_changes, rows_of
-from icecdc_core.row_hash import FAST, KEYED
-from icecdc_core.scans import StepScan, plan_scans
-from icecdc_core.staged_scan import FileTasks, IcebergTable
+from icecdc_core.changes.row_hash import FAST, KEYED
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 
 
 class ChangesBenchmark:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from icecdc_core.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
+from icecdc_core.reporting.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
 
 GROWTH = "time against "
 # Axes that span more than this are logarithmic.

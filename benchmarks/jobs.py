@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.tables import create, rows_of
 from icecdc_core import SyncConfig, export_table, sync_changes, validate_table
-from icecdc_core.documents import to_actions
-from icecdc_core.sink import SinkSettings, write_actions
+from icecdc_core.documents.bulk_lines import to_actions
+from icecdc_core.opensearch.bulk_writer import BulkSettings, write_actions
 
 SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--write"
 
@@ -108,7 +108,7 @@ class WholeTableBenchmark:
         self._client.indices.create(index=SINK, body=body)
         rows = self._spark.table(self._job.table).select("*", F.lit("INSERT").alias("_change_type"))
         begin = time.perf_counter()
-        result = write_actions(to_actions(rows, ["id"], 1), SinkSettings.of(self._job, SINK_ALIAS))
+        result = write_actions(to_actions(rows, ["id"], 1), BulkSettings.of(self._job, SINK_ALIAS))
         taken = time.perf_counter() - begin
         if result.upserts != self._documents:
             raise SystemExit(f"{result.upserts} documents were written, expected {self._documents}")

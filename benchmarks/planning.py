@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import create, head
-from icecdc_core.jvm import iceberg_class
-from icecdc_core.scans import plan_scans
-from icecdc_core.staged_scan import IcebergTable
+from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.table.iceberg_table import IcebergTable
 
 # So many files one commit adds, and so one manifest lists, as a busy writer would leave them.
 FILES_A_COMMIT = 1000

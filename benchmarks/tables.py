@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.merging import merged_changes
-from icecdc_core.row_hash import FAST
-from icecdc_core.scans import file_bytes, plan_scans
-from icecdc_core.staged_scan import IcebergTable
+from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.row_hash import FAST
+from icecdc_core.changes.scan_planning import file_bytes, plan_scans
+from icecdc_core.table.iceberg_table import IcebergTable
 
 IDS = ["id"]
 _ADVISORY, _FILE_BYTES = "write.spark.advisory-partition-size-bytes", 32 * 1024 * 1024
@@ -67,7 +67,7 @@ def merge_changes(spark: SparkSession, name: str, start: int, end: int, row_hash
     """Go from position to merged rows, consume them, and return how many there were."""
     table = IcebergTable(spark, name)
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    merged = merged_changes(table, scans, IDS, file_bytes(table, scans), row_hash=row_hash)
+    merged = compute_net_changes(table, scans, IDS, file_bytes(table, scans), row_hash=row_hash)
     consume(merged.rows)
     merged.close()
     table.release()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.export import export_table
-from icecdc_core.replay import replay_dead_letters
-from icecdc_core.report import RunReport, ValidationReport
+from icecdc_core.jobs.export import export_table
+from icecdc_core.jobs.replay import replay_dead_letters
+from icecdc_core.jobs.status import status
+from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.jobs.validate import validate_table
+from icecdc_core.reporting.reports import RunReport, ValidationReport
 from icecdc_core.session import get_spark
-from icecdc_core.status import status
-from icecdc_core.sync import sync_changes
-from icecdc_core.validate import validate_table
 
 __all__ = [
     "RunReport",

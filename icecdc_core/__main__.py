@@ -20,18 +20,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
-from icecdc_core.exit_states import EXIT_STATES, exit_code, state_of
-from icecdc_core.export import export_table
 from icecdc_core.ingest import IngestConfig, ingest
-from icecdc_core.observation import failure_of, failure_report
-from icecdc_core.parameter_model import ParameterModel
-from icecdc_core.polling import follow_changes
-from icecdc_core.replay import replay_dead_letters
-from icecdc_core.report import Report, write_report
+from icecdc_core.jobs.export import export_table
+from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.jobs.replay import replay_dead_letters
+from icecdc_core.jobs.status import status
+from icecdc_core.jobs.validate import validate_table
+from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
+from icecdc_core.reporting.instrumentation import failure_of, failure_report
+from icecdc_core.reporting.reports import Report, write_report
 from icecdc_core.session import get_spark
-from icecdc_core.status import status
-from icecdc_core.validate import validate_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

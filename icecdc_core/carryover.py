@@ -34,9 +34,9 @@ from icecdc_core.columns import (
     quoted,
     require_change_columns,
     unused,
+    with_literal_names,
 )
 from icecdc_core.equality import keyed
-from icecdc_core.literal_names import with_literal_names
 
 
 class _Group(NamedTuple):

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SETTING = "spark.sql.parser.quotedRegexColumnNames"
+_lock = threading.Lock()
+# By session: how many calls are inside, and whether the last of them restores the setting.
+_inside: dict[int, tuple[int, bool]] = {}
 
 CHANGE_TYPE = "_change_type"
 """What happened to the row: ``INSERT`` or ``DELETE`` (an update is a DELETE and an INSERT)."""
@@ -26,6 +39,26 @@ RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 
 OWN_PREFIX = "_icecdc_"
 """Helper columns begin with it, beside those of the table; so no column of the table may."""
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes values as JSON text, in documents and wherever texts of values are compared."""
+
+UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (
+    FloatType,
+    DoubleType,
+    ArrayType,
+    MapType,
+    StructType,
+    VariantType,
+    NullType,
+)
+"""Types whose equal values have no one exact text."""
 
 INSERT = "INSERT"
 DELETE = "DELETE"
@@ -125,3 +158,51 @@ def _unfit(message: str, value: object, changes: DataFrame) -> IdentifierColumns
         value=value,
         remedy="name columns of the table that together identify a row",
     )
+
+
+@contextmanager
+def literal_names(spark: SparkSession) -> Iterator[None]:
+    """Let Spark take quoted names literally inside; calls may be nested, and run in several threads."""
+    key = _key(spark)
+    with _lock:
+        calls, changed = _inside.get(key, (0, False))
+        if str(spark.conf.get(_SETTING, "false")).lower() == "true":
+            spark.conf.set(_SETTING, "false")
+            changed = True
+        _inside[key] = calls + 1, changed
+    try:
+        yield
+    finally:
+        with _lock:
+            calls, changed = _inside.pop(key)
+            if calls > 1:
+                _inside[key] = calls - 1, changed
+            elif changed:
+                with suppress(Py4JError, OSError):  # Spark has ended, which must not hide why
+                    spark.conf.set(_SETTING, "true")
+
+
+def with_literal_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function run inside ``literal_names`` of the first session, or frame's session, among its arguments."""
+
+    @functools.wraps(function)
+    def literal(*args: P.args, **kwargs: P.kwargs) -> R:
+        session = next(filter(None, map(_session_of, (*args, *kwargs.values()))), None)
+        if session is None:
+            return function(*args, **kwargs)
+        with literal_names(session):
+            return function(*args, **kwargs)
+
+    return literal
+
+
+def _session_of(value: object) -> SparkSession | None:
+    if isinstance(value, DataFrame):
+        return value.sparkSession
+    return value if isinstance(value, SparkSession) else None
+
+
+def _key(spark: SparkSession) -> int:
+    """Several Python objects may stand for one session of the JVM."""
+    java = getattr(spark, "_jsparkSession", None)
+    return id(spark) if java is None else int(java.hashCode())

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.columns import quoted, resolve_identifiers
-from icecdc_core.literal_names import with_literal_names
+from icecdc_core.columns import quoted, resolve_identifiers, with_literal_names
 
 
 @with_literal_names

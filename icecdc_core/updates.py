@@ -30,10 +30,10 @@ from icecdc_core.columns import (
     require_change_columns,
     resolve_identifiers,
     unused,
+    with_literal_names,
 )
 from icecdc_core.equality import keyed
 from icecdc_core.errors import ConfigError
-from icecdc_core.literal_names import with_literal_names
 
 POLICIES = ("fail", "last")
 

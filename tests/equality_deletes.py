@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from icecdc_core.jvm import iceberg_class, java_class
+from icecdc_core.session.jvm import iceberg_class, java_class
 
 
 class EqualityWriter:

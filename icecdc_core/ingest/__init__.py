@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.report import IngestReport
-from icecdc_core.observation import observed
+from icecdc_core.reporting.instrumentation import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,21 +18,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest import commit_log, offsets
-from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
-from icecdc_core.ingest.compaction import compact
+from icecdc_core.ingest.decoding import decoded
 from icecdc_core.ingest.failures import typed_failure
-from icecdc_core.ingest.formats import decoded
-from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.kafka import offsets
+from icecdc_core.ingest.kafka.offsets import Offsets
+from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
-from icecdc_core.ingest.publishing import WAP_ID
-from icecdc_core.ingest.resets import RefillError
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.sharing import Sharing, kept_by
-from icecdc_core.ingest.topics import Topics
-from icecdc_core.ingest.writing import Batch, Records, Writer
+from icecdc_core.ingest.shared_parse import Sharing, kept_by
+from icecdc_core.ingest.tables import commit_log
+from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.tables.compaction import compact
+from icecdc_core.ingest.tables.publish import WAP_ID
+from icecdc_core.ingest.tables.table_resets import RefillError
+from icecdc_core.ingest.tables.writer import Batch, Records, Writer
 from icecdc_core.logs import event
-from icecdc_core.session import unless_set
+from icecdc_core.session.spark import unless_set
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig

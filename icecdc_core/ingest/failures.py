@@ -8,10 +8,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icecdc_core.errors import IcecdcError, IngestWriteError, LostOffsetsError
-from icecdc_core.ingest.topics import typed as typed_kafka
-from icecdc_core.java_causes import root_cause
+from icecdc_core.ingest.kafka.topics import typed as typed_kafka
 from icecdc_core.secrets import masked
-from icecdc_core.spark_failures import known_failure
+from icecdc_core.session.java_causes import root_cause
+from icecdc_core.table.read_failures import known_failure
 
 _LOST = re.compile(r"data may have been lost|Some data may have been lost|OffsetOutOfRangeException|failOnDataLoss")
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")

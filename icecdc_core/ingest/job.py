@@ -11,30 +11,31 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from icecdc_core.catalogs import load_table
 from icecdc_core.columns import quoted
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError
-from icecdc_core.ingest import commit_log, offsets
 from icecdc_core.ingest.batches import Batches
-from icecdc_core.ingest.commit_log import BEHIND, Known, LogEntry
-from icecdc_core.ingest.compaction import compact
 from icecdc_core.ingest.failures import typed_stream_failure
-from icecdc_core.ingest.letters import DeadLetters
-from icecdc_core.ingest.marks import find_mark
-from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.kafka import offsets
+from icecdc_core.ingest.kafka.offsets import Offsets
+from icecdc_core.ingest.kafka.stream import run_stream
+from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
-from icecdc_core.ingest.planning import Plan, make_plan
 from icecdc_core.ingest.report import IngestReport
-from icecdc_core.ingest.resets import Marks
 from icecdc_core.ingest.routing import check_expressions
-from icecdc_core.ingest.sharing import Sharing
-from icecdc_core.ingest.stream import run_stream
-from icecdc_core.ingest.tables import create_namespace
-from icecdc_core.ingest.topics import Topics
-from icecdc_core.ingest.writing import Writer
+from icecdc_core.ingest.shared_parse import Sharing
+from icecdc_core.ingest.start_offsets import Plan, make_plan
+from icecdc_core.ingest.tables import commit_log
+from icecdc_core.ingest.tables.commit_log import BEHIND, Known, LogEntry
+from icecdc_core.ingest.tables.compaction import compact
+from icecdc_core.ingest.tables.dead_letters import DeadLetters
+from icecdc_core.ingest.tables.destinations import create_namespace
+from icecdc_core.ingest.tables.table_offsets import find_mark
+from icecdc_core.ingest.tables.table_resets import Marks
+from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
-from icecdc_core.observation import run_id, timed_stage
-from icecdc_core.stopping import Stop, stop_on_sigterm
+from icecdc_core.reporting.instrumentation import run_id, timed_stage
+from icecdc_core.session.shutdown import Stop, stop_on_sigterm
+from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.columns import quoted
-from icecdc_core.parameters import column_names, properties, refused, start_point, table_parts
+from icecdc_core.config.values import column_names, properties, refused, start_point, table_parts
 from icecdc_core.secrets import Properties
 
 METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")

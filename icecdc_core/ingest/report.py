@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.report import Report
+from icecdc_core.reporting.reports import Report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ class IngestReport(Report):
 
     def figure(self) -> Figure:
         """Rows by table, and the time every stage took."""
-        from icecdc_core import figures
+        from icecdc_core.reporting import figures
 
         return figures.ingest_figure(self.to_dict())
 

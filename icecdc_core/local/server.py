@@ -16,11 +16,11 @@ from pathlib import Path
 
 from icecdc_core.errors import PortInUseError, ServiceStartError
 from icecdc_core.local.folders import disk_full, usable
-from icecdc_core.local.ivy import spark_jar
 from icecdc_core.local.jars import cached_jars
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
 from icecdc_core.local.runtime import Runtime
+from icecdc_core.session.ivy import spark_jar
 
 _SMALLEST_DISK = 300 * 1024 * 1024
 _ATTEMPTS = 4

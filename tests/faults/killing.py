@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icecdc_core.parameter_model import ParameterModel
+from icecdc_core.config.model import ParameterModel
 from tests.loopback_proxy import Act, loopback_proxy
 
 KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))

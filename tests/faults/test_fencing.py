@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.cluster import Connection
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
-from icecdc_core.positions import PositionStore, write_alias
-from icecdc_core.sink import BulkWriter, SinkSettings
+from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.client import Connection
+from icecdc_core.opensearch.indexes import write_alias
 from tests.faults.test_killed_runs import _move_elsewhere
 from tests.faults.test_opensearch_faults import CREATE, FILL
 from tests.loopback_proxy import Act, loopback_proxy
@@ -67,7 +68,7 @@ class DescribeAWriterThatComesBackAfterTombstonesAreGone:
 
     def writer(self, opensearch, config):
         physical = PositionStore(opensearch, config).read().physical_index
-        settings = SinkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
+        settings = BulkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
         return BulkWriter(settings), physical
 
     def it_brings_nothing_back_while_they_last(self, spark, exported, opensearch, equal):

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import TableLockedError
-from icecdc_core.positions import PositionStore
 from tests.faults.killing import Victim, of_one_core
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -41,9 +41,9 @@ def change(sql):
 @pytest.mark.parametrize(
     ("target", "meaning"),
     [
-        ("positions.HeldTable.begin", "begun, nothing written"),
-        ("sync.write_batch", "everything written, not committed"),
-        ("positions.PositionStore._append_log", "logged, position not moved"),
+        ("commits.positions.IndexLock.begin", "begun, nothing written"),
+        ("jobs.sync.write_batch", "everything written, not committed"),
+        ("commits.positions.PositionStore._append_log", "logged, position not moved"),
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
 )
@@ -61,7 +61,7 @@ def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, die
 
 @pytest.mark.parametrize(
     ("target", "calls"),
-    [("positions.HeldTable.begin", 1), ("positions.HeldTable.progress", 2), ("export.publish", 1)],
+    [("commits.positions.IndexLock.begin", 1), ("commits.positions.IndexLock.progress", 2), ("jobs.export.publish", 1)],
     ids=["begun", "two_groups_in", "published"],
 )
 def it_resumes_a_killed_export(spark, sql, make_config, die, target, calls):
@@ -82,7 +82,7 @@ def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config
     sql("INSERT INTO {t} VALUES (1, 'a')")
     sql("INSERT INTO {t} VALUES (2, 'b')")
     sql("INSERT INTO {t} VALUES (3, 'c')")
-    die(config, "export", "positions.HeldTable.progress", 2)
+    die(config, "export", "commits.positions.IndexLock.progress", 2)
     assert export_table(spark, config).upserts == 1
 
 
@@ -122,12 +122,12 @@ class DescribeTwoRunsAtOnce:
         sql(FILL)
         export_table(spark, config)
         change(sql)
-        held = PositionStore(opensearch, config).hold(config.table, "", "the-other-run")
+        lock = PositionStore(opensearch, config).lock(config.table, "", "the-other-run")
         try:
             with pytest.raises(TableLockedError, match="the-other-run"):
                 sync_changes(spark, config)
         finally:
-            held.release()
+            lock.release()
         assert sync_changes(spark, config).upserts > 0
 
     def it_ends_equal_when_two_really_run_side_by_side(self, spark, sql, make_config):
@@ -155,11 +155,11 @@ class DescribeTwoRunsAtOnce:
     def it_takes_over_from_a_holder_elsewhere_that_gives_no_sign_of_life(self, opensearch, make_config):
         config = make_config(lease_seconds=1)
         store = PositionStore(opensearch, config)
-        held = store.hold(config.table, "", "the-dead-run")
-        held._ended.set()
+        lock = store.lock(config.table, "", "the-dead-run")
+        lock._ended.set()
         _move_elsewhere(opensearch, config)
         begun = time.monotonic()
-        taken = store.hold(config.table, "", "the-next-run")
+        taken = store.lock(config.table, "", "the-next-run")
         taken.release()
         assert time.monotonic() - begun >= 1
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.batch_writing import write_batch
-from icecdc_core.cluster import Connection
+from icecdc_core.commits.positions import Batch, PositionStore
 from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
-from icecdc_core.positions import Batch, PositionStore
-from icecdc_core.runs import Run
+from icecdc_core.jobs.batch import write_batch
+from icecdc_core.jobs.run import Run
+from icecdc_core.opensearch.client import Connection
 from tests.loopback_proxy import Act, loopback_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -28,19 +28,19 @@ from icecdc_core.cluster import Connection
 from icecdc_core.errors import FencedError
 from icecdc_core.positions import PositionStore
 config = SyncConfig(**json.loads(sys.argv[1]))
-held = PositionStore(Connection.of(config).client(), config).hold(config.table, "", "the-stopped-run")
+lock = PositionStore(Connection.of(config).client(), config).lock(config.table, "", "the-stopped-run")
 print("HELD", flush=True)
 input()
 try:
-    held.write(held.position)
+    lock.write(lock.position)
 except FencedError:
     print("FENCED", flush=True)
-held.release()
+lock.release()
 """
 
 
 def store(config):
-    return PositionStore(Connection.of(config).client(patience_seconds=config.retry_timeout_seconds), config)
+    return PositionStore(Connection.of(config).client(retry_seconds=config.retry_timeout_seconds), config)
 
 
 def version(opensearch, config):
@@ -71,41 +71,41 @@ class DescribeTheRenewal:
 
         armed = threading.Event()
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
             armed.set()
             await_true(lambda: len(failed) >= 4)
             before = version(opensearch, config)
             await_true(lambda: version(opensearch, config) > before)
-            held.write(held.position)
-            held.release()
+            lock.write(lock.position)
+            lock.release()
         assert set(failed) == {"GET", "PUT"}
 
     def it_keeps_the_index_from_a_run_that_is_less_patient(self, make_config, opensearch):
         config = make_config(lease_seconds=8)
-        held = store(config).hold(config.table, "", "the-patient-run")
+        lock = store(config).lock(config.table, "", "the-patient-run")
         # As seen from another machine, where only the lease shows whether the run is there.
-        held._owner = replace(held._owner, host="another machine")
-        held.write(held.position)
+        lock._owner = replace(lock._owner, host="another machine")
+        lock.write(lock.position)
         with pytest.raises(TableLockedError, match="the-patient-run"):
-            store(config.replace(lease_seconds=1)).hold(config.table, "", "the-impatient-run")
-        held.write(held.position)
-        held.release()
+            store(config.replace(lease_seconds=1)).lock(config.table, "", "the-impatient-run")
+        lock.write(lock.position)
+        lock.release()
 
     def it_loses_the_index_elsewhere_after_the_holders_lease(self, make_config, opensearch):
         config = make_config(lease_seconds=3)
-        held = store(config).hold(config.table, "", "the-dead-run")
-        held._owner = replace(held._owner, host="another machine")
-        held.write(held.position)
-        held._ended.set()
+        lock = store(config).lock(config.table, "", "the-dead-run")
+        lock._owner = replace(lock._owner, host="another machine")
+        lock.write(lock.position)
+        lock._ended.set()
         begun = time.monotonic()
-        store(config.replace(lease_seconds=1)).hold(config.table, "", "the-next-run").release()
+        store(config.replace(lease_seconds=1)).lock(config.table, "", "the-next-run").release()
         assert 3 <= time.monotonic() - begun < 20
 
     def it_is_not_believed_for_ever_by_a_lease_that_nobody_can_ask_for(self, make_config, opensearch):
         config = make_config()
-        held = store(config).hold(config.table, "", "the-run")
-        found = {lease: held._store._lease_of({"lease_seconds": lease}) for lease in (5, 1e300, -1, "x", None)}
-        held.release()
+        lock = store(config).lock(config.table, "", "the-run")
+        found = {lease: lock._store._lease_of({"lease_seconds": lease}) for lease in (5, 1e300, -1, "x", None)}
+        lock.release()
         assert found == {5: 5.0, 1e300: 60.0, -1: 60.0, "x": 60.0, None: 60.0}
 
 
@@ -119,14 +119,14 @@ class DescribeAStoppedProcess:
             assert process.stdout.readline() == "HELD\n"
             time.sleep(4)
             with pytest.raises(TableLockedError, match="the-stopped-run"):
-                store(config).hold(config.table, "", "too-early")
+                store(config).lock(config.table, "", "too-early")
             process.send_signal(signal.SIGSTOP)
             time.sleep(4)
-            held = store(config).hold(config.table, "", "the-next-run")
+            lock = store(config).lock(config.table, "", "the-next-run")
             process.send_signal(signal.SIGCONT)
             told, _ = process.communicate("go on\n", timeout=60)
-            held.write(held.position)
-            held.release()
+            lock.write(lock.position)
+            lock.release()
         finally:
             process.kill()
             process.wait()
@@ -149,7 +149,7 @@ class DescribeGivingTheIndexBack:
             begun = 0.0
 
             def work():
-                with run.holding(type("Table", (), {"table_uuid": ""})):
+                with run.lock(type("Table", (), {"table_uuid": ""})):
                     gone.set()
                     await_true(lambda: tried)
                     nonlocal begun
@@ -171,10 +171,10 @@ class DescribeGivingTheIndexBack:
             return (503 if method == "GET" else 409, {"error": {"type": "made", "reason": "by the test"}})
 
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
             ending.set()
-            held.release()
-        store(config).hold(config.table, "", "the-next-run").release()
+            lock.release()
+        store(config).lock(config.table, "", "the-next-run").release()
 
     def it_does_not_wait_for_a_stalled_server(self, make_config, opensearch, opensearch_url):
         config, stalled = make_config(lease_seconds=60, request_timeout_seconds=120), threading.Event()
@@ -183,10 +183,10 @@ class DescribeGivingTheIndexBack:
             return Act.STALL if stalled.is_set() else None
 
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            held = store(config.replace(opensearch_url=proxy.url)).hold(config.table, "", "the-run")
+            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
             stalled.set()
             begun = time.monotonic()
-            held.release()
+            lock.release()
             assert time.monotonic() - begun < 15
 
 
@@ -194,17 +194,17 @@ class DescribeARejectedBatch:
     def it_is_named_though_the_index_was_lost_meanwhile(self, spark, make_config, opensearch):
         config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
         run = Run(config)
-        held = run.positions.hold(config.table, "", run.run_id)
+        lock = run.positions.lock(config.table, "", run.run_id)
         physical = f"{config.index}--000001"
         body = {"mappings": {"properties": {"n": {"type": "long"}}}, "aliases": {f"{physical}--write": {}}}
         opensearch.indices.create(index=physical, body=body)
-        held.begin(Batch("sync", 1, None, None, physical))
-        held._lost = True
+        lock.begin(Batch("sync", 1, None, None, physical))
+        lock._lost = True
         action = '{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"n":"no number"}\n'
         with pytest.raises(RejectedDocumentsError):
-            write_batch(run, held, spark.createDataFrame([(action,)], "action string"))
+            write_batch(run, lock, spark.createDataFrame([(action,)], "action string"))
         with pytest.raises(FencedError):
-            held.write(held.position)
-        held.release()
+            lock.write(lock.position)
+        lock.release()
         run.close()
         spark.sql("DROP TABLE IF EXISTS lake.ns.letters_of_a_lost_run")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import (
     IcecdcError,
     IndexNotFoundError,
@@ -20,8 +21,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     SchemaChangeError,
 )
-from icecdc_core.exit_states import state_of
-from icecdc_core.positions import PositionStore
+from icecdc_core.reporting.exit_states import state_of
 from tests.loopback_proxy import Act, Page, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core import export_table, status, sync_changes, validate_table
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.position_format import FORMAT
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError
-from icecdc_core.position_format import FORMAT
-from icecdc_core.positions import PositionStore
+from icecdc_core.jobs import status
 from tests.loopback_proxy import loopback_proxy
 
 
@@ -89,7 +90,7 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
         with pytest.raises(OpenSearchRequestError, match="more than one index"):
             export_table(spark, exported)
         with pytest.raises(PositionError, match="is not one index"):
-            PositionStore(opensearch, exported).hold(exported.table, "", "the-run")
+            PositionStore(opensearch, exported).lock(exported.table, "", "the-run")
 
 
 class DescribeAPositionOfAnotherRelease:

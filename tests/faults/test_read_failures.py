@@ -11,8 +11,8 @@ import pytest
 import icecdc_core
 from icecdc_core import sync_changes
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
-from icecdc_core.exit_states import state_of
-from icecdc_core.spark_failures import spark_errors
+from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.table.read_failures import spark_errors
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.test_storage_faults import missing, newest_file, overwritten, truncated
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CASES = {
     "A file of '{config.table}' is missing: ": "tests/faults/test_read_failures.py::it_names_a_missing_file",
     "A file of '{config.table}' is damaged: ": "tests/faults/test_read_failures.py::it_names_a_damaged_file",
-    "The store does not let the files of '{config.table}' be read: ": "tests/integration/test_catalogs.py::"
+    "The store does not let the files of '{config.table}' be read: ": "tests/integration/table/test_catalogs.py::"
     "it_says_that_the_store_refuses_what_the_catalog_shows",
 }
 """The beginning of each text of a ``DataReadError``, and the test that provokes it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, sync_changes
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IcecdcError, IndexNotFoundError
-from icecdc_core.positions import PositionStore
 from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"

@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icecdc_core import export, export_table, sync_changes, validate, validate_table
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
-from icecdc_core.export import current_rows
-from icecdc_core.pipeline import Prepared
-from icecdc_core.positions import PositionStore
+from icecdc_core.jobs import export, validate
+from icecdc_core.jobs.export import current_rows
+from icecdc_core.jobs.pipeline import Prepared
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import CREATE, FILL, at_the_first_bulk, change

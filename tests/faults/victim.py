@@ -26,9 +26,9 @@ JOBS = {
 
 
 def arm(target: str, calls: int) -> None:
-    """Kill this process, with no chance to clean up, right after the n-th call of `module.[Class.]function`."""
-    module_name, *path = target.split(".")
-    owner: Any = importlib.import_module(f"icecdc_core.{module_name}")
+    """Kill this process, with no chance to clean up, right after the n-th call of `room.module.[Class.]function`."""
+    room, module, *path = target.split(".")
+    owner: Any = importlib.import_module(f"icecdc_core.{room}.{module}")
     for name in path[:-1]:
         owner = getattr(owner, name)
     original, left = getattr(owner, path[-1]), calls

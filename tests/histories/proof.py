@@ -14,7 +14,7 @@ from icecdc_core import SyncConfig, sync_changes
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
-from icecdc_core.report import RunReport
+from icecdc_core.reporting.reports import RunReport
 from tests.histories.lake import Lake
 
 REFUSALS = (HistoryGapError, SchemaChangeError, TableReplacedError)

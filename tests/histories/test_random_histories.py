@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from icecdc_core import SyncConfig, export_table, merging
+from icecdc_core import SyncConfig, export_table
+from icecdc_core.changes import net_changes
 from tests.histories.lake import HISTORIES, KINDS, OPERATIONS, Lake
 from tests.histories.proof import SYNCED, assert_equal, assert_true_changes, follow
 
@@ -70,7 +71,7 @@ class DescribeARandomHistory:
             )
             lake = Lake(spark, warehouse, table, kind)
             try:
-                with mock.patch.multiple(merging, **limits):
+                with mock.patch.multiple(net_changes, **limits):
                     _live(spark, opensearch, config, lake, history)
             finally:
                 lake.drop()

@@ -1,0 +1,194 @@
+"""Raw row changes between two snapshots: the file sets of both sides are compared, only files that differ are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from icecdc_core.changes.row_lineage import changed_by_deletes, changed_by_lineage, come_rows, deleted_rows, gone_rows
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    DELETE,
+    INSERT,
+    with_literal_names,
+)
+from icecdc_core.errors import ConfigError
+from icecdc_core.session.row_counts import RowCount
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.selection import Selection, require_row_positions
+from icecdc_core.table.snapshots import Step, head_snapshot_id
+
+MODES = ("net", "snapshot")
+
+
+@with_literal_names
+def read_changes(
+    spark: SparkSession,
+    table: str,
+    start_snapshot_id: int | None = None,
+    end_snapshot_id: int | None = None,
+    mode: str = "net",
+) -> DataFrame:
+    """Read the row changes of a table between two snapshots.
+
+    For each step the scans of both snapshots are planned and compared. A data file with the same delete files
+    on both sides cannot hold a change and is not opened. The rest is read once per side, with deletes
+    applied: rows of the older side are DELETE, rows of the newer side INSERT. This covers append,
+    copy-on-write, merge-on-read (position deletes, equality deletes, deletion vectors), rollback and
+    branches, and has the semantics that the Iceberg project settled for merge-on-read changelogs: a row
+    deleted earlier is not deleted again, and a row added and deleted within one step is not shown.
+    ``replace`` snapshots (compaction) change no row and are not read where that is less.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        table: ``catalog.namespace.table``.
+        start_snapshot_id: Exclusive start; None is before the first snapshot.
+        end_snapshot_id: Inclusive end; None is the current snapshot.
+        mode: ``net`` (the two ends are compared) or ``snapshot`` (one step per snapshot that is not a
+            ``replace``).
+
+    Returns:
+        The table's columns, then ``_change_type`` (``INSERT`` or ``DELETE``), ``_change_ordinal`` (int,
+        oldest step first, from 0) and ``_commit_snapshot_id`` (long). Raw: unchanged rows of rewritten files
+        ("carryover") are there as a DELETE and an INSERT; ``remove_carryovers`` drops them.
+
+    Raises:
+        ConfigError: The mode is unknown.
+        TableNotFoundError: There is no such table.
+        HistoryGapError: A snapshot of the range is no longer in the table's metadata.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"Unknown mode {mode!r}", subject="mode", value=mode, remedy=f"use one of {', '.join(MODES)}")
+    iceberg = IcebergTable(spark, table)
+    metadata = iceberg.metadata()
+    end = end_snapshot_id if end_snapshot_id is not None else head_snapshot_id(metadata)
+    scans = [] if end is None else plan_scans(iceberg, metadata, start_snapshot_id, end, mode)
+    return changes_frame(iceberg, scans)
+
+
+def changes_frame(
+    table: IcebergTable,
+    scans: Sequence[StepScan],
+    selection: Selection | None = None,
+) -> DataFrame:
+    """Read the planned files.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: What to read.
+        selection: What to read of the rows, on both sides; None: all columns of all rows.
+
+    Returns:
+        The frame that ``read_changes`` describes; ``_row_position`` stands before the change columns.
+    """
+    selection = selection or Selection(tuple(table.column_names()))
+    frames = []
+    for scan in scans:
+        if selection.with_row_position:
+            require_row_positions(table, table.joined(*scan.newer))
+        for change_type, rows in _sides(table, scan):
+            select = selection.select if change_type == INSERT else selection.select_deleted
+            frames.append(select(rows, *_change(change_type, scan.step)))
+    if not frames:
+        frames = [selection.select(table.read(table.nothing()), *_change(INSERT, Step(0, None, 0, None)))]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
+    """Return what ``unchanged_rows`` needs of the steps that row lineage tells."""
+    return {
+        scan.step.ordinal: (table.read(table.joined(*scan.newer)), scan.unchanged_until)
+        for scan in scans
+        if scan.unchanged_until is not None
+    }
+
+
+def changes_by_row_ids(
+    table: IcebergTable,
+    scans: Sequence[StepScan],
+    unchanged: DataFrame,
+    selection: Selection | None = None,
+) -> tuple[DataFrame, RowCount]:
+    """Read the planned files, where row lineage tells what the newer states have unchanged.
+
+    They are all changes only if the rows of the older states that are observed as gone are as many as those states
+    have more than ``unchanged`` counts; otherwise a row came back that was deleted before.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: What to read: steps that row lineage tells, and steps that only insert.
+        unchanged: What ``unchanged_rows`` returned for their ``newer_states``.
+        selection: What to read of the rows, see ``changes_frame``.
+
+    Returns:
+        The frame that ``changes_frame`` describes, and the count of the rows that are gone, whether they meet the
+        condition or not.
+    """
+    selection = selection or Selection(tuple(table.column_names()))
+    gone: list[DataFrame] = []
+    come: list[DataFrame] = []
+    for scan in scans:
+        step, until, change = scan.step, scan.unchanged_until, _change(INSERT, scan.step)
+        if until is None:
+            come += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
+            continue
+        older, newer = table.joined(*scan.older), table.joined(*scan.newer)
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
+        rows = gone_rows(table.read(older), unchanged, step.ordinal, until, row_count)
+        gone.append(rows.selectExpr("*", *_change(DELETE, step)))
+        if len(scan.after):
+            rows = come_rows(table.read(scan.after), until)
+            come.append(selection.select(rows, *change))
+    seen = RowCount(reduce(DataFrame.unionAll, gone))
+    deletes = selection.select_deleted(seen.rows, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
+    return reduce(DataFrame.unionAll, [*come, deletes]), seen
+
+
+def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
+    """Frames of whole table rows with their change type."""
+    if scan.unchanged_until is not None:
+        older, masked = table.joined(*scan.older), table.joined(*(files.after for files in scan.masked))
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(masked))
+        in_masked = table.read(masked) if len(masked) else None
+        gone, come = changed_by_lineage(
+            table.read(older), table.read(scan.after), in_masked, scan.unchanged_until, row_count
+        )
+        yield DELETE, gone
+        for rows in come:
+            yield INSERT, rows
+        return
+    if not table.marks_deletes:
+        # Neither lineage nor marks: what both sides have alike is cancelled by value.
+        yield from _whole(table, DELETE, table.joined(*scan.older))
+        yield from _whole(table, INSERT, table.joined(*scan.newer))
+        return
+    yield from _whole(table, DELETE, scan.before)
+    yield from _whole(table, INSERT, scan.after)
+    if len(scan.newly_masked.after):
+        yield DELETE, deleted_rows(table.read_marked(scan.newly_masked.after))
+    if len(scan.unmasked.before):
+        yield INSERT, deleted_rows(table.read_marked(scan.unmasked.before))
+    if len(scan.remasked.before):
+        older_rows, newer_rows = table.read_marked(scan.remasked.before), table.read_marked(scan.remasked.after)
+        delete_count = table.deleted_count(scan.remasked.before) + table.deleted_count(scan.remasked.after)
+        gone, back = changed_by_deletes(older_rows, newer_rows, delete_count)
+        yield DELETE, gone
+        yield INSERT, back
+
+
+def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame]]:
+    if len(tasks):
+        yield change_type, table.read(tasks)
+
+
+def _change(change_type: str, step: Step) -> list[str]:
+    return [
+        f"'{change_type}' AS {CHANGE_TYPE}",
+        f"{step.ordinal} AS {CHANGE_ORDINAL}",
+        f"{step.to_snapshot_id}L AS {COMMIT_SNAPSHOT_ID}",
+    ]

@@ -1,0 +1,11 @@
+"""The parameters of every job: each one once, typed and checked before any work.
+
+In: text and values from notebook cells, widgets, the command line and files. Out: one frozen `SyncConfig`,
+or one `ConfigError` that lists every problem.
+"""
+
+from __future__ import annotations
+
+from icecdc_core.config.sync import SyncConfig
+
+__all__ = ["SyncConfig"]

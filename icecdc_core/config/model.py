@@ -1,0 +1,182 @@
+"""`ParameterModel`: what all configurations share: texts coerced, all problems in one error, secrets never shown."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
+from typing_extensions import Self
+
+from icecdc_core.config import values as values
+from icecdc_core.config.problems import field_problem
+from icecdc_core.errors import ConfigError
+from icecdc_core.secrets import Properties, redacted
+
+OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
+SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
+Names = Annotated[list[str], BeforeValidator(values.column_names)]
+TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
+LowerCase = BeforeValidator(values.lower_case)
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Bytes = Annotated[int, Field(ge=0, le=2**50)]
+Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
+
+# Every job's parameters, each declared where the readers of a configuration look for it.
+CatalogProperties = Annotated[
+    TextMapping,
+    AfterValidator(values.catalog_properties),
+    Field(
+        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
+    ),
+]
+Warehouse = Annotated[
+    str, Field(description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.")
+]
+ReportPath = Annotated[str, Field(description="File for the report as JSON. Default: none is written.")]
+LogPath = Annotated[
+    str,
+    Field(description="File for the structured log, JSON lines; - for the standard error. Default: none is written."),
+]
+MetricsUrl = Annotated[
+    OptionalUrl, Field(description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.")
+]
+SparkConf = Annotated[
+    TextMapping,
+    AfterValidator(values.spark_conf),
+    Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
+]
+
+
+class Parameter(NamedTuple):
+    """One parameter as documentation, notebooks and job definitions need it."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+class ParameterModel(BaseModel):
+    """Parameters of a job; frozen, and fit to be pickled to executors.
+
+    Raises:
+        ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
+
+    reads_kafka: ClassVar[bool] = False
+    """Whether the session needs Spark's Kafka connector."""
+
+    if TYPE_CHECKING:
+        catalog_properties: Properties
+        warehouse: str
+        spark_conf: Properties
+        report_path: str
+        log_path: str
+        metrics_folder: str
+        metrics_url: str
+
+    def __init__(self, **given: Any) -> None:
+        fields = type(self).model_fields
+        cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        # An empty widget or None means "not given".
+        cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
+        cleaned = {**self._derived(cleaned), **cleaned}
+        problems: list[str] = []
+        try:
+            super().__init__(**cleaned)
+        except ValidationError as error:
+            help_texts = {name: field.description or "" for name, field in fields.items()}
+            problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
+        problems += self._combination_problems(cleaned)
+        if problems:
+            verb = "parameter is" if len(problems) == 1 else "parameters are"
+            raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults that depend on other parameters."""
+        return {}
+
+    @classmethod
+    def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
+        """What is wrong between parameters, told even when others are wrong by themselves."""
+        return []
+
+    @property
+    @abstractmethod
+    def catalog(self) -> str:
+        """Name of the Spark catalog."""
+
+    @property
+    @abstractmethod
+    def subject(self) -> dict[str, str]:
+        """What a run is about, as its log and metrics name it: `table` and `index`."""
+
+    @property
+    def warehouse_location(self) -> str:
+        """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
+        if not self.warehouse:
+            data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+            return str(Path(data_home) / "icecdc" / "warehouse")
+        return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
+
+    def resolved_catalog_properties(self) -> dict[str, str]:
+        """The catalog properties with every reference replaced by its secret; raises SecretError."""
+        return self.catalog_properties.resolved("catalog_properties")
+
+    def resolved_spark_conf(self) -> dict[str, str]:
+        """The Spark configuration with every reference replaced by its secret; raises SecretError."""
+        return self.spark_conf.resolved("spark_conf")
+
+    def replace(self, **changes: Any) -> Self:
+        """A checked copy with some parameters changed."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **changes})
+
+    def redacted(self) -> dict[str, Any]:
+        """All parameters as they may be logged and reported: without secrets."""
+        return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
+
+    def __repr_args__(self) -> Any:
+        return list(self.redacted().items())
+
+    __str__ = BaseModel.__repr__
+
+    @field_serializer(
+        *("catalog_properties", "spark_conf", "kafka_options", "routes", "table_properties"), check_fields=False
+    )
+    def _without_secrets(self, section: Properties) -> dict[str, Any]:
+        return {key: redacted(key, value) for key, value in section.items()}
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        """Every parameter in order, for documentation, notebooks and jobs."""
+        return [
+            Parameter(
+                name,
+                _type_text(field.annotation),
+                "" if field.is_required() else _plain(field.get_default(call_default_factory=True)),
+                field.description or "",
+            )
+            for name, field in cls.model_fields.items()
+        ]
+
+
+def _type_text(annotation: Any) -> str:
+    if annotation is Properties:
+        return "dict[str, str]"
+    if annotation in (str, int, float, bool):
+        return str(annotation.__name__)
+    return "str" if getattr(annotation, "__origin__", None) is Literal else str(annotation)
+
+
+def _plain(default: Any) -> Any:
+    return dict(default) if isinstance(default, Properties) else default

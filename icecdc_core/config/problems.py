@@ -1,0 +1,79 @@
+"""What is wrong with the parameters, in sentences: parameter, value (never a secret) and remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from icecdc_core.config import values as values
+from icecdc_core.secrets import looks_secret, redacted
+
+
+def combination_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong between parameters, told even when others are wrong by themselves."""
+    problems = []
+    names: dict[str, list[str]] = {}
+    for parameter in ("columns", "identifier_columns"):
+        try:
+            names[parameter] = list(values.column_names(given.get(parameter, [])))  # type: ignore[call-overload]
+        except PydanticCustomError:
+            names[parameter] = []
+    outside = [name for name in names["identifier_columns"] if names["columns"] and name not in names["columns"]]
+    if outside:
+        problems.append(
+            f"identifier_columns: {', '.join(outside)} not in columns={names['columns']!r}. "
+            "Remedy: add them to columns, or leave columns empty to take all."
+        )
+    if given.get("opensearch_username") and not given.get("opensearch_password"):
+        problems.append(
+            f"opensearch_password: missing for opensearch_username={given['opensearch_username']!r}. "
+            "Remedy: set it to env:NAME or secret:scope/key."
+        )
+    if given.get("opensearch_password") and not given.get("opensearch_username"):
+        problems.append("opensearch_username: missing, though opensearch_password is set. Remedy: set it.")
+    if given.get("opensearch_client_key") and not given.get("opensearch_client_cert"):
+        problems.append("opensearch_client_cert: missing, though opensearch_client_key is set. Remedy: set it.")
+    if given.get("opensearch_aws_region") and given.get("opensearch_username"):
+        problems.append(
+            "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
+        )
+    if str(given.get("opensearch_url", "")).startswith("http:") and given.get("opensearch_client_cert"):
+        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
+    if given.get("index") == given.get("positions_index", "icecdc-positions"):
+        problems.append(
+            f"index: {given.get('index')!r} is also the positions_index. Remedy: give the index another name."
+        )
+    return problems
+
+
+def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:
+    """One sentence for one of pydantic's errors: parameter, what is wrong, value, remedy."""
+    name = str(details["loc"][0]) if details["loc"] else "parameters"
+    if name not in help_texts:
+        near = difflib.get_close_matches(name, help_texts, n=1)
+        hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
+        # A misspelt secret is a secret.
+        shown = _shown(f"{name} {near[0] if near else ''}", given.get(name))
+        return f"{name}: unknown parameter [{name}={shown}]. Remedy: {hint}."
+    help_text = help_texts[name].rstrip(".")
+    if details["type"] == "missing":
+        return f"{name}: missing. Remedy: set it ({help_text})."
+    context = details.get("ctx") or {}
+    message = details["msg"]
+    value = f" [{name}={_shown(name, details['input'])}]" if context.get("show", True) else ""
+    remedy = context.get("remedy") or f"set it as described: {help_text}"
+    if name == "index" and not given.get("index"):
+        remedy = f"set index, because the table's name cannot be taken for it; {remedy}"
+    return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
+
+
+def _shown(name: str, value: object) -> str:
+    """The value in a message, short and without secrets."""
+    try:
+        text = repr("***" if looks_secret(name) and value else redacted(name, value))
+    except ValueError:  # Python writes no integers of thousands of digits
+        text = f"a {type(value).__name__} of too many digits"
+    return text if len(text) <= 200 else f"{text[:200]}..."

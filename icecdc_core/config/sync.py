@@ -1,0 +1,224 @@
+"""`SyncConfig`: every parameter once, typed and documented; all problems in one error, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from icecdc_core.columns import quoted
+from icecdc_core.config import values as values
+from icecdc_core.config.model import (
+    CatalogProperties,
+    Count,
+    LogPath,
+    LowerCase,
+    MetricsUrl,
+    Names,
+    OptionalTableName,
+    Parameter,
+    ParameterModel,
+    ReportPath,
+    Seconds,
+    SecretReference,
+    SparkConf,
+    Warehouse,
+)
+from icecdc_core.config.problems import combination_problems
+from icecdc_core.config.values import MAX_LEASE_SECONDS
+from icecdc_core.secrets import Properties, resolve
+
+__all__ = ["Parameter", "SyncConfig"]
+
+TableName = Annotated[str, AfterValidator(values.table_name)]
+IndexName = Annotated[str, AfterValidator(values.index_name)]
+TargetIndexName = Annotated[str, AfterValidator(values.target_index_name)]
+Url = Annotated[str, AfterValidator(values.cluster_url)]
+StartFrom = Annotated[str, BeforeValidator(values.start_text)]
+Name = Annotated[str, AfterValidator(values.plain_name)]
+ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
+Policy = Annotated[Literal["fail", "reexport"], LowerCase]
+DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
+RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
+ValidateAt = Annotated[Literal["current", "position"], LowerCase]
+AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
+PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class SyncConfig(ParameterModel):
+    """What to sync, where to, and how; frozen, and fit to be pickled to executors.
+
+    Texts are coerced (`"true"`, `"0"`, JSON, comma lists), because a job often can pass nothing else; an
+    empty text means the default.
+
+    Raises:
+        ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
+    """
+
+    table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
+    index: TargetIndexName = Field(
+        "",
+        description="OpenSearch index to keep equal to the table. Default: the table's name in lower case.",
+    )
+    opensearch_url: Url = Field(
+        "http://127.0.0.1:9200", description="http(s)://host:port of OpenSearch, without credentials."
+    )
+    opensearch_username: str = Field("", description="User name for basic authentication. Default: none.")
+    opensearch_password: SecretReference = Field(
+        "", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
+    )
+    opensearch_ca_certs: str = Field("", description="File with the CA certificates. Default: the system's.")
+    opensearch_verify_certs: bool = Field(True, description="Check the server's certificate.")
+    opensearch_client_cert: str = Field("", description="PEM file with this client's certificate. Default: none.")
+    opensearch_client_key: str = Field(
+        "", description="PEM file with the private key of the client certificate. Default: in the certificate's file."
+    )
+    opensearch_aws_region: str = Field(
+        "", description="AWS region: requests are signed with the credentials of the environment. Default: unsigned."
+    )
+    opensearch_aws_service: AwsService = Field(
+        "es", description="What the signature is for: es (OpenSearch Service); Serverless (aoss) is not supported."
+    )
+    catalog_properties: CatalogProperties = Properties()
+    warehouse: Warehouse = ""
+    identifier_columns: Names = Field(
+        default_factory=list,
+        description='Columns that make the document id, as a list, JSON array or "a,b". '
+        "Default: the table's own identifier fields.",
+    )
+    columns: Names = Field(
+        default_factory=list,
+        description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
+    )
+    row_filter: str = Field(
+        "", description="Spark SQL condition; a row that stops matching leaves the index. Default: every row."
+    )
+    branch: Name = Field("main", description="Branch of the table.")
+    change_mode: ChangeMode = Field(
+        "net", description="net: one step for the whole range. snapshot: one step for each snapshot."
+    )
+    start_from: StartFrom = Field(
+        "",
+        description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
+        "(UTC). Default: export first.",
+    )
+    on_history_gap: Policy = Field("fail", description="When the position's snapshot has expired: fail or reexport.")
+    on_schema_change: Policy = Field(
+        "fail", description="When the schema changed by more than added columns: fail or reexport."
+    )
+    on_duplicate_identifier: DuplicatePolicy = Field(
+        "fail", description="When two rows share an identifier: fail, or let the last one win."
+    )
+    row_hash: RowHash = Field(
+        "fast",
+        description="How rows of rewritten files are compared: fast (xxhash64), or keyed (SHA-256 with a random key), "
+        "against updates crafted to go unseen.",
+    )
+    max_rejected_documents: Count = Field(
+        0, description="Documents OpenSearch may reject before the batch fails and the position stays."
+    )
+    dead_letter_table: OptionalTableName = Field(
+        "",
+        description="Iceberg table, catalog.namespace.table, for rejected documents. "
+        "Default: icecdc_dead_letters beside the source table.",
+    )
+    dry_run: bool = Field(False, description="Read and count the changes, write nothing.")
+    validate_at: ValidateAt = Field(
+        "current", description="Compare the index with the current snapshot or with that of the position."
+    )
+    repair: bool = Field(False, description="Let the validation mend missing, extra and stale documents.")
+    fail_on_difference: bool = Field(
+        False, description="Let the validation notebook fail, after its report, when index and table differ."
+    )
+    poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
+    max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
+    report_path: ReportPath = ""
+    log_path: LogPath = ""
+    metrics_folder: str = Field(
+        "", description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none."
+    )
+    metrics_url: MetricsUrl = ""
+    bulk_bytes: int = Field(
+        4 * 1024 * 1024,
+        ge=1024,
+        le=100 * 1024 * 1024,
+        description="Bytes of one bulk request (1 KiB to 100 MiB).",
+    )
+    bulk_connections: int = Field(2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64).")
+    request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
+    retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to go on retrying a failing request; 0: never.")
+    number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
+    number_of_replicas: int = Field(1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024).")
+    export_group_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=1,
+        le=2**50,
+        description="Bytes of data files that an export writes before it records progress.",
+    )
+    positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")
+    lease_seconds: float = Field(
+        60.0,
+        allow_inf_nan=False,
+        ge=0.1,
+        le=MAX_LEASE_SECONDS,
+        description="Seconds after which a run that gives no sign of life loses the table (0.1 to 3600).",
+    )
+    spark_conf: SparkConf = Properties()
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"index": _default_index(given.get("table"))}
+
+    @classmethod
+    def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
+        return combination_problems(given)
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """What a run is about, as its log and metrics name it."""
+        return {"table": self.table, "index": self.index}
+
+    @property
+    def table_parts(self) -> tuple[str, ...]:
+        """Catalog, namespace levels and table name, without quotes."""
+        return values.table_parts(self.table)
+
+    @property
+    def catalog(self) -> str:
+        """Name of the Spark catalog."""
+        return self.table_parts[0]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace, levels joined by dots."""
+        return ".".join(self.table_parts[1:-1])
+
+    @property
+    def table_name(self) -> str:
+        """Last part of the table's name."""
+        return self.table_parts[-1]
+
+    @property
+    def quoted_table(self) -> str:
+        """The whole table name with every part back-quoted: safe in Spark SQL and `spark.table`."""
+        return ".".join(quoted(part) for part in self.table_parts)
+
+    @property
+    def start_point(self) -> str | int | datetime | None:
+        """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
+        return values.start_point(self.start_from)
+
+    def resolved_password(self) -> str:
+        """The password itself, "" when there is none; raises SecretError."""
+        return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
+
+
+def _default_index(table: object) -> str:
+    """The index a table gets when none is named; "" when the table itself is wrong."""
+    try:
+        return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
+    except PydanticCustomError:
+        return ""

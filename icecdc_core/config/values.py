@@ -1,0 +1,256 @@
+"""Parameter values: from text as jobs pass it to typed and checked values; pure, nothing is looked up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticCustomError
+
+from icecdc_core.secrets import Properties, is_reference
+
+_INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
+_TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_INDEX_BYTES = 255
+_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
+# The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
+MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
+
+MAX_LEASE_SECONDS = 3600.0
+"""The longest lease: the time an index may wait for a run that died elsewhere."""
+
+
+def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
+    """The problem with one value; `show=False` keeps the value out of every text."""
+    return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
+
+
+def table_parts(text: str) -> tuple[str, ...]:
+    """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes."""
+    remedy = "name it catalog.namespace.table, as Spark does; put parts with dots or blanks in back-quotes"
+    parts: list[str] = []
+    rest = text
+    while True:
+        match = _TABLE_PART.match(rest)
+        if match is None:
+            raise refused("is not a table name", remedy)
+        parts.append(match[1].replace("``", "`") if match[1] else match[2])
+        rest = rest[match.end() :]
+        if not rest:
+            break
+        if not rest.startswith("."):
+            raise refused("is not a table name", remedy)
+        rest = rest[1:]
+    if len(parts) < 3:
+        raise refused(f"has {len(parts)} of at least 3 name parts", remedy)
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", parts[0]):
+        raise refused("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
+    if any(not part.strip() or _CONTROL.search(part) for part in parts):
+        raise refused("has a blank name part or one with control characters", remedy)
+    return tuple(parts)
+
+
+def table_name(text: str) -> str:
+    """A table name that has all its parts."""
+    table_parts(text)
+    return text
+
+
+def optional_table_name(text: str) -> str:
+    """A table name that has all its parts, or nothing."""
+    return table_name(text) if text else text
+
+
+def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
+    """A name OpenSearch takes for an index."""
+    wrong = ""
+    if text != text.lower():
+        wrong = "has upper-case letters"
+    elif found := _INDEX_FORBIDDEN.search(text):
+        wrong = f"contains {found[0]!r}"
+    elif text.startswith(("_", "-", "+")):
+        wrong = f"starts with {text[0]!r}"
+    elif text in (".", "..") or _CONTROL.search(text):
+        wrong = "is not a name"
+    elif len(text.encode()) > max_bytes:
+        wrong = f"is longer than {max_bytes} bytes"
+    if wrong:
+        raise refused(
+            f"{wrong}, which OpenSearch refuses in an index name",
+            f"use lower-case letters, digits, - and _, up to {max_bytes} bytes; start with a letter or digit",
+        )
+    return text
+
+
+def target_index_name(text: str) -> str:
+    """The name of an index that leaves room for the names of its physical indexes."""
+    return index_name(text, MAX_TARGET_BYTES)
+
+
+def opensearch_url(text: str) -> str:
+    """An http(s) URL of one node or load balancer, without credentials in it."""
+    remedy = "write it as http://host:port or https://host:port"
+    if "@" in text:
+        raise refused(
+            "must not carry credentials (value not shown)",
+            f"{remedy}, and use opensearch_username and opensearch_password",
+            show=False,
+        )
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or re.search(r"\s", text):
+        raise refused("is not an http or https URL", remedy)
+    if parts.query or parts.fragment:
+        raise refused("has a query or fragment", remedy, show=False)
+    return text.rstrip("/")
+
+
+def cluster_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, of a cluster that has what a sync needs."""
+    url = opensearch_url(text)
+    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
+        raise _serverless()
+    return url
+
+
+def aws_service(value: Any) -> Any:
+    """The service that requests are signed for; Serverless is refused by name."""
+    if value == "aoss":
+        raise _serverless()
+    return value
+
+
+def _serverless() -> PydanticCustomError:
+    return refused(
+        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
+        "could be written there but never proven equal to its table",
+        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
+    )
+
+
+def optional_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, or nothing."""
+    return opensearch_url(text) if text else text
+
+
+def secret_reference(text: str) -> str:
+    """A reference to a secret, or nothing; a secret itself is refused and not shown."""
+    if text and not is_reference(text):
+        raise refused(
+            "must be a reference to a secret, not the secret itself (value not shown)",
+            "use env:NAME (environment variable) or secret:scope/key (Databricks secret)",
+            show=False,
+        )
+    return text
+
+
+def column_names(value: object) -> object:
+    """Column names from a list, a JSON array or comma-separated text; no blanks, no duplicates."""
+    names: object = value
+    if isinstance(value, str):
+        if value.startswith("["):
+            try:
+                names = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise refused(
+                    f"is not a JSON array: {error.msg} at character {error.pos}", 'write ["a","b"] or a,b'
+                ) from error
+        else:
+            names = [name.strip() for name in value.split(",")]
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise refused("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
+    if any(not name.strip() for name in names):
+        raise refused("has a blank column name", "remove it; an empty list means all columns or the default")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise refused(f"names columns twice: {', '.join(twice)}", "name each column once")
+    return list(names)
+
+
+def properties(value: object) -> Properties:
+    """A mapping of texts, given as such or as a JSON object; numbers and booleans become text."""
+    remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            where = f"{error.msg} at character {error.pos} (value not shown: it may hold secrets)"
+            raise refused(f"is not valid JSON: {where}", remedy, show=False) from None
+    if not isinstance(value, Mapping):
+        raise refused(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
+    texts: dict[str, str] = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.strip() or not isinstance(item, (str, bool, int, float)):
+            raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
+        texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
+    return Properties(texts)
+
+
+def catalog_properties(given: Properties) -> Properties:
+    """Catalog properties whose URLs carry no credentials."""
+    return _without_credentials(given, given)
+
+
+def spark_conf(given: Properties) -> Properties:
+    """Spark settings; those of catalogs carry no credentials in URLs."""
+    return _without_credentials(given, [name for name in given if name.startswith("spark.sql.catalog.")])
+
+
+def _without_credentials(given: Properties, names: Iterable[str]) -> Properties:
+    # Clients name the URL in errors and logs, and Spark shows it.
+    found = [name for name in names if re.match(r"\s*https?://.*@", given[name], re.IGNORECASE | re.DOTALL)]
+    if found:
+        raise refused(
+            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
+            "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "
+            "property) as env:NAME or secret:scope/key",
+            show=False,
+        )
+    return given
+
+
+def start_point(text: str) -> str | int | datetime | None:
+    """What `start_from` means: nothing, `latest`, `earliest`, a snapshot id or a moment in UTC."""
+    if text.lower() in ("", "latest", "earliest"):
+        return text.lower() or None
+    if re.fullmatch(r"-?\d+", text):
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+            raise refused("has too many digits for a snapshot id", "take the id from the table's snapshots")
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise refused(
+            "is neither latest, earliest, a snapshot id nor an ISO timestamp",
+            "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+
+
+def start_text(value: object) -> object:
+    """`start_from` as text, checked; a number is a snapshot id, a datetime a moment."""
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str):
+        start_point(text)
+    return text
+
+
+def plain_name(text: str) -> str:
+    """A name that is not blank and holds no control characters."""
+    if not text or _CONTROL.search(text):
+        raise refused("is blank or has control characters", "give the name as the table's metadata has it")
+    return text
+
+
+def lower_case(value: Any) -> Any:
+    """Choices are taken in any case."""
+    return value.lower() if isinstance(value, str) else value

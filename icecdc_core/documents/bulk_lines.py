@@ -1,0 +1,158 @@
+"""Rows to bulk actions: the document, its id and the complete NDJSON of one operation, all built in the JVM.
+
+A row of `(id=7, price=1.50, seen=2026-01-31 12:00 UTC)` inserted in epoch 3 becomes:
+
+    {"index":{"_id":"7","version":7,"version_type":"external"}}
+    {"id":7,"price":"1.50","seen":"2026-01-31T12:00:00.000000Z"}
+
+and its deletion `{"delete":{"_id":"7","version":6,"version_type":"external"}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.columns import (
+    CHANGE_TYPE,
+    INSERT,
+    JSON_OPTIONS,
+    RESERVED,
+    ROW_POSITION,
+    UNFIT_IDENTIFIERS,
+    quoted,
+    unused,
+)
+from icecdc_core.documents.values import json_ready, needs_rebuild, scalar_text
+from icecdc_core.errors import IdentifierColumnsError
+
+MAX_ID_BYTES = 512
+"""OpenSearch refuses longer ids."""
+
+
+def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
+    """Turn change rows, one for each document, into bulk operations.
+
+    Args:
+        changes: The table's columns and `_change_type`; without identifier columns `_row_position` too.
+        identifier_columns: Columns that make the id; empty: the id is `_row_position`.
+        epoch: Number of the batch; it gives version `2 * epoch + 1` to an upsert and `2 * epoch` to a delete.
+
+    Returns:
+        `action` (NDJSON, ready to be concatenated), `id` and `op` (`index` or `delete`). A null identifier
+        fails the query when it runs, with "null identifier" in the error.
+
+    Raises:
+        IdentifierColumnsError: An identifier column is not there or cannot make an id.
+    """
+    identifier = document_id(changes.schema, identifier_columns)
+    # The id is used several times; a step of its own keeps it from being computed as often.
+    document_key = unused("_document_id", changes.columns)
+    identified = changes.withColumn(document_key, identifier)
+    is_insert = F.col(CHANGE_TYPE) == INSERT
+    text = _json_string(F.col(document_key))
+    upsert = _upsert(text, F.lit(str(2 * epoch + 1)), document_json(changes.schema))
+    return identified.select(
+        F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
+        F.col(document_key).alias("id"),
+        F.when(is_insert, F.lit("index")).otherwise(F.lit("delete")).alias("op"),
+    )
+
+
+def stored_actions(letters: DataFrame) -> DataFrame:
+    """Turn documents as they were once sent (`document_id`, `version`, `document`) into index operations again."""
+    version = F.col("version").cast("string")
+    return letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
+
+
+def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
+    """Turn document ids (column `id`) into delete operations, in the form of `to_actions`."""
+    action = _delete(_json_string(F.col("id")), epoch)
+    return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
+
+
+def document_json(schema: T.StructType) -> Column:
+    """The row as JSON text: its columns in order, without the reserved ones; nulls are kept."""
+    fields = [field for field in schema.fields if field.name not in RESERVED]
+    columns = [
+        (
+            json_ready(F.col(quoted(field.name)), field.dataType, JSON_OPTIONS).alias(field.name)
+            if needs_rebuild(field.dataType)
+            else quoted(field.name)
+        )
+        for field in fields
+    ]
+    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+
+
+def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Column:
+    r"""The document's id as a function of the row.
+
+    No column: where the row lies (`_row_position`). One column: its text. Several: their texts joined by `|`, with
+    `\` and `|` in them escaped by `\`. An id that OpenSearch cannot hold (empty, longer than 512 bytes, not valid
+    UTF-8) is replaced by its SHA-256 in hex.
+
+    Raises:
+        IdentifierColumnsError: An identifier column is not there or cannot make an id.
+    """
+    if not identifier_columns:
+        return F.col(ROW_POSITION)
+    check_identifiers(schema, identifier_columns)
+    texts = []
+    for name in identifier_columns:
+        text = scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS)
+        if len(identifier_columns) > 1 and isinstance(schema[name].dataType, T.StringType):
+            text = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
+        texts.append(F.coalesce(text, F.raise_error(F.lit(f"null identifier in column {name}"))))
+    joined = texts[0] if len(texts) == 1 else F.concat_ws("|", *texts)
+    if not any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns):
+        return joined
+    size = F.octet_length(joined)
+    unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)
+    return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
+
+
+def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -> None:
+    """Refuse identifier columns that are not there or whose values have no exact text.
+
+    Raises:
+        IdentifierColumnsError: Names the column, what it is, and the remedy.
+    """
+    names = [field.name for field in schema.fields if field.name not in RESERVED]
+    for name in identifier_columns:
+        if name not in names:
+            nested = "." in name and name.split(".")[0] in names
+            raise IdentifierColumnsError(
+                "A nested field cannot be an identifier column" if nested else "The table has no such column",
+                subject="identifier_columns",
+                value=name,
+                remedy=f"choose among the top-level columns: {', '.join(names)}",
+            )
+        data_type = schema[name].dataType
+        if isinstance(data_type, UNFIT_IDENTIFIERS):
+            raise IdentifierColumnsError(
+                f"A column of type {data_type.simpleString()} cannot be an identifier column: equal values must "
+                "have one exact text",
+                subject="identifier_columns",
+                value=name,
+                remedy="choose columns of whole numbers, decimals, texts, dates, times, booleans or binary",
+            )
+
+
+def _upsert(text: Column, version: Column, document: Column) -> Column:
+    tail = F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
+    return F.concat(F.lit('{"index":{"_id":'), text, tail, document, F.lit("\n"))
+
+
+def _delete(text: Column, epoch: int) -> Column:
+    version = F.lit(f',"version":{2 * epoch},"version_type":"external"}}}}\n')
+    return F.concat(F.lit('{"delete":{"_id":'), text, version)
+
+
+def _json_string(text: Column) -> Column:
+    """The text as a JSON string, quotes included: `to_json` escapes it, then the object around it is cut off."""
+    json = F.to_json(F.struct(text.alias("t")))
+    return F.substr(json, F.lit(6), F.length(json) - F.lit(6))

@@ -1,0 +1,129 @@
+"""Where a run starts: from what the commit log and the tables know, checked against what the topics still have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.config.values import start_point
+from icecdc_core.errors import LostOffsetsError, TopicReplacedError
+from icecdc_core.ingest.kafka import offsets
+from icecdc_core.ingest.kafka.offsets import Offsets
+from icecdc_core.ingest.parameters import parsed_offsets
+from icecdc_core.ingest.tables.commit_log import Known
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+    from icecdc_core.ingest.kafka.topics import Topics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a stream starts.
+
+    Attributes:
+        topics: What is read.
+        start: For every partition.
+        latest: Where each partition ended when the plan was made.
+        lost: Partitions that lost records before they were read.
+        topic_ids: The id of each topic, as far as the brokers give ids.
+    """
+
+    topics: list[str]
+    start: Offsets
+    latest: Offsets
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return offsets.covers(self.start, self.latest)
+
+
+def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[Offsets]) -> Plan:
+    """Find out where to start.
+
+    Args:
+        topics: The brokers.
+        config: The job's parameters.
+        known: What the commit log knows.
+        marked: If the log knows nothing: the offsets that tables have from this job all the same.
+
+    Raises:
+        LostOffsetsError: Records that were not read are gone, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic is not the one that was read, or ends before what was read of it.
+    """
+    names = topics.names()
+    topic_ids = topics.ids(names)
+    for name, identifier in topic_ids.items():
+        if known.topic_ids.get(name, identifier) != identifier:
+            raise _replaced("The topic is not the one that was read: it was deleted and made again", name)
+    earliest, latest = topics.earliest(names), topics.latest(names)
+    if known.exists:
+        # A partition that the log has never seen was added since: all of it is new.
+        wanted = _filled(known.offsets, earliest)
+        for left_behind in known.behind.values():
+            wanted = offsets.at_most(wanted, left_behind)
+    elif marked:
+        wanted = _filled(marked[0], earliest)
+        for each in marked[1:]:
+            wanted = offsets.at_most(wanted, _filled(each, earliest))
+    else:
+        wanted = _first_start(topics, names, config, earliest, latest)
+    wanted = offsets.of(entry for entry in offsets.each(wanted) if entry[0] in latest)
+    start, lost = _checked(wanted, earliest, latest, config)
+    return Plan(names, start, latest, lost, topic_ids)
+
+
+def _filled(known: Offsets, earliest: Offsets) -> Offsets:
+    """For every partition there is: what is known of it, else its beginning."""
+    return offsets.of((topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest))
+
+
+def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
+    wanted = config.starting_offsets
+    if wanted.startswith("{"):
+        return _filled(parsed_offsets(wanted), earliest)
+    moment = start_point(wanted)
+    if isinstance(moment, datetime):
+        return topics.at(names, moment)
+    return latest if moment == "latest" else earliest
+
+
+def _checked(
+    wanted: Offsets, earliest: Offsets, latest: Offsets, config: IngestConfig
+) -> tuple[Offsets, list[dict[str, Any]]]:
+    """The offsets to start at, and what is lost on the way there."""
+    beyond = [e for e in offsets.each(wanted) if e[2] > offsets.get(latest, e[0], e[1])]
+    if beyond:
+        # No policy could help: the tables know the records below as taken.
+        topic, partition, offset = beyond[0]
+        raise _replaced(
+            f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
+            "was read: it was deleted and made again, or lost its end",
+            f"{topic}-{partition}",
+        )
+    gone = offsets.behind(wanted, earliest)
+    if gone and config.on_lost_offsets == "fail":
+        topic, partition, offset, first = gone[0]
+        raise LostOffsetsError(
+            f"The topic begins at offset {first}, but was read only up to offset {offset}: its retention removed "
+            f"{first - offset} records before they were read ({len(gone)} partitions are concerned)",
+            subject="topics",
+            value=f"{topic}-{partition}",
+            remedy="bring the records back another way, then set on_lost_offsets=continue once; raise the topic's "
+            "retention or run more often",
+        )
+    lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
+    return offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone)), lost
+
+
+def _replaced(message: str, value: str) -> TopicReplacedError:
+    return TopicReplacedError(
+        message,
+        subject="topics",
+        value=value,
+        remedy="ingest this topic under a job name of its own from now on; the rows of the old one stay",
+    )

@@ -1,0 +1,37 @@
+"""Small files become large ones at the end of a run: a `replace` snapshot, which no sync has to read."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from icecdc_core.logs import event
+from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.table.catalogs import load_table
+
+
+def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
+    """Rewrite small data files; returns the tables in which there were enough of them.
+
+    A table in which this fails, most often because somebody else rewrote the same files, stays as it is.
+
+    Args:
+        spark: The session.
+        names: Tables, every part quoted.
+        min_files: Data files of a size that should be rewritten, from which a table, or partition, is.
+    """
+    actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
+    compacted = []
+    for name in names:
+        try:
+            action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
+            result = action.option("min-input-files", str(min_files)).execute()
+        except Py4JError as error:
+            event(f"the table was not compacted: {str(error)[:500]}", logging.WARNING, table=name)
+            continue
+        if int(result.rewrittenDataFilesCount()):
+            compacted.append(name)
+    return compacted

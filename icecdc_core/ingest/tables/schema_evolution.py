@@ -1,0 +1,210 @@
+"""How a table's schema follows its records: what has to change, and the one commit that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from icecdc_core.errors import SchemaChangeError
+from icecdc_core.ingest.formats.settings import FormatSettings
+from icecdc_core.ingest.rows.column_names import Names
+from icecdc_core.ingest.rows.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
+from icecdc_core.ingest.rows.inference import GUESSED, inferred
+from icecdc_core.ingest.rows.type_widening import widened
+from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.table.catalogs import load_table
+
+__all__ = ["FITS", "ROW", "Change", "can_stand_alone", "evolution", "evolve", "fitted", "fitted_alone", "inferred"]
+
+Kind = Literal["add", "widen", "optional"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a table's schema.
+
+    Attributes:
+        kind: A column is added, gets a wider type, or becomes optional.
+        path: Names from the top-level column down, with Iceberg's ``element`` and ``value`` for what is in arrays and
+            maps.
+        type: The column's new type; None if it only becomes optional.
+    """
+
+    kind: Kind
+    path: tuple[str, ...]
+    type: T.DataType | None = None
+
+    def __str__(self) -> str:
+        name = ".".join(self.path)
+        return f"{self.kind} {name}" if self.type is None else f"{self.kind} {name} {self.type.simpleString()}"
+
+
+def evolution(
+    current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
+) -> list[Change]:
+    """Return what has to change so that records like these fit, as far as a table can follow.
+
+    A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's own promotions
+    widen a column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional
+    when the writer's schema says that the field is. Nothing is ever narrowed, dropped, renamed or moved; records that
+    still don't fit are dead letters. Types that were guessed from JSON values widen nothing but what they must. A field
+    adds no column if nobody could read the table with it (see `names`).
+
+    Args:
+        current: The table's columns.
+        seen: What `inferred` found.
+        settings: See `FormatSettings`.
+        others: Names that no new column may have, besides those of the table's columns.
+
+    Returns:
+        The changes, outer ones first; empty when there are none, or none were asked for.
+
+    Example:
+        >>> evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
+        [Change("widen", ("id",), LongType()), Change("add", ("name",), StringType())]
+    """
+    if not settings.evolve_schema:
+        return []
+    return list(_of_struct(current, seen, (), settings, Names(current, others)))
+
+
+def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
+    """Change a table's schema, all in one commit.
+
+    Args:
+        spark: The session in which the table will be written.
+        table: ``catalog.namespace.table`` as Spark names it.
+        changes: What `evolution` returned. A column that has been added in between, by somebody else, is left as it
+            is.
+
+    Raises:
+        SchemaChangeError: Iceberg refuses the changes; the table is as it was.
+        TableNotFoundError: There is no such table.
+        CatalogError: The catalog cannot be reached.
+    """
+    if not changes:
+        return
+    loaded = load_table(spark, table)
+    try:
+        update = loaded.updateSchema()
+        for change in changes:
+            parent, name = ".".join(change.path[:-1]) or None, change.path[-1]
+            full = ".".join(change.path)
+            if change.kind == "optional":
+                update.makeColumnOptional(full)
+                continue
+            assert change.type is not None
+            kind = _iceberg_type(spark, change.type)
+            if change.kind == "widen":
+                update.updateColumn(full, kind.asPrimitiveType())
+            elif loaded.schema().caseInsensitiveFindField(full) is None:
+                update.addColumn(parent, name, kind)
+        update.commit()
+    except (PySparkException, Py4JJavaError) as error:
+        raise SchemaChangeError(
+            f"The schema cannot follow the records: {_cause(error)}",
+            subject=table,
+            value=[str(change) for change in changes],
+            remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
+        ) from error
+
+
+def _of_struct(
+    current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings, names: Names
+) -> Iterator[Change]:
+    sensitive = settings.column_case == "sensitive"
+    columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
+    identifiers = {name.lower() for name in settings.identifier_columns} if not path else set()
+    for field in seen.fields:
+        column = columns.get(field.name if sensitive else field.name.lower())
+        if column is None:
+            name = _new_name(field.name, settings)
+            kind = _new_type(field.dataType, settings, (*path, name), names)
+            if kind is not None:
+                columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
+                yield Change("add", (*path, name), kind)
+            continue
+        there = (*path, column.name)
+        guessed = GUESSED in field.metadata
+        freed = not column.nullable and field.nullable and not guessed
+        if freed and column.name.lower() not in identifiers:
+            yield Change("optional", there)
+        yield from _of_type(column.dataType, field.dataType, there, guessed, settings, names)
+
+
+def _of_type(
+    current: T.DataType,
+    seen: T.DataType,
+    path: tuple[str, ...],
+    guessed: bool,
+    settings: FormatSettings,
+    names: Names,
+) -> Iterator[Change]:
+    if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
+        yield from _of_struct(current, seen, path, settings, names)
+    elif isinstance(current, T.ArrayType) and isinstance(seen, T.ArrayType):
+        yield from _of_type(current.elementType, seen.elementType, (*path, "element"), guessed, settings, names)
+    elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
+        yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings, names)
+    elif not guessed and (wider := widened(current, seen)) is not None:
+        yield Change("widen", path, wider)
+
+
+def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
+    """Return the columns of a new table for such records: optional throughout, their names by the case rule.
+
+    Args:
+        seen: What `inferred` found.
+        settings: See `FormatSettings`.
+        others: Names that no column may have.
+    """
+    kind = _new_struct(seen, settings, (), Names(T.StructType(), others))
+    return kind or T.StructType()
+
+
+def _new_type(kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: Names) -> T.DataType | None:
+    """The type of a new field, without the fields in it that cannot be; None if it cannot be itself."""
+    if not names.take(path):
+        return None
+    if isinstance(kind, T.StructType):
+        return _new_struct(kind, settings, path, names)
+    if isinstance(kind, T.ArrayType):
+        element = _new_type(kind.elementType, settings, (*path, "element"), names)
+        return None if element is None else T.ArrayType(element)
+    if isinstance(kind, T.MapType):
+        value = _new_type(kind.valueType, settings, (*path, "value"), names)
+        return None if value is None else T.MapType(kind.keyType, value)
+    return T.IntegerType() if isinstance(kind, (T.ByteType, T.ShortType)) else kind
+
+
+def _new_struct(
+    kind: T.StructType, settings: FormatSettings, path: tuple[str, ...], names: Names
+) -> T.StructType | None:
+    fields = []
+    for field in kind.fields:
+        name = _new_name(field.name, settings)
+        inner = _new_type(field.dataType, settings, (*path, name), names)
+        if inner is not None:
+            fields.append(T.StructField(name, inner))
+    return T.StructType(fields) if fields else None
+
+
+def _new_name(name: str, settings: FormatSettings) -> str:
+    return name.lower() if settings.column_case == "lower" else name
+
+
+def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:
+    # Converted alone, a struct would become a schema instead of a type.
+    schema = T.StructType([T.StructField("column", kind)]).json()
+    convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
+    return convert(java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema)).findType("column")
+
+
+def _cause(error: Exception) -> str:
+    return str(getattr(error, "java_exception", None) or error).strip().splitlines()[0]

@@ -1,0 +1,155 @@
+"""Documents that OpenSearch rejected: kept in an Iceberg table, and written again once the cause is gone.
+
+A letter is known by index, document id and version; a batch that is replayed leaves none twice. It is replayed with
+the version it had, so a newer document always wins, and only into the physical index it was meant for and only while
+the table still has that row: the index may have forgotten that the document was deleted since.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import quoted
+from icecdc_core.config.values import table_parts
+from icecdc_core.errors import ConfigError
+from icecdc_core.logs import event
+from icecdc_core.secrets import masked
+from icecdc_core.table.catalogs import create_own
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from icecdc_core.commits.positions import Batch
+    from icecdc_core.config import SyncConfig
+
+SCHEMA = (
+    "index string, table string, document_id string, version long, operation string, document string, status int, "
+    "reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, run_id string, "
+    "rejected_at timestamp, resolution string, resolved_at timestamp"
+)
+_DEFAULT = "icecdc_dead_letters"
+KEY = ("index", "document_id", "version", "physical_index")
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A rejected operation as the executors send it home: its NDJSON and what the server said."""
+
+    action: str
+    status: int
+    reason: str
+    operation: str = field(init=False)
+    head: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        operation, head = next(iter(json.loads(self.action.split("\n", 1)[0]).items()))
+        object.__setattr__(self, "operation", operation)
+        object.__setattr__(self, "head", head)
+
+    @property
+    def document(self) -> str | None:
+        """The document as JSON; None for a delete."""
+        return self.action.split("\n", 1)[1].rstrip("\n") or None
+
+
+def keep(spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, letters: Sequence[dict[str, Any]]) -> None:
+    """Append the letters that are not there yet, before the position may pass their documents.
+
+    Raises:
+        ConfigError: The table cannot be made or written.
+    """
+    if not letters:
+        return
+    now = datetime.now(timezone.utc)
+    rows = [
+        (
+            config.index,
+            config.table,
+            letter.head["_id"],
+            letter.head["version"],
+            letter.operation,
+            letter.document,
+            letter.status,
+            letter.reason,
+            batch.epoch,
+            batch.from_snapshot_id,
+            batch.to_snapshot_id,
+            batch.physical_index,
+            run_id,
+            now,
+            None,
+            None,
+        )
+        for letter in (Letter(**found) for found in letters)
+    ]
+    name = table_name(config)
+    try:
+        # Merge on read: a replay marks a few letters, and must not rewrite the files of all others.
+        create_own(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
+        known = spark.table(name).where(F.col("index") == config.index).select(*KEY)
+        new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
+        new.select(*spark.table(name).columns).writeTo(name).append()
+    except (PySparkException, Py4JError) as error:
+        raise _unwritable(config, error) from error
+    told = {"rejected": len(rows), "dead_letter_table": name, "first_reason": letters[0]["reason"]}
+    event("documents were rejected", logging.WARNING, **told)
+
+
+def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
+    """The letters of the index that nobody has resolved; empty when there never was one.
+
+    Raises:
+        ConfigError: The table cannot be read.
+    """
+    name = table_name(config)
+    try:
+        if not spark.catalog.tableExists(name):
+            return spark.createDataFrame([], SCHEMA)
+        return spark.table(name).where((F.col("index") == config.index) & F.col("resolution").isNull())
+    except (PySparkException, Py4JError) as error:
+        raise _unwritable(config, error) from error
+
+
+def resolve(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
+    """Note what became of letters.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        resolved: The key columns of the letters and their ``resolution``.
+    """
+    name = table_name(config)
+    renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
+    same = [F.col(column) == F.col(f"letter_{column}") for column in KEY]
+    changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
+    try:
+        merge = renamed.mergeInto(name, same[0] & same[1] & same[2] & same[3])
+        merge.whenMatched().update(changes).merge()
+    except (PySparkException, Py4JError) as error:
+        raise _unwritable(config, error) from error
+
+
+def table_name(config: SyncConfig) -> str:
+    """The table of the letters, quoted: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
+    parts = table_parts(config.dead_letter_table) if config.dead_letter_table else (*config.table_parts[:-1], _DEFAULT)
+    return ".".join(quoted(part) for part in parts)
+
+
+def _unwritable(config: SyncConfig, error: Exception) -> ConfigError:
+    reason = str(error).strip().splitlines()[0]
+    return ConfigError(
+        f"The table of rejected documents cannot be used: {masked(reason)[:500]}",
+        subject="dead_letter_table",
+        value=table_name(config),
+        remedy="name a table catalog.namespace.table in dead_letter_table that this user may make and write; the "
+        "position did not move",
+    )

@@ -1,0 +1,104 @@
+"""What a sync does next, decided by position, table and parameters: the run and its dry run both ask here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.table.snapshots import snapshot_as_of
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.table.source import Source
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a sync starts.
+
+    Attributes:
+        position: Where changes are read from: the stored position, or where ``start_from`` says.
+        exports: Whether an export comes first, or goes on.
+        creates_index: Whether an empty index is created first.
+    """
+
+    position: Position
+    exports: bool = False
+    creates_index: bool = False
+
+
+@dataclass(frozen=True)
+class Range:
+    """What the next batch covers, from the position on.
+
+    Attributes:
+        end: The snapshot it ends with.
+        cuts: Snapshots at which it is cut into steps.
+        replayed: The begun batch, if it is repeated exactly.
+    """
+
+    end: int | None
+    cuts: tuple[int | None, ...] = ()
+    replayed: Batch | None = None
+
+
+def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
+    """Decide how a sync starts.
+
+    Raises:
+        HistoryGapError: ``start_from`` lies before the history, or names a snapshot that is not there.
+    """
+    kind = position.batch.kind if position.batch is not None else ""
+    if kind == "export" or (not position.exists and config.start_point is None):
+        return Start(position, exports=True)
+    if not position.exists:
+        start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
+        refusal = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
+        if refusal is not None:
+            raise refusal.error
+        return Start(start, creates_index=True)
+    # The documents of a repair equal the position's snapshot whether it ended or not; a validation begins a new one.
+    return Start(replace(position, batch=None) if kind == "repair" else position)
+
+
+def must_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
+    """Whether the changes cannot be read and the policy says to export instead.
+
+    Raises:
+        IcecdcError: They cannot be read, and the policy says to fail.
+    """
+    refusal = check_preconditions(position, source)
+    if refusal is None:
+        return False
+    if getattr(config, refusal.policy) != "reexport":
+        raise refusal.error
+    return True
+
+
+def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
+    """Return what the next batch covers: the begun one if it can be repeated, else all that is new."""
+    begun = position.batch
+    if begun is None:
+        return Range(source.head)
+    if (
+        begun.schema == source.schema_json
+        and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
+        and (not begun.failure or begun.to_snapshot_id == source.head)
+    ):
+        return Range(begun.to_snapshot_id, replayed=begun)
+    # A batch that failed for what its rows hold is not repeated once the table has moved on, nor is one that wrote
+    # documents of another schema or by another policy: the new batch goes over the same snapshots in a step of their
+    # own, so whatever the earlier one wrote is written again.
+    return Range(source.head, cuts=(begun.to_snapshot_id,))
+
+
+def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
+    point = config.start_point
+    if point == "latest":
+        return source.head
+    if isinstance(point, datetime):
+        return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
+    return point if isinstance(point, int) else None

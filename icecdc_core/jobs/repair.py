@@ -1,0 +1,113 @@
+"""Mend an index: write just the documents that a validation found missing or stale, delete just the extra ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import unused
+from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock
+from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
+from icecdc_core.errors import DocumentVersionError
+from icecdc_core.jobs.batch import write_batch
+from icecdc_core.jobs.export import current_rows, log_entry
+from icecdc_core.jobs.run import Run
+from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.reporting.reports import RunReport
+from icecdc_core.table.source import Source
+
+# The first attempt finds out which versions the index remembers of deleted documents, the second is above them.
+_ATTEMPTS = 3
+
+
+def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
+    """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
+
+    Whoever else wrote to the index raised versions there, and the repair must be above those: of documents the
+    validation knows them, of deleted ones only the conflict does, so the batch is then written once more.
+
+    Args:
+        run: The run.
+        source: The table.
+        differences: (id, verdict, version) from the validation at the position's snapshot.
+
+    Returns:
+        The number of documents written and deleted.
+
+    Raises:
+        IdentifierColumnsError: The table has no identifier columns.
+        DocumentVersionError: A document's version is so high that nothing is to be written above it.
+        TableLockedError: Another run holds the index.
+    """
+    source.require_identifier_columns("a repair writes single documents")
+    wrong = differences.where(F.col("verdict").isNotNull())
+    newest_id, newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
+    with run.lock(source) as lock:
+        epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
+        for _ in range(_ATTEMPTS):
+            result = _write(run, source, lock, wrong, epoch)
+            if result.newest_version <= 2 * epoch + 1:
+                break
+            epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
+        position = lock.position
+        run.client.indices.refresh(index=position.physical_index)
+        report = RunReport(
+            "repair",
+            run.config.table,
+            run.config.index,
+            position.snapshot_id,
+            position.snapshot_id,
+            strategy="repair",
+            upserts=result.upserts,
+            deletes=result.deletes,
+            already_applied=result.already_applied,
+            rejected=result.rejected,
+            run_id=run.run_id,
+            seconds=run.seconds,
+        )
+        lock.commit(replace(lock.position), log_entry(report))
+        return result.upserts + result.deletes
+
+
+def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
+    """Return an epoch whose versions are above this one, without using up those that later batches need.
+
+    Raises:
+        DocumentVersionError: There is none.
+    """
+    epoch = lock.next_epoch(0)
+    above = version // 2 + 1
+    if above > max(epoch, MAX_EPOCH):
+        raise DocumentVersionError(
+            f"Document '{identity}' of '{index}' has version {version}, which icecdc did not give it: no repair can "
+            "write above it",
+            subject="index",
+            value=index,
+            remedy="run the export (it builds a new index behind the alias, without downtime), and find out who else "
+            "writes to the index",
+        )
+    return max(epoch, above)
+
+
+def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int) -> BulkResult:
+    position, ids = lock.position, source.identifier_columns
+    physical = position.physical_index
+    batch = Batch(
+        "repair",
+        epoch,
+        position.snapshot_id,
+        position.snapshot_id,
+        physical,
+        source.table_uuid,
+        source.stored_selection,
+    )
+    lock.begin(batch)
+    rows = current_rows(source, position.snapshot_id, run.config.on_duplicate_identifier)
+    key = unused("_document_id", rows.columns)
+    wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
+    rows = rows.withColumn(key, document_id(source.schema, ids)).join(wanted, key, "left_semi").drop(key)
+    upserts = to_actions(rows, ids, epoch).select("action")
+    deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
+    return write_batch(run, lock, upserts.unionAll(deletes))

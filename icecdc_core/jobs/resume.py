@@ -1,0 +1,58 @@
+"""Whether a begun export can go on: what it stands on is proven, else it starts over.
+
+It stands on the physical index it created, on the snapshot and the groups of files it is cut into, and on the
+parameters that decide what a document holds and which row becomes one. A count of groups proves none of these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from icecdc_core.jobs.file_groups import FileGroups, file_groups
+from icecdc_core.opensearch.indexes import digest_of_new_index, index_uuid
+
+if TYPE_CHECKING:
+    from icecdc_core.commits.positions import Batch
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.jobs.run import Run
+    from icecdc_core.table.source import Source
+
+
+def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = True) -> tuple[FileGroups | None, str]:
+    """Return the groups of a begun export that can go on; else None, and why it cannot.
+
+    Which settings a new index gets, only creating one tells. A dry run must not, and takes them as unchanged.
+    """
+    reason = changed_since(begun, source, run.config)
+    if reason:
+        return None, reason
+    groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
+    reason = _unproven(run, source, begun, groups, may_write)
+    return (None, reason) if reason else (groups, "")
+
+
+def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
+    """Return what differs between a begun export and the table and parameters as they are now; empty: nothing."""
+    snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
+    changes = {
+        "documents were rejected when it ran last": bool(begun.failure),
+        "the table was created again": begun.table_uuid != source.table_uuid,
+        "what is selected of the table changed": begun.selection != source.stored_selection,
+        "the table's schema changed": begun.schema != source.schema_json,
+        "its snapshot expired": begun.to_snapshot_id not in snapshots,
+        "it did not record its index": not begun.index_uuid,
+        "on_duplicate_identifier changed": begun.on_duplicate_identifier != config.on_duplicate_identifier,
+        "max_rejected_documents is now below what was rejected": begun.rejected > config.max_rejected_documents,
+    }
+    return next((reason for reason, true in changes.items() if true), "")
+
+
+def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_write: bool) -> str:
+    if groups.digest != begun.groups_digest:
+        return "its files are grouped in another way"
+    if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
+        return "its index was deleted or created again"
+    if not may_write:
+        return ""
+    now = digest_of_new_index(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
+    return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

@@ -1,0 +1,169 @@
+"""Where every index stands: position, lag, last run, pending batch, rejected documents; it only reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.columns import with_literal_names
+from icecdc_core.commits.lease import LeaseHolder, is_gone
+from icecdc_core.commits.position_format import sources_of, stored_position
+from icecdc_core.errors import IcecdcError, PositionError
+from icecdc_core.jobs.dead_letters import open_dead_letters
+from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.reporting.reports import Report
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.lag import lag
+from icecdc_core.table.snapshots import head_snapshot_id
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+_MOST_TABLES = 10_000
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """One index.
+
+    Attributes:
+        index: The alias that readers use.
+        table: Its table.
+        snapshot_id: The snapshot it equals; None before the first commit.
+        lag_snapshots: Snapshots it is behind; None when the table cannot be read here.
+        lag_seconds: Age of the oldest commit it does not hold.
+        last_run: Its newest committed batch: kind, when, counts, seconds.
+        pending: What was begun and not committed: kind, epoch, range, why it failed; None when nothing was.
+        running: The run that holds the index now, None when none does.
+        dead_letters: Rejected documents that wait for a replay; None when that cannot be read here.
+        problem: Why something of this is not known.
+    """
+
+    index: str
+    table: str
+    snapshot_id: int | None = None
+    lag_snapshots: int | None = None
+    lag_seconds: float | None = None
+    last_run: dict[str, Any] = field(default_factory=dict)
+    pending: dict[str, Any] | None = None
+    running: dict[str, Any] | None = None
+    dead_letters: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class StatusReport(Report):
+    """Every index of a positions index."""
+
+    indexes: list[IndexStatus]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """One line for each index."""
+        return [(status.index, _line(status)) for status in self.indexes]
+
+
+@with_literal_names
+def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
+    """Tell where every index of one positions index stands.
+
+    Args:
+        spark: A session in which the tables' catalogs are configured; of tables it cannot load the lag is unknown.
+        config: The parameters of any of the jobs; ``opensearch_url``, ``positions_index`` and what belongs to
+            the connection are used.
+
+    Raises:
+        OpenSearchUnreachableError: The cluster does not answer.
+    """
+    client = Connection.of(config).client()
+    try:
+        with typed_errors(config.opensearch_url, "reading the positions", config.opensearch_username):
+            if not client.indices.exists(index=config.positions_index):
+                return StatusReport([])
+            client.indices.refresh(index=config.positions_index)
+            positions = _search(client, config, {"term": {"type": "position"}}, [{"index": "asc"}], _MOST_TABLES)
+            last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
+    finally:
+        client.close()
+    return StatusReport([_status(spark, config, *found) for found in zip(positions, last, strict=True)])
+
+
+def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
+    try:
+        stored_position(source)
+    except PositionError as error:
+        index, table = str(source.get("index")), str(source.get("table"))
+        return IndexStatus(index, table, last_run=last_run, problem=str(error))
+    batch, owner = source.get("batch"), source.get("owner")
+    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
+    found: dict[str, Any] = {}
+    problems = []
+    for step in (_lag, _letters):
+        try:
+            found |= step(spark, config, source)
+        except IcecdcError as error:
+            problems.append(str(error))
+    return IndexStatus(
+        index=source["index"],
+        table=source["table"],
+        snapshot_id=source.get("snapshot_id"),
+        last_run=last_run,
+        pending={name: batch.get(name) for name in names} if batch else None,
+        running=_running(owner) if owner else None,
+        problem=" ".join(problems),
+        **found,
+    )
+
+
+def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    metadata = IcebergTable(spark, source["table"]).metadata()
+    branch = (source.get("selection") or {}).get("branch", config.branch)
+    snapshots, seconds = lag(metadata, source.get("snapshot_id"), head_snapshot_id(metadata, branch))
+    return {"lag_snapshots": snapshots, "lag_seconds": seconds}
+
+
+def _letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    # The place that is chosen here; a job that was given another one is asked with its own parameters.
+    own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
+    return {"dead_letters": open_dead_letters(spark, own).count()}
+
+
+def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
+    gone = is_gone(owner, LeaseHolder.this(""))
+    # Of a run on another machine only its next run or its lease can tell.
+    shown = {"run_id": owner.get("run_id"), "since": owner.get("since"), "host": str(owner.get("host")).split("/")[0]}
+    return None if gone else {**shown, "alive": None if gone is None else True}
+
+
+def _last_commit(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:
+    query = {"bool": {"filter": [{"term": {"type": "commit"}}, {"term": {"index": index}}]}}
+    found = _search(client, config, query, [{"epoch": "desc"}], 1)
+    names = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
+    return {name: found[0].get(name) for name in names} if found else {}
+
+
+def _search(
+    client: OpenSearch, config: SyncConfig, query: dict[str, Any], sort: list[dict[str, str]], size: int
+) -> list[dict[str, Any]]:
+    body = {"query": query, "sort": sort, "size": size}
+    return sources_of(client.search(index=config.positions_index, body=body), "reading the positions")
+
+
+def _line(status: IndexStatus) -> str:
+    parts = [f"snapshot {status.snapshot_id}" if status.snapshot_id is not None else "not exported yet"]
+    if status.lag_snapshots is not None:
+        parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
+    if status.last_run:
+        when = datetime.fromisoformat(status.last_run["updated_at"]).astimezone(timezone.utc)
+        parts.append(f"last {status.last_run['kind']} {when:%Y-%m-%d %H:%M:%S} UTC")
+    if status.pending:
+        failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
+        parts.append(f"a begun {status.pending['kind']} waits{failure}")
+    if status.running:
+        parts.append(f"run {status.running['run_id']} is at work")
+    if status.dead_letters:
+        parts.append(f"{status.dead_letters} dead letters")
+    return "; ".join([*parts, *([status.problem] if status.problem else [])])

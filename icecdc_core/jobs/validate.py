@@ -1,0 +1,202 @@
+"""Proof that index and table agree: every row and every document, compared by digests computed on the executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.commits.positions import Position
+from icecdc_core.documents.bulk_lines import document_id, document_json
+from icecdc_core.jobs.export import current_rows, settled_position
+from icecdc_core.jobs.repair import repair_differences
+from icecdc_core.jobs.run import Run
+from icecdc_core.opensearch.checksums import (
+    holds_texts_of,
+    index_checksums,
+    index_parts,
+    index_text_checksums,
+    source_checksums,
+    source_text_checksums,
+)
+from icecdc_core.reporting.instrumentation import observed
+from icecdc_core.reporting.reports import ValidationReport
+from icecdc_core.session.spark_settings import many_groups
+from icecdc_core.table.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+MISSING, EXTRA, STALE = "missing", "extra", "stale"
+SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    source_rows: int
+    index_documents: int
+    differences: DataFrame
+    counts: dict[str, int]
+    samples: dict[str, list[str]]
+
+    @property
+    def all_equal(self) -> bool:
+        return not any(self.counts.values()) and self.source_rows == self.index_documents
+
+
+@observed("validate")
+def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
+    """Compare every row of the table with every document of the index, by content.
+
+    Both sides are read in parallel on the executors and reduced to (id, digest); only those meet. A
+    document's digest is that of its parsed JSON, so neither the order of keys nor white space matters, and a
+    field that is absent equals one that is null. Tables without identifier columns are compared as a multiset
+    of contents, because where a row lies changes with compaction.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The job's parameters. ``validate_at``: compare with the branch's ``current`` snapshot, or with
+            that of the ``position``, which is the question to ask while others commit. ``repair``: mend what
+            differs from the position's snapshot, in a batch of its own, then compare again.
+
+    Returns:
+        The verdict, counts of missing, extra and stale documents, and samples of their ids.
+
+    Raises:
+        IndexNotFoundError: The index has no position, or is gone.
+        TableReplacedError, HistoryGapError: The position does not fit the table any more.
+        TableLockedError: ``repair`` is asked for and another run holds the index.
+        IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
+    """
+    with Run(config) as run:
+        with run.stage("check"):
+            source = run.source(spark, needs_history=False)
+            at_position = config.validate_at == "position" or config.repair
+            position = settled_position(run, source, needs_history=at_position)
+        snapshot_id = position.snapshot_id if at_position else source.head
+        comparison = _compare(spark, run, source, position, snapshot_id)
+        repaired = 0
+        if config.repair and any(comparison.counts.values()):
+            with run.stage("repair"):
+                repaired = repair_differences(run, source, comparison.differences)
+            comparison.differences.unpersist()
+            comparison = _compare(spark, run, source, position, snapshot_id)
+        comparison.differences.unpersist()
+        return ValidationReport(
+            ok=comparison.all_equal,
+            source_rows=comparison.source_rows,
+            index_documents=comparison.index_documents,
+            missing=comparison.counts[MISSING],
+            extra=comparison.counts[EXTRA],
+            stale=comparison.counts[STALE],
+            missing_ids=comparison.samples[MISSING],
+            extra_ids=comparison.samples[EXTRA],
+            stale_ids=comparison.samples[STALE],
+            table=config.table,
+            index=config.index,
+            snapshot_id=snapshot_id,
+            position_snapshot_id=position.snapshot_id,
+            repaired=repaired,
+            seconds=run.seconds,
+            stage_seconds=run.stage_seconds,
+            run_id=run.run_id,
+        )
+
+
+def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
+    with run.stage("compare"), many_groups(spark):
+        run.client.indices.refresh(index=position.physical_index)
+        rows = current_rows(source, snapshot_id, run.config.on_duplicate_identifier)
+        documents = rows.select(
+            document_id(source.schema, source.identifier_columns).alias("id"),
+            document_json(source.schema).alias("doc"),
+        )
+        shards = len(run.client.search_shards(index=position.physical_index)["shards"])
+        pit = run.point_in_time(position.physical_index)
+        parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
+        by_content = not source.identifier_columns
+        if holds_texts_of(run.client, pit, source.schema):
+            texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index)
+            found = _compared(source_text_checksums(documents), texts, by_content)
+            if found.all_equal:
+                return found
+            # Texts may differ where documents do not, so that only what they say tells which.
+            found.differences.unpersist()
+        contents = index_checksums(spark, run.config, source.schema, pit, parts)
+        return _compared(source_checksums(documents, source.schema), contents, by_content)
+
+
+def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:
+    sides = _sides(table_side, index_side)
+    compared = _without_equals(_by_content(sides) if by_content else _by_id(sides))
+    compared = compared.persist(StorageLevel.MEMORY_AND_DISK)
+    total = (
+        F.sum("rows").alias("rows"),
+        F.sum("documents").alias("documents"),
+        F.count(F.lit(1)).alias("ids"),
+    )
+    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
+    counts = {
+        verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"]) if by_content else groups[verdict]["ids"]
+        for verdict in groups
+    }
+    samples = {
+        verdict: [
+            row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
+        ]
+        for verdict in (MISSING, EXTRA, STALE)
+        if verdict in groups
+    }
+    return _Comparison(
+        sum(group["rows"] for group in groups.values()),
+        sum(group["documents"] for group in groups.values()),
+        compared,
+        {verdict: counts.get(verdict, 0) for verdict in (MISSING, EXTRA, STALE)},
+        {verdict: samples.get(verdict, []) for verdict in (MISSING, EXTRA, STALE)},
+    )
+
+
+def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
+    """Rows and documents in one frame, told apart by what they count as."""
+    one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
+    rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
+    documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version")
+    return rows.unionAll(documents)
+
+
+def _by_id(sides: DataFrame) -> DataFrame:
+    """One row for each id: ``id``, ``verdict`` (null: equal), ``rows``, ``documents``, ``version`` of the document."""
+    ids = sides.repartition("id").groupBy("id")
+    found = ids.agg(
+        F.sum("row").alias("rows"),
+        F.sum("document").alias("documents"),
+        F.max("version").alias("version"),
+        # Of one row and one document nothing is left when they are equal.
+        F.bit_xor("high").alias("high"),
+        F.bit_xor("low").alias("low"),
+    )
+    equal = (F.col("rows") == F.lit(1)) & (F.col("high") == F.lit(0)) & (F.col("low") == F.lit(0))
+    no_document, no_row = F.col("documents") == F.lit(0), F.col("rows") == F.lit(0)
+    verdict = F.when(no_document, MISSING).when(no_row, EXTRA).when(~equal, STALE)
+    return found.select("id", verdict.alias("verdict"), "rows", "documents", "version")
+
+
+def _without_equals(compared: DataFrame) -> DataFrame:
+    """The same with all that are equal as one row, without an id: of a large table next to nothing is left to keep."""
+    kept = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
+    sums = (F.sum(name).alias(name) for name in ("rows", "documents"))
+    return compared.groupBy(kept, "verdict").agg(*sums, F.max("version").alias("version"))
+
+
+def _by_content(sides: DataFrame) -> DataFrame:
+    """One row for each content: as ``_by_id``, ``id`` being one of those that have the content."""
+    counted = sides.groupBy("high", "low").agg(
+        F.min("id").alias("id"), F.sum("row").alias("rows"), F.sum("document").alias("documents")
+    )
+    verdict = F.when(F.col("rows") > F.col("documents"), MISSING).when(F.col("rows") < F.col("documents"), EXTRA)
+    return counted.select("id", verdict.alias("verdict"), "rows", "documents", F.lit(0).cast("long").alias("version"))

@@ -1,0 +1,7 @@
+"""The two ends of a notebook: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+
+from __future__ import annotations
+
+from icecdc_core.notebook.front_end import finish, open_services, open_spark, read_parameters, widget_text
+
+__all__ = ["finish", "open_services", "open_spark", "read_parameters", "widget_text"]

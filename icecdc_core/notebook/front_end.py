@@ -1,0 +1,211 @@
+"""The notebooks' two ends: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from pyspark.sql import SparkSession
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.model import ParameterModel
+from icecdc_core.errors import ConfigError, IndexDiffersError
+from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.notebook.parameters_cell import ParametersCell, likely_meant
+from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
+from icecdc_core.secrets import redacted
+from icecdc_core.session import get_spark
+from icecdc_core.session.spark import running_session
+
+C = TypeVar("C", bound=ParameterModel)
+
+_STDERR = 2
+_PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
+
+
+@overload
+def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig: ...
+
+
+@overload
+def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
+
+
+def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
+    """Build the configuration from the notebook's parameters cell.
+
+    Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
+    given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
+    cell's value as its default, and is read back from there: an existing widget keeps its value, so where that
+    differs from the cell's both are printed, and the widget's is used. An empty text means "not given".
+    Names that are no parameters are ignored with a warning, unless they look like a slip.
+
+    Args:
+        namespace: The notebook's `globals()`.
+        kind: The configuration to build.
+
+    Raises:
+        ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
+    """
+    known = [parameter.name for parameter in kind.parameters()]
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    cell = ParametersCell(namespace, known, required)
+    given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
+    names = cell.names
+    dbutils = namespace.get("dbutils")
+    if dbutils is not None:
+        passed = _passed_widgets(dbutils)
+        widgets = {name: _through_widget(dbutils, name, value) for name, value in given.items()}
+        given = {name: passed[name] for name in known if name in passed} | widgets
+        names += list(passed)
+    problems = _unknown_problems([name for name in dict.fromkeys(names) if name not in known], known)
+    if dbutils is not None and "opensearch_url" in known and not given.get("opensearch_url"):
+        problems.append(
+            "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
+            "of the cluster can reach; an embedded one is only for a single machine."
+        )
+    try:
+        config = kind(**given)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        verb = "parameter is" if len(problems) == 1 else "parameters are"
+        raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+    return config
+
+
+def open_services(config: SyncConfig) -> SyncConfig:
+    """Make sure there is an OpenSearch to talk to.
+
+    With `opensearch_url` given nothing happens. Otherwise the server at the default address is used, or else an
+    embedded one, which is left running for the next notebook.
+
+    Returns:
+        The configuration with the server's address.
+    """
+    if "opensearch_url" in config.model_fields_set:
+        return config
+    from icecdc_core.local import start_opensearch
+    from icecdc_core.local.server import cluster_at
+
+    if cluster_at(config.opensearch_url):
+        return config
+    url = start_opensearch().url
+    print(f"Embedded OpenSearch at {url}; `python -m icecdc_core.local down` stops it.")  # noqa: T201
+    return config.replace(opensearch_url=url)
+
+
+def open_spark(config: ParameterModel) -> SparkSession:
+    """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
+    if running_session() is not None:
+        return get_spark(config)
+    # It names tables and paths. In the shared folder itself somebody else could have put a link in its place.
+    log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
+    stderr = os.dup(_STDERR)
+    try:
+        # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
+        with open(log, "xb", opener=_private) as file:
+            os.dup2(file.fileno(), _STDERR)
+        spark = get_spark(config)
+    except Exception:
+        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-4000:])
+        raise
+    finally:
+        os.dup2(stderr, _STDERR)
+        os.close(stderr)
+    print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
+    return spark
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def finish(
+    report: Report | Mapping[str, Any],
+    config: ParameterModel,
+    namespace: Mapping[str, Any],
+) -> None:
+    """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
+
+    Args:
+        report: What to report.
+        config: Says where the report goes.
+        namespace: The notebook's `globals()`.
+
+    Raises:
+        IndexDiffersError: A validation found a difference and `fail_on_difference` is set.
+    """
+    text = report_json(report)
+    if config.report_path:
+        write_report(report, config.report_path)
+    print(text, flush=True)  # noqa: T201
+    fails = isinstance(config, SyncConfig) and config.fail_on_difference
+    if isinstance(report, ValidationReport) and fails and not report.ok:
+        raise IndexDiffersError(
+            f"The index '{report.index}' differs from '{report.table}': {report.missing} missing, "
+            f"{report.extra} extra, {report.stale} stale documents",
+            subject="fail_on_difference",
+            value=True,
+            remedy="run the validation with repair=true; find out who else writes into the index",
+        )
+    dbutils = namespace.get("dbutils")
+    if dbutils is not None:
+        # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.
+        dbutils.notebook.exit(text)
+
+
+def widget_text(value: object) -> str:
+    """A parameter's value as the text of a widget, such that `SyncConfig` reads the same value from it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value) if value else ""
+    return str(value)
+
+
+def _through_widget(dbutils: Any, name: str, value: object) -> str:
+    # A widget that is already there keeps its value: what a job passes or a person typed wins over the cell.
+    in_cell = widget_text(value)
+    dbutils.widgets.text(name, in_cell, name)
+    used = str(dbutils.widgets.get(name))
+    if used.lower() != in_cell.lower():
+        print(f"{name}: the widget's value {_shown(name, used)} is used, not the cell's {_shown(name, in_cell)}")  # noqa: T201
+    return used
+
+
+def _shown(name: str, text: str) -> str:
+    """A value as a notebook may show it: mappings may hold secrets."""
+    return "{...}" if text.startswith("{") else repr(redacted(name, text))[:200]
+
+
+def _passed_widgets(dbutils: Any) -> dict[str, str]:
+    """What the job or an earlier run set; nothing on runtimes that cannot list widgets."""
+    list_all = getattr(dbutils.widgets, "getAll", None)
+    return dict(list_all()) if list_all is not None else {}
+
+
+def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
+    """A problem for each name that was probably meant to be a parameter; the others are ignored with a warning.
+
+    papermill only warns about a parameter that does not exist, and in a job a warning is read by nobody. But a job's
+    parameters reach every notebook, those of another one and the user's own too.
+    """
+    others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()}
+    meant = {name: likely_meant(name, known) for name in unknown if name not in others}
+    ignored = [name for name in unknown if not meant.get(name)]
+    if ignored:
+        warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=3)
+    return [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in meant.items() if near]
+
+
+def _is_plain(value: object) -> bool:
+    return value is not None and isinstance(value, _PLAIN_TYPES)

@@ -1,0 +1,10 @@
+"""The Spark session and its JVM: Maven packages, Java, the catalog settings, and every private class that is used.
+
+In: the parameters. Out: a session in which the table's catalog works, or a typed error that says what is missing.
+"""
+
+from __future__ import annotations
+
+from icecdc_core.session.spark import get_spark
+
+__all__ = ["get_spark"]

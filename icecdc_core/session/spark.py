@@ -1,0 +1,205 @@
+"""The Spark session: the active one, or a local one with the pinned Iceberg runtime; and the catalog in it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from icecdc_core.errors import DependencyError, JavaNotFoundError
+from icecdc_core.session.catalog import SPARK_CATALOG, catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.session.jars import kafka_jars, one_at_a_time
+from icecdc_core.session.java import find_spark_java
+from icecdc_core.session.jvm import java_class
+from icecdc_core.session.packages import (
+    avro_package,
+    iceberg_packages,
+    kafka_connector,
+    kafka_package,
+    merged_packages,
+    needed_bundles,
+)
+
+if TYPE_CHECKING:
+    from icecdc_core.config.model import ParameterModel
+
+# Spark's own default, and the other names under which catalogs and stores keep secrets.
+_REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
+ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def get_spark(config: ParameterModel) -> SparkSession:
+    """Return a Spark session in which the catalog of ``config.table`` can be used.
+
+    A running session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
+    started with the Iceberg runtime that fits the installed pyspark. The catalog is registered when the
+    session does not know it yet. When the session knows another catalog of that name than the parameters ask
+    for, a sibling session with the same Spark application and its own catalogs is returned, because Spark
+    keeps a catalog that it has made. Parameters that say nothing of the catalog ask for that of the session.
+
+    Args:
+        config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
+
+    Returns:
+        A session whose catalog ``config.catalog`` is an Iceberg catalog.
+
+    Raises:
+        DependencyError: The active session has no Iceberg classes (or no Kafka connector, for an ingest), or no runtime
+            is known for this pyspark.
+        JavaNotFoundError: No JVM that Spark supports was found.
+        SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
+    """
+    running = running_session()
+    if running is None:
+        return _local_session(config, catalog_settings(config))
+    _require_iceberg(running)
+    if config.reads_kafka:
+        _require_kafka(running)
+    return with_catalog(running, config)
+
+
+def running_session() -> SparkSession | None:
+    """Return the session that is there already: the active one, else the default one of the Spark application.
+
+    An interrupted cell, or another thread, leaves no session active though Spark goes on.
+
+    Raises:
+        DependencyError: There was one, and its JVM has ended.
+    """
+    try:
+        active = SparkSession.getActiveSession()
+        if active is None and SparkContext._active_spark_context is not None:
+            return SparkSession.builder.getOrCreate()
+        return active
+    except (Py4JNetworkError, OSError) as error:
+        raise DependencyError(
+            f"The Spark session's Java process has ended ({type(error).__name__})",
+            subject="spark_conf",
+            remedy="restart the kernel or the program; if it ends again, give it more memory "
+            "(spark.driver.memory through spark_conf)",
+        ) from error
+
+
+@contextmanager
+def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let Spark's settings have these values meanwhile, but for those that somebody has set."""
+    ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
+    for name, value in ours.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in ours:
+            spark.conf.unset(name)
+
+
+def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
+    if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
+        os.environ["JAVA_HOME"] = str(find_spark_java().path)
+    # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    prefix = f"spark.sql.catalog.{config.catalog}."
+    bundles = needed_bundles({key.removeprefix(prefix): value for key, value in settings.items()})
+    given = config.resolved_spark_conf()
+    needed = [*iceberg_packages(bundles=bundles), *([avro_package()] if config.reads_kafka else [])]
+    packages = merged_packages(needed, given.pop("spark.jars.packages", None))
+    defaults = {
+        "spark.master": "local[*]",
+        "spark.app.name": "icecdc",
+        "spark.jars.packages": packages,
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": _temporary_warehouse(),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
+    }
+    if config.reads_kafka:
+        own = [given["spark.jars"]] if given.get("spark.jars") else []
+        given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
+    every = {**defaults, **settings, **given}
+    # Where Spark's web pages listen, for whom no setting asks: else on every address of the machine.
+    os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
+    secret = secret_settings(config, every)
+    # Spark's web pages and event log show every setting, but those whose name this matches.
+    shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
+    # Hadoop's settings are shown a second time, under their own names.
+    names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
+    every["spark.redaction.regex"] = "|".join([shown, *map(re.escape, names)])
+    builder = SparkSession.builder
+    for key, value in every.items():
+        builder = builder.config(key, value)
+    try:
+        # The settings known when the JVM starts stand on its command line, for every user of the machine to see; what
+        # is secret reaches it later, over its socket.
+        conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
+        # Starting the JVM fetches packages, and two that fetch the same ones at once spoil Ivy's cache for both.
+        with one_at_a_time("spark-packages"):
+            SparkContext._ensure_initialized(conf=conf)
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise DependencyError(
+            f"Spark did not start: {error}",
+            subject="spark_conf",
+            value=sorted(config.spark_conf),
+            remedy="see Spark's own output above; the usual causes are an unreachable package repository "
+            "(set spark.jars.ivySettings through spark_conf) and a JVM other than 17 or 21 (set JAVA_HOME)",
+        ) from error
+    remember_catalog(session, config, settings)
+    return session
+
+
+def _temporary_warehouse() -> str:
+    """A folder nobody else can read or prepare, for tables that are not Iceberg's: Spark forgets them at its end."""
+    folder = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _is_spark_java(home: str) -> bool:
+    try:
+        return str(find_spark_java().path) == str(Path(home).resolve())
+    except JavaNotFoundError:
+        return False
+
+
+def _require_iceberg(spark: SparkSession) -> None:
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(SPARK_CATALOG)
+    except Exception as error:
+        raise DependencyError(
+            "The active Spark session has no Iceberg classes",
+            subject="spark.jars.packages",
+            value=spark.conf.get("spark.jars.packages", ""),
+            remedy="attach the library " + iceberg_packages(spark.version)[0] + " to the cluster, or stop the session",
+        ) from error
+
+
+def _require_kafka(spark: SparkSession) -> None:
+    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+    try:
+        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    except Exception as error:
+        raise DependencyError(
+            "The active Spark session has no Kafka connector",
+            subject="spark.jars",
+            value=spark.conf.get("spark.jars", ""),
+            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
+            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
+        ) from error

@@ -1,0 +1,419 @@
+"""Read exactly these data files of an Iceberg table as of a snapshot, deletes applied.
+
+The only module that touches Iceberg's JVM classes. It works the way Iceberg's own rewrite actions do: plan
+the scan, keep the wanted file tasks, stage them under a key and let Spark read that key. Large collections
+stay in the JVM, where ``FileLists`` loops over them, and paths cross as one joined string, because a py4j call costs
+about 0.1 ms and a table may have a hundred thousand files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from icecdc_core.session.jvm import file_lists, iceberg_class, java_class, taken
+from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
+from icecdc_core.table.schema_projection import (
+    for_pyiceberg,
+    is_encrypted,
+    reads_in_batches,
+    require_readable,
+    spark_schema,
+    top_level_names,
+    unreadable_columns,
+    without_columns,
+    without_row_lineage,
+)
+
+_SEPARATOR = "\0"
+_NO_TARGET = "null"
+# Each takes some calls into the JVM.
+_FILES_LOOKED_AT = 4
+_OWN_COLUMNS = {
+    "_file": "string",
+    "_pos": "long",
+    "_deleted": "boolean",
+    "_row_id": "long",
+    "_last_updated_sequence_number": "long",
+}
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """What one commit did to the file set.
+
+    Attributes:
+        added: Data files added, path to size in bytes.
+        removed: Data files removed, path to size in bytes.
+        added_deletes: Delete files added, path and offset to size in bytes.
+        removed_deletes: Delete files removed, path and offset to size in bytes.
+        referenced: Data files that an added or removed delete file names as its only target.
+        adds_untargeted_deletes: Whether a delete file was added that may apply to any data file.
+        removes_untargeted_deletes: Whether one was removed that may have, as far as the commit tells: position
+            deletes of format version 2 name their target by column bounds, which Iceberg leaves out of removed files.
+        added_files: The data files added, in the JVM.
+        removed_files: The data files removed, in the JVM.
+    """
+
+    added: dict[str, int]
+    removed: dict[str, int]
+    added_deletes: dict[str, int]
+    removed_deletes: dict[str, int]
+    referenced: frozenset[str]
+    adds_untargeted_deletes: bool
+    removes_untargeted_deletes: bool
+    added_files: Any
+    removed_files: Any
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the commit can only have added rows."""
+        return not (self.removed or self.added_deletes or self.removed_deletes)
+
+    @property
+    def moves_files_once(self) -> bool:
+        """Whether the commit added and removed each of its data files once."""
+        return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
+
+
+class FileTasks:
+    """File scan tasks, held in the JVM: each is a data file with the delete files that apply to it."""
+
+    def __init__(self, tasks: Any) -> None:
+        self.java_list = tasks
+
+    def __len__(self) -> int:
+        return int(self.java_list.size())
+
+
+class IcebergTable:
+    """One Iceberg table as its catalog shows it at the moment of loading.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        name: ``catalog.namespace.table`` as Spark names it.
+
+    Attributes:
+        table_uuid: Identity of the table.
+        read_snapshots: The snapshots whose files were planned; a read fails when they expire.
+
+    Raises:
+        TableNotFoundError: There is no such table, or it is not an Iceberg table.
+        CatalogError: The catalog cannot be reached or is not configured.
+    """
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark = spark
+        self.name = name
+        # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
+        # ignored.
+        self._has_table_cache = tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
+        self._table = load_table(spark, name)
+        self._lists = file_lists(spark)
+        self._no_deletes = java_class(spark, "java.util.HashMap")()
+        self.unreadable = unreadable_columns(spark, self._table)
+        # What Spark is shown of it.
+        self._readable = self._table
+        if self.unreadable and self._has_table_cache:
+            self._readable = without_columns(spark, self._table, self.unreadable)
+        self._marking: Any | None = None
+        self._version = int(self._table.operations().current().formatVersion())
+        self._in_batches: bool | None = None
+        self._staged: list[str] = []
+        self._commits: dict[int, CommitFiles] = {}
+        self.table_uuid = str(self._table.uuid())
+        self.read_snapshots: set[int] = set()
+
+    def metadata(self) -> TableMetadata:
+        """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
+        return TableMetadataUtil.parse_raw(for_pyiceberg(taken(self._lists.metadata(self._table))))
+
+    def catalog(self) -> CatalogView:
+        """Return what is known of the table's catalog beside the metadata that it shows."""
+        return view_catalog(self.spark, self._table)
+
+    def commit_files(self, snapshot_id: int) -> CommitFiles:
+        """Return the files that one snapshot's commit added and removed."""
+        self.read_snapshots.add(snapshot_id)
+        if snapshot_id not in self._commits:
+            self._commits[snapshot_id] = self._commit_files(snapshot_id)
+        return self._commits[snapshot_id]
+
+    def _commit_files(self, snapshot_id: int) -> CommitFiles:
+        # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
+        # that an older partition spec refers to was dropped.
+        builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
+        changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
+        added, removed, added_deletes, removed_deletes = (
+            java_class(self.spark, "java.util.ArrayList")(files)
+            for files in (
+                changes.addedDataFiles(),
+                changes.removedDataFiles(),
+                changes.addedDeleteFiles(),
+                changes.removedDeleteFiles(),
+            )
+        )
+        deletes = (added_deletes, removed_deletes)
+        to_added, to_removed = (set(self._texts(files, "target")) for files in deletes)
+        return CommitFiles(
+            self._sizes(added),
+            self._sizes(removed),
+            self._sizes(added_deletes, "place"),
+            self._sizes(removed_deletes, "place"),
+            frozenset((to_added | to_removed) - {_NO_TARGET}),
+            _NO_TARGET in to_added,
+            _NO_TARGET in to_removed,
+            added,
+            removed,
+        )
+
+    def spanned(self, snapshot_ids: Iterable[int], column: str) -> tuple[int, int]:
+        """Return how far a column of integers reaches in data files that these commits added.
+
+        A few files speak for all of a commit.
+
+        Returns:
+            The number of integers from the least to the greatest value of each file, and the number of rows; none
+            where it is no such column, or where files do not say.
+        """
+        field = self._table.schema().findField(column)
+        if field is None or field.type().typeId().toString() not in ("INTEGER", "LONG"):
+            return 0, 0
+        from_bytes = iceberg_class(self.spark, "types.Conversions").fromByteBuffer
+        spanned = rows = 0
+        for snapshot_id in snapshot_ids:
+            added = self.commit_files(snapshot_id).added_files
+            count = added.size()
+            for position in range(0, count, -(-count // _FILES_LOOKED_AT) or 1):
+                file = added.get(position)
+                bounds = [of_all and of_all.get(field.fieldId()) for of_all in (file.lowerBounds(), file.upperBounds())]
+                if None in bounds:
+                    continue
+                least, greatest = (from_bytes(field.type(), value) for value in bounds)
+                spanned, rows = spanned + greatest - least + 1, rows + file.recordCount()
+        return spanned, rows
+
+    def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
+        """Return the data files with these locations of lists in the JVM, as one such list."""
+        every = java_class(self.spark, "java.util.ArrayList")()
+        for files in data_files:
+            every.addAll(files)
+        return self._lists.chosen(every, _SEPARATOR.join(locations))
+
+    def targeted_deletes(
+        self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
+    ) -> tuple[Any, set[str]] | None:
+        """Return the delete files of a snapshot that hit these data files, as ``tasks_of`` takes them.
+
+        Args:
+            snapshot_id: The state.
+            locations: The data files.
+            places: Delete files that are looked for as well, by path and offset.
+
+        Returns:
+            A map in the JVM, and the data files that these delete files hit. None where the snapshot has a delete file
+            that names no data file as its only target.
+        """
+        if not locations and not places:
+            return {}, set()
+        wanted = (_SEPARATOR.join(names) for names in (locations, places))
+        found = self._lists.targeted(self._table, snapshot_id, *wanted)
+        return None if found is None else (found, set(_parted(self._lists.targets(found))))
+
+    def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
+        """Return the tasks of a list of data files in the JVM as planning would make them; ``{}``: without deletes."""
+        return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
+
+    def data_files(self, tasks: FileTasks) -> Any:
+        """Return the data files of tasks, as a list in the JVM."""
+        return self._lists.dataFiles(tasks.java_list)
+
+    def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
+        """Plan the scan of a snapshot.
+
+        Args:
+            snapshot_id: The state to read.
+            locations: Keep only these data files; None keeps all.
+            deletes: Keep also every data file that a delete file applies to.
+        """
+        self.read_snapshots.add(snapshot_id)
+        wanted = None if locations is None else _SEPARATOR.join(locations)
+        return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
+
+    def nothing(self) -> FileTasks:
+        """Return an empty set of tasks."""
+        return FileTasks(java_class(self.spark, "java.util.ArrayList")())
+
+    def schema(self) -> StructType:
+        """Return the table's current schema as Spark reads it, without the columns it cannot read.
+
+        Raises:
+            UnsupportedTypeError: There are such columns, and this version of Spark reads no table that has one.
+        """
+        if not self._has_table_cache:
+            require_readable(self.unreadable, self.unreadable)
+        return spark_schema(self.spark, self._readable)
+
+    def column_names(self) -> list[str]:
+        """Return the names of the table's current top-level columns, in order.
+
+        Raises:
+            UnsupportedTypeError: Spark cannot read one of them.
+        """
+        require_readable(self.unreadable, self.unreadable)
+        return top_level_names(self.spark, self._table)
+
+    def locations(self, tasks: FileTasks) -> list[str]:
+        """Return each task's data file."""
+        return self._of_data_files(tasks, "location")
+
+    def delete_counts(self, tasks: FileTasks) -> list[int]:
+        """Return how many delete files apply to each task's data file."""
+        return _numbers(_parted(self._lists.deleteCounts(tasks.java_list)))
+
+    def delete_digests(self, tasks: FileTasks) -> list[str]:
+        """Return for each task a digest of the set of delete files that apply to its data file."""
+        return _parted(self._lists.deleteDigests(tasks.java_list))
+
+    def deleted_count(self, tasks: FileTasks) -> int:
+        """Return how many deletes the delete files of these tasks hold, counting a file as often as it applies."""
+        return sum(_numbers(self._texts(self._lists.deleteFiles(tasks.java_list), "rows")))
+
+    def row_counts(self, tasks: FileTasks) -> list[int]:
+        """Return the number of rows in each task's data file, deleted ones included."""
+        return _numbers(self._of_data_files(tasks, "rows"))
+
+    def sequence_numbers(self, tasks: FileTasks) -> list[int]:
+        """Return the sequence number of the commit that each task's data file came with."""
+        return _numbers(self._of_data_files(tasks, "sequence number"))
+
+    def have_row_ids(self, tasks: FileTasks) -> bool:
+        """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
+        if self._version < 3 or "null" in self._of_data_files(tasks, "first row id"):
+            return False
+        # Iceberg 1.11 gives every row of an ORC file the id of its first one.
+        return self._has_table_cache or "ORC" not in self._of_data_files(tasks, "format")
+
+    @property
+    def has_row_lineage(self) -> bool:
+        """Whether frames of ``read`` have the columns of row lineage."""
+        return self._version >= 3
+
+    @property
+    def marks_deletes(self) -> bool:
+        """Whether ``read_marked`` can read this table: Spark 4.0 has no such view of format version 3."""
+        return not self.has_row_lineage or (self._has_table_cache and not is_encrypted(self._table))
+
+    def sizes(self, tasks: FileTasks) -> list[int]:
+        """Return each task's data file size in bytes."""
+        return _numbers(self._of_data_files(tasks, "size"))
+
+    def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
+        """Return the tasks at these positions, in this order."""
+        if not positions:
+            return self.nothing()
+        return FileTasks(self._lists.at(tasks.java_list, _SEPARATOR.join(map(str, positions))))
+
+    def joined(self, *parts: FileTasks) -> FileTasks:
+        """Return the tasks of all parts."""
+        everything = java_class(self.spark, "java.util.ArrayList")()
+        for part in parts:
+            everything.addAll(part.java_list)
+        return FileTasks(everything)
+
+    def read(self, tasks: FileTasks) -> DataFrame:
+        """Return the live rows of these tasks: the table's columns by field id, deletes applied.
+
+        On format version 3 there are also ``_row_id`` and ``_last_updated_sequence_number``, on older ones ``_file``
+        and ``_pos``. The frame stays readable until ``release``; without it, until the Spark application ends.
+        """
+        return self._read(tasks, self._readable)
+
+    def read_marked(self, tasks: FileTasks) -> DataFrame:
+        """Return the rows of these tasks as ``read`` does, but with ``_file``, ``_pos`` and ``_deleted`` to ask for.
+
+        With ``_deleted``, the rows that the delete files hit are there as well. Needs ``marks_deletes``.
+        """
+        if not self.has_row_lineage:
+            return self._read(tasks, self._readable)
+        if self._marking is None:
+            self._marking = without_row_lineage(self.spark, self._readable)
+        return self._read(tasks, self._marking)
+
+    def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
+        if not len(tasks):
+            schema = self.schema()
+            for name, kind in _OWN_COLUMNS.items():
+                schema = schema.add(name, kind)
+            return self.spark.createDataFrame([], schema)
+        key = uuid.uuid4().hex
+        self._task_sets().stageTasks(readable, key, tasks.java_list)
+        self._staged.append(key)
+        reader = self.spark.read.format("iceberg").options(**self._splits(tasks))
+        if self._in_batches is None:
+            self._in_batches = reads_in_batches(self.schema())
+        if not self._in_batches:
+            reader = reader.option("vectorization-enabled", "false")
+        if self._has_table_cache:
+            self._table_cache().add(key, readable)
+            return reader.load(key)
+        return reader.option("scan-task-set-id", key).load(self.name)
+
+    def _splits(self, tasks: FileTasks) -> dict[str, int]:
+        """How these files are parted among Spark's tasks: as Iceberg does for its own scans, but not for staged ones.
+
+        Its rule gives every core a part where the files allow it. A part holds no fewer files for being smaller, as
+        beginning a task takes longer than opening a file.
+        """
+        given = iceberg_class(self.spark, "spark.SparkReadConf")(
+            self.spark._jsparkSession,
+            self._table,
+            java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty(),
+        )
+        if not given.adaptiveSplitSizeEnabled():
+            return {}
+        usual = given.splitSize()
+        size = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(
+            sum(self.sizes(tasks)), given.parallelism(), usual
+        )
+        if size >= usual:
+            return {}
+        return {"split-size": size, "file-open-cost": given.splitOpenFileCost() * size // usual}
+
+    def release(self) -> None:
+        """Forget what was staged; frames returned by ``read`` cannot be read any more."""
+        while self._staged:
+            key = self._staged.pop()
+            self._task_sets().removeTasks(self._table, key)
+            if self._has_table_cache:
+                self._table_cache().remove(key)
+
+    def _task_sets(self) -> Any:
+        return self._lists.taskSets()
+
+    def _table_cache(self) -> Any:
+        return self._lists.tableCache()
+
+    def _sizes(self, files: Any, name: str = "location") -> dict[str, int]:
+        return dict(zip(self._texts(files, name), _numbers(self._texts(files, "size")), strict=True))
+
+    def _texts(self, files: Any, what: str) -> list[str]:
+        return _parted(self._lists.texts(files, what))
+
+    def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
+        return self._texts(self._lists.dataFiles(tasks.java_list), what)
+
+
+def _parted(handed: Any) -> list[str]:
+    texts = taken(handed)
+    return texts.split(_SEPARATOR) if texts else []
+
+
+def _numbers(texts: Iterable[str]) -> list[int]:
+    return [int(text) for text in texts]

@@ -1,0 +1,204 @@
+"""Spark's failures as typed errors that name the real cause.
+
+Only a missing or a damaged file is called that. A file that went with an expired snapshot is a gap in the history, and
+what has nothing to do with the files (memory, a lost executor, an expression) is named as what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from icecdc_core import errors
+from icecdc_core.errors import (
+    ConfigError,
+    DataReadError,
+    DiskFullError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+    SparkJobError,
+    TableNotFoundError,
+    TableReplacedError,
+)
+from icecdc_core.secrets import masked
+from icecdc_core.session.java_causes import Cause, causes, root_cause, said
+from icecdc_core.table.catalogs import is_refused_access
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.snapshots import missing_snapshot
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+# What a condition fails with: a data exception of SQL, its own raise_error, an error in a user's function, a format or
+# a pattern. Of the jobs' own expressions only those of identifiers raise, with texts of their own.
+_EVALUATION = re.compile(
+    r"\[[A-Z_.]+\] [^\n]*SQLSTATE: (?:22\w{3}|P0001|39000)|\[INVALID_FORMAT[^\n]+|PatternSyntaxException: [^\n]+"
+)
+# Spark has no classes for these: it says them in the text of an exception.
+_LOST_EXECUTOR = re.compile(
+    r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|SparkContext was shut down|stopped SparkContext"
+)
+_LOST_PYTHON = re.compile(r"Python worker (exited|failed|process)")
+_STAYS = "the position did not move"
+
+
+@contextmanager
+def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Iterator[None]:
+    """Turn Spark's failures into icecdc's.
+
+    Args:
+        config: The job's parameters.
+        table: The table that is read; after a failure its metadata says whether a snapshot is gone.
+
+    Raises:
+        DuplicateIdentifierError: The merge found two rows of one identifier.
+        IdentifierColumnsError: A row's identifier is null.
+        DiskFullError: Spark ran out of disk.
+        ConfigError: ``row_filter`` fails for a row.
+        HistoryGapError: A snapshot that is read has expired meanwhile.
+        TableReplacedError: The table was dropped and created again meanwhile.
+        DataReadError: A file is missing, damaged or refused.
+        SparkJobError: Anything else: memory, an executor, a Python worker.
+    """
+    try:
+        yield
+    except IcecdcError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise _typed(error, config, table) from error
+
+
+def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
+    text = root_cause(error)
+    chain = causes(error)
+    # A file can be what everything else follows from, but nothing else makes a file disappear.
+    missing = next((cause for cause in chain if cause.is_missing_file), None)
+    if missing is None and (known := known_failure(text) or _of_rows(text, config) or _of_spark(text, chain)):
+        return known
+    gone = _gone(table) if table is not None else None
+    if gone is not None:
+        return gone
+    if missing is not None:
+        return DataReadError(
+            f"A file of '{config.table}' is missing: {masked(missing.text)[:500]}",
+            subject="table",
+            value=config.table,
+            remedy=f"restore the file or roll the table back; {_STAYS}",
+        )
+    reason = said(text)
+    if is_refused_access(text.strip().splitlines()[0]):
+        return DataReadError(
+            f"The store does not let the files of '{config.table}' be read: {reason}",
+            subject="catalog_properties",
+            remedy="check the store's credentials: those in catalog_properties (s3.access-key-id and "
+            "s3.secret-access-key, ...), else those of the environment of driver and executors",
+        )
+    damaged = next((cause for cause in chain if cause.is_damaged_file), None)
+    if damaged is not None:
+        return DataReadError(
+            f"A file of '{config.table}' is damaged: {damaged.kind}: {masked(damaged.text)[:500]}",
+            subject="table",
+            value=config.table,
+            remedy=f"restore the file or roll the table back; {_STAYS}",
+        )
+    return SparkJobError(
+        f"Spark failed while it worked on '{config.table}': {reason}",
+        subject="table",
+        value=config.table,
+        remedy=f"Spark's log has the whole of it; {_STAYS}, so that the next run does the same work",
+    )
+
+
+def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
+    """What the rows or the condition are to blame for."""
+    named = re.search(r"duplicate identifier[^\n]*", text)
+    if named:
+        return DuplicateIdentifierError(
+            f"Two rows of '{config.table}' share one identifier: {named.group(0)}",
+            subject="identifier_columns",
+            value=list(config.identifier_columns),
+            remedy="choose columns that are unique together, remove the duplicate rows, "
+            "or set on_duplicate_identifier=last (for one run, if the duplicate rows are gone by now)",
+        )
+    named = re.search(r"null identifier[^\n]*", text)
+    if named:
+        return IdentifierColumnsError(
+            f"A row of '{config.table}' has no identifier: {named.group(0)}",
+            subject="identifier_columns",
+            value=list(config.identifier_columns),
+            remedy="choose columns that are never null, or leave those rows out with row_filter",
+        )
+    failed = _EVALUATION.search(text) if config.row_filter else None
+    if failed:
+        return ConfigError(
+            f"row_filter fails for a row of '{config.table}': {masked(failed.group(0))[:500]}",
+            subject="row_filter",
+            value=config.row_filter,
+            remedy="write a condition that every row can answer, with try_cast, try_divide or coalesce for instance",
+        )
+    return None
+
+
+def _gone(table: IcebergTable) -> IcecdcError | None:
+    """Look at the table again: what was read and is no longer there explains every failure to read it."""
+    try:
+        now = IcebergTable(table.spark, table.name).metadata()
+    except TableNotFoundError as error:
+        return error
+    except IcecdcError:
+        return None
+    if str(now.table_uuid) != table.table_uuid:
+        return TableReplacedError(
+            f"'{table.name}' was dropped and created again while it was read",
+            subject="table_uuid",
+            value=str(now.table_uuid),
+            remedy="set on_history_gap=reexport, or run the export",
+        )
+    return next((gap for each in sorted(table.read_snapshots) if (gap := missing_snapshot(now, each))), None)
+
+
+def known_failure(text: str) -> IcecdcError | None:
+    """The typed error for what Spark says of a failure, whatever it was doing; None if that does not tell."""
+    raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
+    if raised:
+        # Raised on an executor; its text already names the value and the remedy.
+        kind: type[IcecdcError] = getattr(errors, raised.group(1), IcecdcError)
+        return kind(raised.group(2))
+    if "No space left on device" in text:
+        return DiskFullError(
+            "Spark ran out of disk space for its shuffle or spill files",
+            subject="spark.local.dir",
+            remedy="free space, or point spark.local.dir (through spark_conf) to a larger disk",
+        )
+    return None
+
+
+def _of_spark(text: str, chain: list[Cause]) -> IcecdcError | None:
+    """What the machines are to blame for."""
+    if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
+        return SparkJobError(
+            f"Spark ran out of memory: {said(text)}",
+            subject="spark_conf",
+            remedy="give driver and executors more memory (spark.driver.memory, spark.executor.memory), "
+            f"or fewer tasks at a time; {_STAYS}",
+        )
+    if _LOST_PYTHON.search(text):
+        return SparkJobError(
+            f"A Python worker of Spark died: {said(text)}",
+            subject="spark_conf",
+            remedy="look at the executor's log, most often it ran out of memory (spark.executor.memoryOverhead); "
+            f"run again; {_STAYS}",
+        )
+    if _LOST_EXECUTOR.search(text):
+        return SparkJobError(
+            f"Spark lost an executor or itself was stopped: {said(text)}",
+            subject="spark_conf",
+            remedy=f"look at the executors' logs for what ended them, most often memory; run again; {_STAYS}",
+        )
+    return None

@@ -1,0 +1,71 @@
+"""What is read of a table's rows: which columns, under which condition, and what a DELETE needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import ROW_POSITION, quoted
+from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a table's rows that is read.
+
+    Attributes:
+        columns: The columns to read, in order.
+        row_filter: A Spark SQL condition; rows that do not meet it count as absent. Empty: all rows.
+        with_row_position: Add ``_row_position`` after the columns: where the row lies, for tables without identifiers.
+        delete_columns: The columns a DELETE needs; the others are null in it and are not read. Empty: all.
+    """
+
+    columns: tuple[str, ...]
+    row_filter: str = ""
+    with_row_position: bool = False
+    delete_columns: tuple[str, ...] = ()
+
+    def select(self, rows: DataFrame, *more: str) -> DataFrame:
+        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
+        selected = [quoted(name) for name in self.columns]
+        if self.row_filter:
+            rows = rows.where(F.expr(self.row_filter))
+        if self.with_row_position:
+            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else "concat_ws(':', _file, _pos)"
+            selected.append(f"{position} AS {ROW_POSITION}")
+        return rows.selectExpr(*selected, *more)
+
+    def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
+        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
+        return only_filled(self.select(rows, *more), self.columns, self.delete_columns)
+
+
+def only_filled(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
+    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty."""
+    if not filled:
+        return rows
+    # A null of the column's own type.
+    blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in {*columns} - {*filled}}
+    return rows.selectExpr(*(blank.get(name, quoted(name)) for name in rows.columns))
+
+
+def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
+    """Check that the position of every row of these files is known.
+
+    Raises:
+        IdentifierColumnsError: The files are older than the upgrade to format version 3, and nothing was committed
+            since.
+    """
+    if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
+        raise IdentifierColumnsError(
+            f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "
+            "(or lie in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
+            subject="identifier_columns",
+            value=[],
+            remedy="name the columns that identify a row, or commit once to the table (an append or a compaction will "
+            "do): that gives every row its id",
+        )

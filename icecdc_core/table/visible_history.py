@@ -1,0 +1,58 @@
+"""Find out that a catalog shows only the latest snapshot, so that no changes can ever be taken through it.
+
+Old snapshots that really expired leave their trace: expiring writes a new version of the metadata, and the version
+before it stands in the metadata log. One snapshot that is not the table's first, in metadata without a log, was never
+the whole history. A REST catalog can also leave snapshots out of its answer; then the metadata file behind it has more.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.table.metadata import TableMetadata
+
+from icecdc_core.errors import HiddenHistoryError
+from icecdc_core.table.catalogs import CatalogView
+
+_NESSIE = "nessie.is-nessie-catalog"
+
+
+def require_visible_history(table: str, metadata: TableMetadata, view: CatalogView) -> None:
+    """Refuse a table whose catalog hides its history.
+
+    Args:
+        table: The table's name.
+        metadata: Its metadata as the catalog shows them.
+        view: What else is known of the catalog.
+
+    Raises:
+        HiddenHistoryError: The catalog shows only the latest snapshot, and others did not expire.
+    """
+    reason = _hidden(metadata, view)
+    if reason:
+        raise HiddenHistoryError(
+            f"The catalog of '{table}' hides its history: {reason}",
+            subject="catalog_properties",
+            remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all who write: "
+            "type=nessie, uri=.../api/v2), or set on_history_gap=reexport: then every sync that finds something new "
+            "exports the whole table, behind the alias",
+        )
+
+
+def _hidden(metadata: TableMetadata, view: CatalogView) -> str:
+    if len(metadata.snapshots) > 1:
+        return ""
+    if view.is_rest and _NESSIE in view.property_names and not metadata.metadata_log:
+        return "Nessie's REST endpoint shows only the latest snapshot of a table"
+    if not metadata.snapshots:
+        return ""
+    only = metadata.snapshots[0]
+    if only.parent_snapshot_id is None and (only.sequence_number or 0) <= 1:
+        return ""
+    if not metadata.metadata_log:
+        return (
+            f"it shows only snapshot {only.snapshot_id}, which has sequence number {only.sequence_number}, "
+            "and the metadata log says that none has expired"
+        )
+    recorded = view.recorded_snapshots() if view.is_rest else frozenset()
+    if recorded - {only.snapshot_id}:
+        return f"it shows only snapshot {only.snapshot_id}, but the table's metadata file has {len(recorded)}"
+    return ""

@@ -1,0 +1,411 @@
+"""Every type against a real server: the mapping takes the documents, `_source` is the row, queries find it."""
+
+import json
+import os
+from typing import ClassVar
+
+import pytest
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import RequestError
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.changes import read_changes
+from icecdc_core.documents.bulk_lines import to_actions
+from icecdc_core.documents.mapping import METADATA_FIELDS, index_mapping
+from icecdc_core.errors import UnsupportedTypeError
+
+COLUMNS = {
+    "id": ("7L", 7),
+    "flag": ("true", True),
+    "i": ("2147483647", 2147483647),
+    "l": ("-9223372036854775808", -9223372036854775808),
+    "f": ("1.5F", 1.5),
+    "d": ("1.7976931348623157E308D", 1.7976931348623157e308),
+    "price": ("cast(19.90 as decimal(9,2))", "19.90"),
+    "huge": (
+        "cast('12345678901234567890123456789.012345678' as decimal(38,9))",
+        "12345678901234567890123456789.012345678",
+    ),
+    "s": ("'Hello World'", "Hello World"),
+    "long_text": ("repeat('x', 40000)", "x" * 40000),
+    "day": ("date'2026-01-31'", "2026-01-31"),
+    "early": ("date'-0001-01-31'", "-0001-01-31"),
+    "late": ("date'+10000-01-31'", "+10000-01-31"),
+    "at": ("timestamp_micros(1769860800123456)", "2026-01-31T12:00:00.123456Z"),
+    "at_end": ("timestamp_micros(9223372036854775807)", "+294247-01-10T04:00:54.775807Z"),
+    "local": ("timestamp_ntz'2026-01-31 12:00:00.5'", "2026-01-31T12:00:00.500000"),
+    "bytes": ("X'00FF'", "AP8="),
+    "nothing": ("cast(null as string)", None),
+    "list": ("array('a', null, 'b')", ["a", None, "b"]),
+    "lists": ("array(array(1), null)", [[1], None]),
+    "decimals": ("array(1.5BD, null)", ["1.5", None]),
+    "struct": ("named_struct('A', 1, 'b', named_struct('c.d', cast(null as int)))", {"A": 1, "b": {"c.d": None}}),
+    "structs": ("array(named_struct('x', 1), null)", [{"x": 1}, None]),
+    "empty": ("struct()", {}),
+    "map": ("map('k', 'v', 'a.b', null, '', 'e', '.', 'p')", {"k": "v", "a.b": None, "": "e", ".": "p"}),
+    "map_of_days": ("map(date'2026-01-31', 1.5BD)", {"2026-01-31": "1.5"}),
+    "map_of_structs": ("map('k', named_struct('x', array(1, null)))", {"k": {"x": [1, None]}}),
+    "maps": ("array(map('k', 1), null)", [{"k": 1}, None]),
+    "struct_of_map": ("named_struct('m', map('k', map('l', 1)))", {"m": {"k": {"l": 1}}}),
+    "Odd name é": ("1", 1),
+    "dotted.name": ("1", 1),
+    "_own": ("1", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def typed_index(spark, opensearch_url):
+    """An index with one document of every type."""
+    df = spark.range(1).select(*(F.expr(sql).alias(column) for column, (sql, _) in COLUMNS.items()))
+    client, index = OpenSearch(opensearch_url), f"types-{os.getpid()}"
+    client.indices.create(index=index, body={"mappings": index_mapping(df.schema)})
+    action = to_actions(df.withColumn("_change_type", F.lit("INSERT")), ["id"], 1).first().action
+    answer = client.bulk(body=action, index=index, refresh=True)
+    assert [item["index"].get("error") for item in answer["items"]] == [None]
+    yield index
+    client.indices.delete(index=index)
+    client.close()
+
+
+class DescribeTypes:
+    def it_gives_back_the_row_as_source(self, opensearch, typed_index):
+        actual = opensearch.get(index=typed_index, id="7")["_source"]
+        assert actual == {column: value for column, (_, value) in COLUMNS.items()}
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {"term": {"flag": True}},
+            {"range": {"price": {"gte": 19.5, "lt": 20}}},
+            {"range": {"huge": {"gte": 1e28}}},
+            {"match": {"s": "hello"}},
+            {"term": {"s.keyword": "Hello World"}},
+            {"range": {"day": {"gte": "2026-01-01", "lte": "2026-01-31"}}},
+            {"range": {"at": {"gte": "2026-01-31T12:00:00Z", "lt": "2026-01-31T12:00:01Z"}}},
+            {"range": {"local": {"gte": "2026-01-31T12:00:00"}}},
+            {"range": {"late": {"gt": "9999-12-31"}}},
+            {"range": {"early": {"lt": "0001-01-01"}}},
+            {"match": {"list": "b"}},
+            {"term": {"lists": 1}},
+            {"term": {"struct.A": 1}},
+            {"term": {"structs.x": 1}},
+            {"term": {"map.k": "v"}},
+            {"term": {"map": "v"}},
+            {"term": {"struct_of_map.m.k.l": "1"}},
+            {"term": {"Odd name é": 1}},
+            {"term": {"dotted.name": 1}},
+            {"bool": {"must_not": {"exists": {"field": "nothing"}}}},
+        ],
+        ids=json.dumps,
+    )
+    def it_is_found_by_queries(self, opensearch, typed_index, query):
+        assert opensearch.count(index=typed_index, body={"query": query})["count"] == 1
+
+    def it_never_maps_a_field_by_guessing(self, opensearch, typed_index):
+        before = opensearch.indices.get_mapping(index=typed_index)
+        for stray in ({"stray": 1}, {"struct": {"stray": 1}}):
+            with pytest.raises(RequestError, match="strict_dynamic_mapping_exception"):
+                opensearch.index(index=typed_index, id="8", body=stray)
+        assert opensearch.indices.get_mapping(index=typed_index) == before
+
+    def it_takes_the_mapping_of_added_columns(self, opensearch, typed_index):
+        added = T.StructType([T.StructField("more", T.StructType([T.StructField("x", T.DecimalType(9, 2))]))])
+        opensearch.indices.put_mapping(index=typed_index, body={"properties": index_mapping(added)["properties"]})
+        assert opensearch.index(index=typed_index, id="8", body={"more": {"x": "1.50"}})["result"] == "created"
+        opensearch.delete(index=typed_index, id="8", refresh=True)
+
+
+class DescribeNames:
+    @pytest.mark.parametrize("column", [*sorted(METADATA_FIELDS), "", ".", "..", ".a", "a..b"])
+    def it_refuses_only_names_the_server_refuses(self, opensearch, name, column):
+        body = {"mappings": {"dynamic": "strict", "properties": {column: {"type": "long"}}}}
+        with pytest.raises(RequestError):
+            _create_and_index(opensearch, name, body, {column: 1})
+
+
+def _create_and_index(opensearch, index, body, document):
+    opensearch.indices.create(index=index, body=body)
+    try:
+        opensearch.index(index=index, id="1", body=document)
+    finally:
+        opensearch.indices.delete(index=index)
+
+
+# Of every type of Iceberg that Spark can read: two values in SQL, and what they are in a document.
+TYPES = {
+    "boolean": ("true", "false", True, False),
+    "int": ("-2147483648", "2147483647", -2147483648, 2147483647),
+    "long": ("-9223372036854775808", "9223372036854775807", -9223372036854775808, 9223372036854775807),
+    "float": ("-0.0F", "1.4E-45F", -0.0, 1.4e-45),
+    "double": ("-0.0D", "1.7976931348623157E308D", -0.0, 1.7976931348623157e308),
+    "decimal(38, 37)": ("-1e-37BD", "cast('9.9999999999999999999999999999999999999' as decimal(38, 37))",
+                        f"-0.{'0' * 36}1", f"9.{'9' * 37}"),
+    "date": ("date'0001-01-01'", "date'+10000-01-01'", "0001-01-01", "+10000-01-01"),
+    "timestamp": ("timestamp_ntz'0001-01-01 00:00:00.000001'", "timestamp_ntz'9999-12-31 23:59:59.999999'",
+                  "0001-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999"),
+    "timestamptz": ("timestamp_micros(-1)", "timestamp_micros(9223372036854775807)",
+                    "1969-12-31T23:59:59.999999Z", "+294247-01-10T04:00:54.775807Z"),
+    "string": ("''", "'{\"a\": \"\\\\u0001\"}\\u0001\\n\\u2028'", "", '{"a": "\\u0001"}\x01\n\u2028'),
+    "uuid": ("'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'00000000-0000-0000-0000-000000000000'",
+             "f79c3e09-677c-4bbd-a479-3f349cb785e7", "00000000-0000-0000-0000-000000000000"),
+    "fixed[4]": ("X'00FF00FF'", "X'00000000'", "AP8A/w==", "AAAAAA=="),
+    "binary": ("X''", "unhex(repeat('00', 60))", "", "A" * 80),
+    "variant": ("parse_json('{\"b\": 1.50, \"a\": [1, null, {}]}')", "parse_json('7')",
+                {"a": [1, None, {}], "b": 1.5}, 7),
+    "unknown": ("null", "null", None, None),
+}  # fmt: skip
+ONLY_V3 = ("variant", "unknown")
+SHAPES = {
+    "plain": ("{}", lambda value: value),
+    "struct": ("named_struct('v', {})", lambda value: {"v": value}),
+    "list": ("array({}, null)", lambda value: [value, None]),
+    "map": ("map('k', {})", lambda value: {"k": value}),
+}
+
+
+def columns_of(version):
+    """A column of every type in every shape, as Iceberg's schema JSON writes it."""
+    types = [kind for kind in TYPES if version >= 3 or kind not in ONLY_V3]
+    ids = iter(range(10, 1000))
+    for kind in types:
+        # Parquet holds no struct, list or map of nothing but nulls.
+        for shape in SHAPES if kind != "unknown" else ("plain",):
+            key = next(ids)
+            inner = {
+                "plain": kind,
+                "struct": {
+                    "type": "struct",
+                    "fields": [{"id": next(ids), "name": "v", "required": False, "type": kind}],
+                },
+                "list": {"type": "list", "element-id": next(ids), "element-required": False, "element": kind},
+                "map": {
+                    "type": "map",
+                    "key-id": next(ids),
+                    "key": "string",
+                    "value-id": next(ids),
+                    "value-required": False,
+                    "value": kind,
+                },
+            }[shape]
+            yield kind, shape, {"id": key, "name": f"{shape} {kind}", "required": False, "type": inner}
+
+
+@pytest.fixture
+def create(spark, sql, name):
+    """Create this test's table from a list of fields by Iceberg's Java API, which knows types that Spark does not."""
+
+    def run(fields, version=3):
+        iceberg = spark._jvm.org.apache.iceberg
+        catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, "lake")
+        schema = iceberg.SchemaParser.fromJson(json.dumps({"type": "struct", "schema-id": 0, "fields": fields}))
+        properties = spark._jvm.java.util.HashMap()
+        properties.put("format-version", str(version))
+        properties.put("write.update.mode", "copy-on-write")
+        identifier = iceberg.catalog.TableIdentifier.parse(f"ns.{name}")
+        catalog.createTable(identifier, schema, iceberg.PartitionSpec.unpartitioned(), properties)
+
+    return run
+
+
+def field(key, name, kind="long", **more):
+    """A field as Iceberg's schema JSON writes it."""
+    return {"id": key, "name": name, "required": False, "type": kind, **more}
+
+
+def text(documents):
+    """Documents as text, which tells -0.0 from 0.0 and 1 from 1.0."""
+    return {key: json.dumps(document, sort_keys=True) for key, document in documents.items()}
+
+
+class DescribeEveryTypeInARealTable:
+    @pytest.mark.parametrize("version", [2, 3])
+    def it_goes_through_export_update_delete_and_validation(self, spark, sql, create, make_config, indexed, version):
+        columns = list(columns_of(version))
+        create([field(1, "id"), *(declared for _, _, declared in columns)], version)
+        shaped = {
+            number: [SHAPES[shape][0].format(TYPES[kind][number]) for kind, shape, _ in columns] for number in (0, 1)
+        }
+        nulls = ", ".join(["null"] * len(columns))
+        sql(
+            f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM (SELECT 1L, {', '.join(shaped[0])} "
+            f"UNION ALL SELECT 2L, {', '.join(shaped[1])} UNION ALL SELECT 3L, {nulls} "
+            f"UNION ALL SELECT 4L, {', '.join(shaped[1])})"
+        )
+        config = make_config()
+        export_table(spark, config)
+        # Iceberg's own scans of lists and maps of variants fail with its vectorized reader.
+        spark.conf.set("spark.sql.iceberg.vectorization.enabled", "false")
+        try:
+            sql("UPDATE {t} SET `struct timestamptz` = named_struct('v', timestamp_micros(-2)) WHERE id = 1")
+            sql("DELETE FROM {t} WHERE id = 4")
+        finally:
+            spark.conf.unset("spark.sql.iceberg.vectorization.enabled")
+        report = sync_changes(spark, config)
+
+        def document(identifier, number):
+            values = {
+                declared["name"]: None if number is None else SHAPES[shape][1](TYPES[kind][2 + number])
+                for kind, shape, declared in columns
+            }
+            return {"id": identifier, **values}
+
+        expected = {"1": document(1, 0), "2": document(2, 1), "3": document(3, None)}
+        expected["1"]["struct timestamptz"] = {"v": "1969-12-31T23:59:59.999998Z"}
+        validation = validate_table(spark, config)
+        assert text(indexed()) == text(expected)
+        assert (report.upserts, report.deletes, validation.ok, validation.source_rows) == (1, 1, True, 3)
+
+
+class DescribeIdentifiersOfEveryType:
+    def it_makes_one_id_of_them_all(self, spark, sql, create, make_config, indexed):
+        kinds = [kind for kind in TYPES if kind not in ("float", "double", *ONLY_V3)]
+        create([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
+        for number in (0, 1):
+            sql(f"INSERT INTO {{t}} SELECT {', '.join(TYPES[kind][number] for kind in kinds)}, {number}L")
+        config = make_config(identifier_columns=kinds)
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = 7 WHERE v = 0")
+        sql("DELETE FROM {t} WHERE v = 1")
+        report = sync_changes(spark, config)
+        expected = (
+            "true|-2147483648|-9223372036854775808|-0.0000000000000000000000000000000000001|0001-01-01|"
+            "0001-01-01T00:00:00.000001|1969-12-31T23:59:59.999999Z||f79c3e09-677c-4bbd-a479-3f349cb785e7|AP8A/w==|"
+        )
+        found = {key: document["v"] for key, document in indexed().items()}
+        assert (found, report.deletes, validate_table(spark, config).ok) == ({expected: 7}, 1, True)
+
+    def it_takes_texts_that_no_id_can_be(self, spark, sql, make_config, indexed):
+        sql("CREATE TABLE {t} (id STRING, v STRING) USING iceberg")
+        sql(
+            "INSERT INTO {t} SELECT id, 'a' FROM VALUES (''), (' '), (repeat('é', 20000)), ('a|b'), "
+            " ('{\"a\":1}'), "
+            "('a\\nb'), ('\\u0001'), (cast(X'61FF62' AS STRING)), (cast(X'61FE62' AS STRING)), ('_id'), "
+            "('NULL') AS t(id)"
+        )
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = 'b'")
+        sync_changes(spark, config)
+        found = sorted((document["id"], document["v"]) for document in indexed().values())
+        texts = ["", " ", "é" * 20000, "a|b", '{"a":1}', "a\nb", "\x01", "a\ufffdb", "a\ufffdb", "_id", "NULL"]
+        assert (found, validate_table(spark, config).ok) == (sorted((each, "b") for each in texts), True)
+
+
+class DescribeNamesInARealTable:
+    NAMES = (
+        "a.b", "a.c.d", "with space", ' lead', 'quo"te', "'single'", "back`tick", "back\\slash", "UPPER",
+        "ünï¢ode\U0001f600",
+        "per%cent", "new\nline", "{}", "*", "$x", "version", "routing", "index", "create", "_type", "_version_", "id_",
+        "file_path", "pos", "_document_id", "_decision", "_inserted", "_inserts", "_deletes", "_more", "_doubtful",
+        "_carried", "_wanted_0", "_wanted_ordinal", "_touched_0", "surplus", "row", "key0", "value0", "inserted",
+        "deleted", "id.of", "digest", "doc", "found", "documents", "action", "op",
+    )  # fmt: skip
+    IDENTIFIERS = ("_hash", "_rows", "_digest", 'we`ird "i.d\\%')
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def it_keeps_every_name_that_a_document_can_have(self, spark, sql, make_config, indexed, mode):
+        names = [*self.IDENTIFIERS, *self.NAMES]
+        declared = ", ".join(f"`{name.replace('`', '``')}` INT" for name in names)
+        sql(
+            f"CREATE TABLE {{t}} ({declared}) USING iceberg TBLPROPERTIES ('format-version' = '2', "
+            f"'write.update.mode' = '{mode}', 'write.delete.mode' = '{mode}')"
+        )
+        for row in range(3):
+            sql(f"INSERT INTO {{t}} VALUES ({', '.join(str(row) for _ in names)})")
+        config = make_config(identifier_columns=list(self.IDENTIFIERS), row_filter="`per%cent` >= 0")
+        export_table(spark, config)
+        sql("UPDATE {t} SET `_wanted_0` = 7, `_document_id` = 8, `a.b` = 9 WHERE `_hash` = 1")
+        sql("DELETE FROM {t} WHERE `key0` = 2")
+        sync_changes(spark, config)
+        expected = {
+            "0|0|0|0": dict.fromkeys(names, 0),
+            "1|1|1|1": {**dict.fromkeys(names, 1), "_wanted_0": 7, "_document_id": 8, "a.b": 9},
+        }
+        assert (indexed(), validate_table(spark, config).ok) == (expected, True)
+
+    @pytest.mark.parametrize("column", ["_file", "_pos", "_deleted", "_row_id", "_partition", "_spec_id"])
+    def it_refuses_a_name_of_iceberg_and_can_leave_it_out(self, spark, sql, create, make_config, indexed, column):
+        create([field(1, "id"), field(2, column)])
+        sql("INSERT INTO {t} VALUES (1, 1)")
+        with pytest.raises(UnsupportedTypeError, match=f"'{column}' has the name of a metadata column.*leave it out"):
+            export_table(spark, make_config())
+        export_table(spark, make_config(columns=["id"]))
+        assert indexed() == {"1": {"id": 1}}
+
+    @pytest.mark.parametrize(
+        ("fields", "pair"),
+        [
+            ([field(2, "a"), field(3, "A")], "'a' and 'A'"),
+            (
+                [field(2, "s", {"type": "struct", "fields": [field(3, "x"), field(4, "X")]})],
+                "'s.x' and 's.X'",
+            ),
+        ],
+        ids=["columns", "fields"],
+    )
+    def it_refuses_names_that_spark_cannot_tell_apart(self, spark, create, make_config, indexed, fields, pair):
+        create([field(1, "id"), *fields])
+        with pytest.raises(UnsupportedTypeError, match=f"{pair} differ only in upper and lower case.*caseSensitive"):
+            export_table(spark, make_config())
+        export_table(spark, make_config(columns=["id"]))
+        assert indexed() == {}
+
+
+class DescribeTypesThatSparkCannotRead:
+    UNREADABLE: ClassVar = {
+        "time": "time",
+        "timestamp_ns": "timestamp_ns",
+        "timestamptz_ns": "timestamptz_ns",
+        "in_a_struct": {"type": "struct", "fields": [field(90, "t", "time")]},
+        "in_a_list": {"type": "list", "element-id": 91, "element-required": False, "element": "timestamp_ns"},
+        "geometry": "geometry(OGC:CRS84)",
+        "geography": "geography(OGC:CRS84, spherical)",
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("column", UNREADABLE)
+    def it_refuses_the_column_by_name(self, spark, create, make_config, name, column):
+        create([field(1, "id"), field(2, column, self.UNREADABLE[column])])
+        for columns in ([], ["id", column]):
+            with pytest.raises(UnsupportedTypeError, match=f"'{column}' has the type .*leave it out with the columns"):
+                export_table(spark, make_config(columns=columns))
+        if "geo" not in column:
+            with pytest.raises(UnsupportedTypeError, match=column):
+                read_changes(spark, f"lake.ns.{name}")
+
+    def it_follows_the_other_columns(self, spark, sql, make_config, indexed, name):
+        sql("CREATE TABLE {t} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        iceberg = spark._jvm.org.apache.iceberg
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        update = table.updateSchema()
+        for column in ("time", "timestamp_ns", "geometry"):
+            kind = iceberg.types.Types.fromTypeName(self.UNREADABLE[column])
+            update.addColumn(column, kind)
+        update.commit()
+        config = make_config(columns=["id", "v"])
+        export_table(spark, config)
+        exported = indexed()
+        table.newDelete().deleteFromRowFilter(iceberg.expressions.Expressions.equal("v", "a")).commit()
+        report = sync_changes(spark, config)
+        found = exported, indexed(), report.deletes, validate_table(spark, config).ok
+        assert found == ({"1": {"id": 1, "v": "a"}, "2": {"id": 2, "v": "b"}}, {"2": {"id": 2, "v": "b"}}, 1, True)
+
+
+class DescribeWhatAnIndexCannotHold:
+    def it_is_rejected_by_document_and_told(self, spark, sql, make_config, indexed):
+        sql("CREATE TABLE {t} (id INT, s STRING, l ARRAY<STRING>, m MAP<STRING, STRING>, d DOUBLE) USING iceberg")
+        sql(
+            "INSERT INTO {t} VALUES "
+            "(1, repeat('x', 40000), array(repeat('é', 40000)), map('k', repeat('y', 32000)), 1), "
+            "(2, '', array(), map('k', repeat('y', 40000)), 2), (3, '', array(), map(), double('NaN')), "
+            "(4, '', array(), map(), double('-Infinity')), (5, '', null, map('', ''), -0.0D)"
+        )
+        config = make_config(max_rejected_documents=3)
+        report = export_table(spark, config)
+        told = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
+        assert (report.rejected, sorted(indexed()), sorted(told)) == (3, ["1", "5"], ["2", "3", "4"])
+        assert ["immense term" in told["2"], "NaN" in told["3"], "-Infinity" in told["4"]] == [True] * 3
+        assert sorted(validate_table(spark, config).missing_ids) == ["2", "3", "4"]

@@ -1,0 +1,580 @@
+"""Records in, rows or reasons out: every format, against a real schema registry."""
+
+from __future__ import annotations
+
+import base64
+from datetime import date
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.errors import ConfigError, SchemaRegistryError
+from icecdc_core.ingest.decoding import decoded
+from icecdc_core.ingest.tables.schema_evolution import fitted, inferred
+from tests.kafka_records import records, settings
+from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def decode(spark):
+    """Decode pairs of key and value, texts or bytes; gives payload, op and problem of each that is left."""
+
+    def run(format_, pairs, **given):
+        frame = decoded(records(spark, pairs), settings(format=format_, **given))
+        return [(row.payload, row.op, row.problem) for row in frame.orderBy("offset").collect()]
+
+    return run
+
+
+@pytest.fixture
+def rows(spark):
+    """Decode and fit; gives op, row as a tuple (or None) and problem of each."""
+
+    def run(format_, pairs, ddl, **given):
+        chosen = settings(format=format_, **given)
+        frame = fitted(decoded(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
+        found = frame.orderBy("offset").collect()
+        return [(row.op, None if row.problem else tuple(row.row), row.problem) for row in found]
+
+    return run
+
+
+class DescribeJson:
+    def it_takes_the_operation_from_a_field(self, decode):
+        source = [(None, {"id": number, "op": op}) for number, op in enumerate(["I", "update", "D", "x", None])]
+        actual = [row[1:] for row in decode("json", source, op_field="op")]
+        expected = [
+            ("upsert", None),
+            ("upsert", None),
+            ("delete", None),
+            (None, "the operation (field op) is 'x', no operation"),
+            (None, "the operation (field op) is missing"),
+        ]
+        assert actual == expected
+
+    def it_finds_the_operation_inside_an_object(self, decode):
+        assert decode("json", [(None, '{"meta":{"op":"d"}}')], op_field="meta.op") == [
+            ('{"meta":{"op":"d"}}', "delete", None)
+        ]
+
+    def it_makes_deletes_of_tombstones(self, decode):
+        source = [('{"id":1}', None), ("7", None), ('a"b', None), ("[1]", None), (None, None), ("null", None)]
+        actual = decode("json", source, identifier_columns=["id"])
+        expected = [
+            ('{"id":1}', "delete", None),
+            ('{"id":"7"}', "delete", None),
+            ('{"id":"a\\"b"}', "delete", None),
+            ('{"id":"[1]"}', "delete", None),
+            (None, "delete", "the record has no value"),
+            ('{"id":"null"}', "delete", None),
+        ]
+        assert actual == expected
+
+    def it_needs_an_object_for_several_identifier_columns(self, decode):
+        [(payload, op, problem)] = decode("json", [("7", None)], identifier_columns=["a", "b"])
+        assert (payload, op) == (None, "delete")
+        assert problem == "the record has no value, and its key does not name the identifier columns"
+
+    @pytest.mark.parametrize("format_", ["json", "dms", "debezium_json"])
+    def it_takes_a_plain_text_key_of_a_text_column_as_it_is(self, rows, format_):
+        keys = ["1.10", "1e3", "-0", '"q"', " 5", "null", "true", "a\\b\n", "[1]", "{x", ""]
+        actual = rows(format_, [(key, None) for key in keys], "name int, id string", identifier_columns=["id"])
+        assert actual == [("delete", (None, key), None) for key in keys]
+
+    def it_takes_the_key_as_it_is_beside_records_with_other_spellings_of_its_column(self, rows):
+        source = [(None, '{"ID":"x"}'), ("1.10", None)]
+        for case in ("sensitive", "insensitive", "lower"):
+            given = {"column_case": case, "unknown_fields": "reject", "identifier_columns": ["id"]}
+            assert rows("json", source, "id string", **given)[1] == ("delete", ("1.10",), None)
+
+    @pytest.mark.parametrize(
+        ("kind", "key", "expected"),
+        [
+            ("bigint", "7", 7),
+            ("bigint", " 5", 5),
+            ("bigint", "1e3", "field id: '1000.0' is not of type bigint"),
+            ("bigint", '"7"', "field id: '7' is not of type bigint"),
+            ("bigint", "x", "field id: 'x' is not of type bigint"),
+            ("bigint", "null", "field id, an identifier column, is missing or null"),
+            ("double", "1.10", 1.1),
+            ("boolean", "true", True),
+            ("date", "2024-02-29", date(2024, 2, 29)),
+            ("date", '"2024-02-29"', date(2024, 2, 29)),
+            ("date", "2024", "field id: '2024' is not of type date"),
+            ("binary", "1234", b"\xd7\x6d\xf8"),
+            ("binary", '"1234"', b"\xd7\x6d\xf8"),
+        ],
+    )
+    def it_reads_a_plain_text_key_by_the_type_of_its_column(self, rows, kind, key, expected):
+        [(_, row, problem)] = rows("json", [(key, None)], f"id {kind}", identifier_columns=["id"])
+        assert (problem or row[0]) == expected
+
+    def it_reads_a_key_as_json_where_it_is_an_object_or_said_to_be_json(self, rows):
+        def read(key, **given):
+            [(_, row, problem)] = rows("json", [(key, None)], "id string", identifier_columns=["id"], **given)
+            return problem or row[0]
+
+        assert [read(key) for key in ('{"id":"1.10"}', ' {"id": "null"} ')] == ["1.10", "null"]
+        actual = [read(key, key_format="json") for key in ('"1.10"', '"q"', "5", "null", "q", "[1]", '{"id":"x"}')]
+        neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+        missing = "field id, an identifier column, is missing or null"
+        assert actual == ["1.10", "q", "5", missing, neither, neither, "x"]
+
+    def it_takes_no_type_from_a_plain_text_key(self, spark):
+        source = records(spark, [("7", None), (None, '{"id":1}')])
+        assert inferred(decoded(source, settings(identifier_columns=["id"]))).simpleString() == "struct<id:bigint>"
+
+    @pytest.mark.parametrize(
+        ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
+    )
+    def it_ignores_or_rejects_tombstones_if_told_so(self, decode, policy, expected):
+        assert decode("json", [('{"id":1}', None)], tombstones=policy) == expected
+
+
+AVRO_ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+
+def avro_order(number, amount=1999, micros=1_700_000_000_123_456, day=19_000, note=None):
+    size = (amount.bit_length() + 8) // 8
+    parts = [zigzag(number), text(amount.to_bytes(size, "big", signed=True)), zigzag(micros), zigzag(day)]
+    return b"".join(parts) + (NULL if note is None else SOME + text(note))
+
+
+class DescribeAvro:
+    def it_reads_values_exactly(self, registry, rows):
+        number = registry.register(AVRO_ORDER, "orders")
+        big = 123456789012345678
+        source = [(None, framed(number, avro_order(1, big, note="né"))), (None, framed(number, avro_order(2, -5)))]
+        ddl = "id bigint, amount decimal(20,2), at timestamp, day date, note string"
+        actual = [
+            (*map(str, row[1][:2]), row[1][2].isoformat(), row[1][3].isoformat(), row[1][4])
+            for row in rows("avro", source, ddl, schema_registry_url=registry.url)
+        ]
+        time = "2023-11-14T22:13:20.123456"
+        expected = [("1", "1234567890123456.78", time, "2022-01-08", "né"), ("2", "-0.05", time, "2022-01-08", None)]
+        assert actual == expected
+
+    def it_takes_the_types_from_the_writers_schemas(self, spark, registry):
+        older = {"type": "record", "name": "Growing", "fields": [{"name": "id", "type": "int"}]}
+        newer = {**older, "fields": [{"name": "id", "type": "long"}, {"name": "tag", "type": ["null", "string"]}]}
+        numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate([older, newer])]
+        source = [(None, framed(numbers[0], zigzag(1))), (None, framed(numbers[1], zigzag(1 << 40) + NULL))]
+        chosen = settings(format="avro", schema_registry_url=registry.url)
+        seen = inferred(decoded(records(spark, source), chosen))
+        assert [(each.name, each.dataType.simpleString(), each.nullable) for each in seen] == [
+            ("id", "bigint", False),
+            ("tag", "string", True),
+        ]
+
+    def it_follows_references(self, registry, rows):
+        address = {
+            "type": "record",
+            "name": "Address",
+            "namespace": "shop",
+            "fields": [{"name": "city", "type": "string"}],
+        }
+        registry.register(address, "address")
+        customer = {
+            "type": "record",
+            "name": "Customer",
+            "namespace": "shop",
+            "fields": [{"name": "home", "type": "Address"}, {"name": "work", "type": ["null", "shop.Address"]}],
+        }
+        reference = {"name": "shop.Address", "subject": "address", "version": 1}
+        number = registry.register(customer, "customer", references=[reference])
+        source = [(None, framed(number, text("Ulm") + SOME + text("Bonn")))]
+        ddl = "home struct<city:string>, work struct<city:string>"
+        assert rows("avro", source, ddl, schema_registry_url=registry.url) == [(None, (("Ulm",), ("Bonn",)), None)]
+
+    def it_gives_a_reason_for_what_cannot_be_read(self, registry, decode):
+        number = registry.register(AVRO_ORDER, "orders")
+        of_json = registry.register({"type": "object", "properties": {"a": {"type": "string"}}}, "of-json", "JSON")
+        source = [
+            (None, framed(999_999, b"x")),
+            (None, bytearray(b'{"id":1}')),
+            (None, bytearray(b"\0\0")),
+            (None, bytearray(b"")),
+            (None, framed(number, b"\x02\xff")),
+            (None, framed(of_json, b"{}")),
+        ]
+        actual = [row[2] for row in decode("avro", source, schema_registry_url=registry.url)]
+        expected = [
+            "the schema registry knows no schema 999999",
+            "does not begin with a zero and a schema's number, but with 0x7B22696422",
+            "does not begin with a zero and a schema's number, but with 0x0000",
+            "does not begin with a zero and a schema's number, but with 0x",
+            f"the bytes do not fit schema {number}",
+            f"schema {of_json} is JSON, not AVRO",
+        ]
+        assert actual == expected
+
+    def it_deletes_by_keys_of_every_form(self, registry, decode):
+        record = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+        numbers = [registry.register(schema, f"key{place}") for place, schema in enumerate([record, "long"])]
+        source = [(framed(number, zigzag(5)), None) for number in numbers] + [("6", None)]
+        actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
+        assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
+
+    def it_stops_when_the_registry_does_not_answer(self, spark):
+        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
+        with pytest.raises(SchemaRegistryError, match=r"does not answer.*nothing of the batch was written"):
+            decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
+
+    def it_stops_when_the_registry_is_another_server(self, spark, registry):
+        chosen = settings(format="avro", schema_registry_url=registry.url.replace("ccompat", "nothing"))
+        with pytest.raises(SchemaRegistryError, match="refuses the request: HTTP Error 404"):
+            decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
+
+    def it_needs_the_url_of_a_registry(self, spark):
+        with pytest.raises(ConfigError, match="needs a schema registry"):
+            decoded(records(spark, [(None, framed(1, b"x"))]), settings(format="avro"))
+
+
+JSON_ORDER = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "at": {"type": "string", "format": "date-time"},
+        "size": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+        "home": {"$ref": "#/definitions/address"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+    },
+    "definitions": {"address": {"type": "object", "properties": {"zip": {"type": "integer"}}}},
+}
+
+
+class DescribeJsonSchema:
+    def it_reads_json_behind_the_header(self, registry, rows):
+        number = registry.register(JSON_ORDER, "js", "JSON")
+        value = b'{"id":1,"at":"2024-01-02T03:04:05Z","size":1.5,"home":{"zip":7},"tags":["a"],"counts":{"x":1}}'
+        ddl = "id bigint, size double, home struct<zip:bigint>, tags array<string>, counts map<string,bigint>"
+        actual = rows("json_schema", [(None, framed(number, value))], ddl, schema_registry_url=registry.url)
+        assert actual == [(None, (1, 1.5, (7,), ["a"], {"x": 1}), None)]
+
+    def it_deletes_by_a_key_that_is_a_single_json_value(self, registry, rows):
+        schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}
+        number = registry.register(schema, "js-key", "JSON")
+        source = [(framed(number, b'"1.10"'), None), ("1.10", None), (framed(number, b"x"), None)]
+        given = {"schema_registry_url": registry.url, "identifier_columns": ["id"]}
+        actual = rows("json_schema", source, "id string", **given)
+        neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+        assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
+
+    def it_takes_the_types_from_the_schema(self, spark, registry):
+        number = registry.register(JSON_ORDER, "js", "JSON")
+        chosen = settings(format="json_schema", schema_registry_url=registry.url)
+        seen = inferred(decoded(records(spark, [(None, framed(number, b'{"id":1}'))]), chosen))
+        assert seen.simpleString() == (
+            "struct<id:bigint,at:timestamp,size:double,home:struct<zip:bigint>,tags:array<string>,"
+            "counts:map<string,bigint>>"
+        )
+
+    def it_refuses_what_does_not_fit_the_schema(self, registry, decode):
+        number = registry.register(JSON_ORDER, "js", "JSON")
+        values = [b'{"id":"x"}', b"{}", b'{"id":1,"at":"noon"}', b'{"id":1,"home":{"zip":"x"}}', b"[]", b'{"id":1} {}']
+        source = [(None, framed(number, value)) for value in values]
+        actual = [row[2] for row in decode("json_schema", source, schema_registry_url=registry.url)]
+        expected = [
+            "field id: 'x' is not of type bigint",
+            "field id is required, but missing or null",
+            "field at: 'noon' is not of type timestamp",
+            'field home: \'{"zip":"x"}\' is not of type struct<zip:bigint>',
+            "not one JSON object: '[]'",
+            "not one JSON object: '{\"id\":1} {}'",
+        ]
+        assert actual == expected
+
+
+def envelope(op, before=None, after=None, **more):
+    return {"before": before, "after": after, "op": op, "source": {"table": "t"}, "ts_ms": 1, **more}
+
+
+FIELDS = [
+    {"field": "id", "type": "int32", "optional": False},
+    {"field": "day", "type": "int32", "optional": True, "name": "io.debezium.time.Date"},
+    {"field": "ms", "type": "int64", "optional": True, "name": "io.debezium.time.Timestamp"},
+    {"field": "us", "type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"},
+    {"field": "ns", "type": "int64", "optional": True, "name": "io.debezium.time.NanoTimestamp"},
+    {"field": "z", "type": "string", "optional": True, "name": "io.debezium.time.ZonedTimestamp"},
+    {"field": "clock", "type": "int64", "optional": True, "name": "io.debezium.time.MicroTime"},
+    {"field": "c", "type": "int64", "optional": True, "name": "org.apache.kafka.connect.data.Timestamp"},
+    {
+        "field": "price",
+        "type": "bytes",
+        "optional": True,
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2", "connect.decimal.precision": "30"},
+    },
+    {
+        "field": "any",
+        "type": "struct",
+        "optional": True,
+        "name": "io.debezium.data.VariableScaleDecimal",
+        "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+    },
+    {"field": "raw", "type": "bytes", "optional": True},
+    {
+        "field": "list",
+        "type": "array",
+        "optional": True,
+        "items": {"type": "int32", "name": "io.debezium.time.Date"},
+    },
+]
+
+
+class DescribeDebeziumJson:
+    def it_upserts_after_and_deletes_before(self, decode):
+        source = [
+            (None, envelope("c", None, {"id": 1, "x": 1.25})),
+            (None, envelope("r", None, {"id": 2})),
+            (None, envelope("u", {"id": 1}, {"id": 1, "x": None})),
+            (None, envelope("d", {"id": 1, "x": 3})),
+            (None, envelope("m", message={"prefix": "p"})),
+            (None, {"payload": envelope("c", None, {"id": 3})}),
+            ({"id": 4}, None),
+        ]
+        actual = decode("debezium_json", source, identifier_columns=["id"])
+        expected = [
+            ('{"id":1,"x":1.25}', "upsert", None),
+            ('{"id":2}', "upsert", None),
+            ('{"id":1,"x":null}', "upsert", None),
+            ('{"id":1,"x":3}', "delete", None),
+            ('{"id":3}', "upsert", None),
+            ('{"id": 4}', "delete", None),
+        ]
+        assert actual == expected
+
+    def it_gives_a_reason_for_what_tells_of_no_row(self, decode):
+        source = [
+            (None, envelope("t")),
+            (None, envelope("d")),
+            (None, envelope("c")),
+            (None, envelope("z", None, {"id": 1})),
+            (None, {"ts_ms": 1}),
+            (None, "[1]"),
+            (None, envelope("u", None, {"id": 1, "body": "__debezium_unavailable_value"})),
+            (None, envelope("u", None, {"id": 1, "body": base64.b64encode(b"__debezium_unavailable_value").decode()})),
+            (None, envelope("u", {"body": "__debezium_unavailable_value"}, {"body": "x"})),
+        ]
+        actual = [row[2] for row in decode("debezium_json", source)]
+        lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
+        expected = [
+            "the source table was truncated; delete its rows here by hand if they are to go",
+            "the change event deletes a row, but has no before: no row is known",
+            "the change event has no after, so there is no row",
+            "the operation of the change event (op) is 'z', no operation",
+            "the operation of the change event (op) is missing",
+            "not a change event: '[1]'",
+            lost,
+            lost,
+            None,
+        ]
+        assert actual == expected
+
+    @classmethod
+    def with_schema(cls, payload):
+        row = {"type": "struct", "fields": FIELDS, "optional": True, "name": "server.t.Value"}
+        parts = [{**row, "field": "before"}, {**row, "field": "after"}]
+        fields = [*parts, {"field": "op", "type": "string", "optional": False}]
+        return {"schema": {"type": "struct", "fields": fields, "name": "server.t.Envelope"}, "payload": payload}
+
+    @staticmethod
+    def unscaled(number):
+        size = (number.bit_length() + 8) // 8
+        return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+
+    def it_reads_values_as_their_schema_part_means_them(self, rows, spark):
+        digits = -1234567890123456789012345678
+        after = {
+            "id": 1,
+            "day": 19000,
+            "ms": 1_700_000_000_123,
+            "us": -1,
+            "ns": 1_700_000_000_123_456_789,
+            "z": "2024-01-01T01:00:00.5+01:00",
+            "clock": 3_600_000_001,
+            "c": 0,
+            "price": self.unscaled(digits),
+            "any": {"scale": 1, "value": self.unscaled(105)},
+            "raw": "AAE=",
+            "list": [0, 1],
+        }
+        ddl = (
+            "id int, day date, ms timestamp_ntz, us timestamp_ntz, ns timestamp_ntz, z timestamp, clock string, "
+            "c timestamp, price decimal(30,2), any string, raw binary, list array<date>"
+        )
+        chosen = settings(format="debezium_json")
+        source = decoded(records(spark, [(None, self.with_schema(envelope("c", None, after)))]), chosen)
+        frame = (
+            fitted(source, T.StructType.fromDDL(ddl), chosen)
+            .select("problem", "row.*")
+            .withColumns(
+                {name: F.col(name).cast("string") for name in ("day", "ms", "us", "ns", "z", "c", "price", "list")}
+            )
+        )
+        expected = (
+            None,
+            1,
+            "2022-01-08",
+            "2023-11-14 22:13:20.123",
+            "1969-12-31 23:59:59.999999",
+            "2023-11-14 22:13:20.123456",
+            "2024-01-01 00:00:00.5",
+            "01:00:00.000001",
+            "1970-01-01 00:00:00",
+            "-12345678901234567890123456.78",
+            "105E-1",
+            bytearray(b"\0\1"),
+            "[1970-01-01, 1970-01-02]",
+        )
+        assert [tuple(row) for row in frame.collect()] == [expected]
+
+    def it_takes_the_types_from_the_schema_part(self, spark):
+        chosen = settings(format="debezium_json")
+        source = records(spark, [(None, self.with_schema(envelope("c", None, {"id": 1})))])
+        assert inferred(decoded(source, chosen)).simpleString() == (
+            "struct<id:int,day:date,ms:timestamp_ntz,us:timestamp_ntz,ns:timestamp_ntz,z:timestamp,clock:string,"
+            "c:timestamp,price:decimal(30,2),any:string,raw:binary,list:array<date>>"
+        )
+
+    def it_makes_no_time_of_infinity(self, rows):
+        after = {"id": 1, "us": 9223372036825200000}
+        [(_, _, problem)] = rows(
+            "debezium_json", [(None, self.with_schema(envelope("c", None, after)))], "id int, us timestamp_ntz"
+        )
+        assert problem == "field us: '9223372036825200000' is not of type timestamp_ntz"
+
+    def it_deletes_by_a_key_with_a_schema_part(self, decode):
+        key = {
+            "schema": {"type": "struct", "fields": [{"field": "id", "type": "int32", "optional": False}]},
+            "payload": {"id": 4},
+        }
+        single = {"schema": {"type": "int32", "optional": False}, "payload": 5}
+        text = {"schema": {"type": "string", "optional": False}, "payload": "1.10"}
+        day = {"schema": {"type": "int32", "name": "io.debezium.time.Date"}, "payload": 19000}
+        source = [(each, None) for each in (key, single, text, day)]
+        actual = decode("debezium_json", source, identifier_columns=["id"])
+        payloads = ['{"id":4}', '{"id":5}', '{"id":"1.10"}', '{"id":"2022-01-08"}']
+        assert actual == [(payload, "delete", None) for payload in payloads]
+
+    def it_refuses_a_record_that_does_not_fit_its_schema_part(self, decode):
+        source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]
+        assert decode("debezium_json", source)[0][2] == "the record does not fit its own schema part"
+
+
+AVRO_ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {
+            "name": "at",
+            "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}],
+        },
+    ],
+}
+
+
+AVRO_ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "server.t",
+    "connect.name": "server.t.Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", AVRO_ROW]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ],
+}
+
+
+class DescribeDebeziumAvro:
+    def it_upserts_after_and_deletes_before(self, registry, rows):
+        number = registry.register(AVRO_ENVELOPE, "server.t-value")
+        row = zigzag(7) + SOME + zigzag(1_700_000_000_000_001)
+        source = [
+            (None, framed(number, NULL + SOME + row + text("c"))),
+            (None, framed(number, SOME + zigzag(7) + NULL + NULL + text("d"))),
+            (None, framed(number, NULL + NULL + text("t"))),
+        ]
+        actual = rows(
+            "debezium_avro", source, "id int, at string", schema_registry_url=registry.url, identifier_columns=["id"]
+        )
+        expected = [
+            ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
+            ("delete", (7, None), None),
+            (None, None, "the source table was truncated; delete its rows here by hand if they are to go"),
+        ]
+        assert actual == expected
+
+    def it_deletes_by_the_key_of_a_tombstone(self, registry, decode):
+        number = registry.register(
+            {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}, "server.t-key"
+        )
+        actual = decode("debezium_avro", [(framed(number, zigzag(3)), None)], schema_registry_url=registry.url)
+        assert actual == [('{"id":3}', "delete", None)]
+
+    def it_refuses_a_record_of_another_kind(self, registry, decode):
+        number = registry.register(AVRO_ORDER, "orders")
+        source = [(None, framed(number, avro_order(1)))]
+        actual = decode("debezium_avro", source, schema_registry_url=registry.url)[0][2]
+        assert actual == f"schema {number} is not of a change event"
+
+
+class DescribeDms:
+    def it_reads_data_and_operation(self, decode):
+        def record(operation, data, kind="data"):
+            return {"data": data, "metadata": {"operation": operation, "record-type": kind, "table-name": "t"}}
+
+        source = [
+            (None, record("load", {"id": 1})),
+            (None, record("insert", {"id": 2})),
+            (None, '{"data":{"id":3,"x":12345678901234567890.12},"metadata":{"operation":"update"}}'),
+            (None, record("delete", {"id": 4})),
+            (None, record("create-table", None, "control")),
+            (None, record("reload", {"id": 5})),
+            (None, record("insert", None)),
+        ]
+        actual = decode("dms", source)
+        expected = [
+            ('{"id":1}', "upsert", None),
+            ('{"id":2}', "upsert", None),
+            ('{"id":3,"x":12345678901234567890.12}', "upsert", None),
+            ('{"id":4}', "delete", None),
+            ('{"id":5}', None, "the operation (metadata.operation) is 'reload', no operation"),
+            (None, "upsert", "the record has no data"),
+        ]
+        assert actual == expected
+
+    def it_reads_the_flat_form(self, rows):
+        source = [(None, {"Op": op, "id": number}) for number, op in enumerate(["I", "U", "D"])]
+        source += [(None, {"id": 9}), (None, "[]")]
+        actual = rows("dms", source, "id int", unknown_fields="reject")
+        expected = [
+            ("upsert", (0,), None),
+            ("upsert", (1,), None),
+            ("delete", (2,), None),
+            (None, None, "not a DMS record: '{\"id\": 9}'"),
+            (None, None, "not a DMS record: '[]'"),
+        ]
+        assert actual == expected

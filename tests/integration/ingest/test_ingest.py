@@ -1,0 +1,303 @@
+"""Kafka to Iceberg against a real broker: every record once, in the right table, or among the dead letters."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import datetime, timezone
+
+import pytest
+
+from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
+from icecdc_core.ingest import batches, ingest
+from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.kafka.topics import Topics
+from icecdc_core.ingest.tables import commit_log, writer
+from icecdc_core.ingest.tables.table_offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
+from icecdc_core.ingest.tables.writer import Writer
+
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
+
+
+def people(start, end):
+    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]
+
+
+def rows(spark, config):
+    return sorted((row.id, row.name) for row in spark.table(config.table).collect())
+
+
+def expected(start, end):
+    return [(number, f"n{number}") for number in range(start, end)]
+
+
+def letters(spark, config):
+    return spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
+
+
+class DescribeIngest:
+    def it_takes_every_record_once(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=40)
+        sql(CREATE)
+        topic.send(*people(0, 100))
+        first = ingest(spark, config)
+        topic.send(*people(100, 110))
+        second, third = ingest(spark, config), ingest(spark, config)
+        assert rows(spark, config) == expected(0, 110)
+        assert (first.batches, second.batches, third.batches) == (3, 1, 0)
+        assert [report.rows_written for report in (first, second, third)] == [100, 10, 0]
+
+    def it_writes_batch_and_offsets_into_the_snapshot(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 10))
+        report = ingest(spark, config)
+        (summary,) = [row.summary for row in sql("SELECT * FROM {t}.snapshots").collect()]
+        assert (summary[JOB], summary[BATCH]) == (config.job, "0")
+        assert json.loads(summary[OFFSETS])[topic.name] == {str(p): end for p, end in topic.ends().items()}
+        assert summary[VALID_THROUGH] == report.valid_through
+
+    @pytest.mark.parametrize("more", [[], [{"x": "Infinity"}]])
+    def it_tells_what_fits_from_what_does_not(self, spark, sql, make_ingest, topic, more):
+        config = make_ingest()
+        sql("CREATE TABLE {t} (id BIGINT, x DOUBLE) USING iceberg")
+        topic.send({"id": 1, "x": 1}, {"id": "one"}, b'{"id": 2, "x": 1e999}', {"id": 3}, *more)
+        report = ingest(spark, config)
+        actual = sorted((row.id or 0, row.x) for row in spark.table(config.table).collect())
+        assert actual == [*([(0, float("inf"))] if more else []), (1, 1.0), (3, None)]
+        reasons = ["field id: 'one' is not of type bigint", "field x is too big for double"]
+        assert sorted(row.reason for row in letters(spark, config)) == reasons
+        assert (report.rows_written, report.dead_letters) == (len(actual), 2)
+
+    def it_drops_what_a_table_has_when_the_commit_log_is_lost(self, spark, sql, make_ingest, topic):
+        config = make_ingest(starting_offsets="latest")
+        sql(CREATE)
+        ingest(spark, config)
+        topic.send(*people(0, 20))
+        ingest(spark, config)
+        spark.sql(f"DROP TABLE {config.quoted_commit_log}")
+        topic.send(*people(20, 30))
+        ingest(spark, config)
+        assert rows(spark, config) == expected(0, 30)
+
+    def it_keeps_what_does_not_fit_as_dead_letters(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send({"id": 1, "name": "one"}, b"no json", {"id": "two"}, partition=0, key="k", headers=[("h", b"v")])
+        report = ingest(spark, config)
+        kept = sorted(
+            (letter.offset, letter.value, letter.key, letter.headers[0].key) for letter in letters(spark, config)
+        )
+        assert (rows(spark, config), report.dead_letters) == ([(1, "one")], 2)
+        assert kept == [(1, b"no json", b"k", "h"), (2, b'{"id": "two"}', b"k", "h")]
+
+    def it_appends_over_the_commits_of_others_and_logs_what_it_published(
+        self, spark, sql, make_ingest, topic, monkeypatch
+    ):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 3))
+        published, others = writer.Writer._published, []
+
+        def somebody_is_faster(self, *given):
+            others.append(sql("INSERT INTO {t} VALUES (9, 'nine')"))
+            return published(self, *given)
+
+        monkeypatch.setattr(writer.Writer, "_published", somebody_is_faster)
+        ingest(spark, config)
+        (head,) = sql("SELECT snapshot_id FROM {t}.refs WHERE name = 'main'").first()
+        (logged,) = spark.table(config.quoted_commit_log).where("kind = 'batch'").select("tables").collect()
+        assert rows(spark, config) == [*expected(0, 3), (9, "nine")]
+        assert [entry.snapshot_id for entry in logged.tables] == [head]
+
+
+class DescribeAnIngestThatIsCutOff:
+    def it_skips_what_is_there_when_it_died_before_the_commit_log(self, spark, sql, make_ingest, topic, monkeypatch):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 10), b"no json")
+        with monkeypatch.context() as cut:
+            write = commit_log.write
+            cut.setattr(commit_log, "write", lambda s, n, e: write(s, n, e) if e.kind == "start" else exit("killed"))
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        topic.send(*people(10, 15))
+        report = ingest(spark, config)
+        assert (rows(spark, config), report.rows_written) == (expected(0, 15), 5)
+        assert len(letters(spark, config)) == 1
+
+    def it_skips_the_tables_that_are_done_when_it_died_between_two(self, spark, make_ingest, topic, monkeypatch):
+        config = make_ingest(route_by="field", route_field="kind", auto_create=True, table_concurrency=1)
+        topic.send(*({"id": number, "kind": "abc"[number % 3]} for number in range(30)), b"no json")
+        with monkeypatch.context() as cut:
+            one = batches.Batches._one
+
+            def dies_at_b(self, name, *given):
+                return one(self, name, *given) if "`b`" not in name else exit("killed")
+
+            cut.setattr(batches.Batches, "_one", dies_at_b)
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        ingest(spark, config)
+        actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "abc"}
+        assert actual == {t: list(range(start, 30, 3)) for start, t in enumerate("abc")}
+        assert len(letters(spark, config)) == 1
+
+    def it_gives_a_table_the_rest_of_a_batch_that_it_has_a_part_of(self, spark, make_ingest, topic, monkeypatch):
+        config = make_ingest(route_by="field", route_field="kind", table_concurrency=1)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
+        for table in "ab":
+            spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20)))
+        with monkeypatch.context() as cut:
+            one = batches.Batches._one
+            cut.setattr(batches.Batches, "_one", lambda self, n, *g: one(self, n, *g) if "`b`" not in n else exit())
+            with pytest.raises(SystemExit):
+                ingest(spark, config)
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20, 30)))
+        report = ingest(spark, config)
+        actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "ab"}
+        assert actual == {t: list(range(start, 30, 2)) for start, t in enumerate("ab")}
+        assert report.rows_written == 20
+
+    def it_writes_nothing_twice_when_two_copies_run_at_once(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=50)
+        sql(CREATE)
+        topic.send(*people(0, 200), b"no json")
+        reports, errors = [], []
+
+        def copy():
+            try:
+                reports.append(ingest(spark.newSession(), config))
+            except Exception as error:
+                errors.append(error)
+
+        copies = [threading.Thread(target=copy) for _ in range(2)]
+        for thread in copies:
+            thread.start()
+        for thread in copies:
+            thread.join()
+        assert (errors, rows(spark, config)) == ([], expected(0, 200))
+        assert sum(report.rows_written for report in reports) == 200
+        assert len(letters(spark, config)) == 1
+
+
+class DescribeTopics:
+    def it_sees_only_committed_transactions(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send_in_transaction(*people(0, 5), commit=True)
+        topic.send_in_transaction(*people(100, 105), commit=False)
+        topic.send_in_transaction(*people(5, 10), commit=True)
+        first, second = ingest(spark, config), ingest(spark, config)
+        assert rows(spark, config) == expected(0, 10)
+        assert (first.rows_written, second.batches) == (10, 0)
+
+    def it_takes_partitions_that_were_added_from_their_beginning(self, spark, sql, make_ingest, topic):
+        config = make_ingest(starting_offsets="latest")
+        sql(CREATE)
+        ingest(spark, config)
+        topic.send(*people(0, 10))
+        ingest(spark, config)
+        topic.add_partitions(4)
+        topic.send(*people(10, 20), partition=3)
+        ingest(spark, config)
+        assert rows(spark, config) == expected(0, 20)
+
+    def it_starts_where_it_is_told(self, spark, sql, make_ingest, topic):
+        sql(CREATE)
+        topic.send(*people(0, 5), partition=0)
+        topic.send(*people(5, 10), partition=1)
+        config = make_ingest(starting_offsets={topic.name: {"0": 3, "1": 5}})
+        ingest(spark, config)
+        assert rows(spark, config) == expected(3, 5)
+
+    def it_starts_at_a_moment(self, spark, sql, make_ingest, topic):
+        sql(CREATE)
+        topic.send(*people(0, 5), partition=0, timestamp=1_700_000_000_000)
+        topic.send(*people(5, 8), partition=0, timestamp=1_760_000_000_000)
+        config = make_ingest(starting_offsets="2025-01-01T00:00:00Z")
+        ingest(spark, config)
+        assert rows(spark, config) == expected(5, 8)
+
+    def it_refuses_to_pass_by_records_that_retention_removed(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 5), partition=0)
+        ingest(spark, config)
+        topic.send(*people(5, 20), partition=0)
+        topic.remove_before(0, 12)
+        with pytest.raises(LostOffsetsError) as caught:
+            ingest(spark, config)
+        report = ingest(spark, config.replace(on_lost_offsets="continue"))
+        again = ingest(spark, config)
+        assert "begins at offset 12" in str(caught.value)
+        assert rows(spark, config) == expected(0, 5) + expected(12, 20)
+        assert report.lost == [{"topic": topic.name, "partition": 0, "from": 5, "to": 12}]
+        assert (again.state, again.lost) == ("ok", [])
+
+    def made_again(self, spark, sql, make_ingest, topic, kafka, records):
+        """A job that read 20 records of a topic, which was then deleted and made again with so many."""
+        config = make_ingest()
+        sql(CREATE)
+        topic.send(*people(0, 20))
+        ingest(spark, config)
+        topic.delete()
+        type(topic)(kafka, name=topic.name).send(*people(20, 20 + records))
+        return config
+
+    def it_refuses_a_topic_that_was_made_again_though_it_has_grown(self, spark, sql, make_ingest, topic, kafka):
+        config = self.made_again(spark, sql, make_ingest, topic, kafka, 70)
+        with pytest.raises(TopicReplacedError, match="not the one that was read"):
+            ingest(spark, config)
+
+    def it_refuses_a_topic_that_has_lost_its_end(self, spark, sql, make_ingest, topic, kafka, monkeypatch):
+        # As from brokers that give no ids.
+        monkeypatch.setattr(Topics, "ids", lambda self, names: {})
+        config = self.made_again(spark, sql, make_ingest, topic, kafka, 5)
+        with pytest.raises(TopicReplacedError, match="before offset"):
+            ingest(spark, config)
+
+    def it_names_a_topic_that_is_not_there(self, spark, make_ingest):
+        with pytest.raises(TopicNotFoundError):
+            ingest(spark, make_ingest(topics="nowhere"))
+
+    def it_tells_the_time_up_to_which_all_partitions_are_complete(self, spark, sql, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=6)
+        sql(CREATE)
+        topic.send(*people(0, 10), partition=0)
+        before = datetime.now(timezone.utc)
+        report = ingest(spark, config)
+        logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
+        told = [row.valid_through for row in logged.orderBy("batch").collect()]
+        assert datetime.fromisoformat(report.valid_through) > before
+        assert [moment is not None for moment in told] == [False, True]
+
+    def it_goes_on_until_its_time_is_over(self, spark, sql, make_ingest, topic):
+        config = make_ingest(trigger="continuous", trigger_interval_seconds=0.5, max_seconds=12)
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        later = threading.Timer(6, lambda: topic.send(*people(5, 10)))
+        later.start()
+        report = ingest(spark, config)
+        later.join()
+        assert rows(spark, config) == expected(0, 10)
+        assert report.batches >= 2
+
+    def it_ends_between_two_batches(self, spark, sql, make_ingest, topic, monkeypatch):
+        over = threading.Event()
+        monkeypatch.setattr(IngestRun, "_time_is_over", lambda run: over.is_set())
+
+        def write(*given):
+            over.set()
+            time.sleep(2)
+            return written(*given)
+
+        written = Writer.write
+        monkeypatch.setattr(Writer, "write", write)
+        config = make_ingest(trigger="continuous")
+        sql(CREATE)
+        topic.send(*people(0, 5))
+        report = ingest(spark, config)
+        assert (report.batches, rows(spark, config)) == (1, expected(0, 5))

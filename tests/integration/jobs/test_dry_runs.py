@@ -1,0 +1,142 @@
+"""A dry run says what the run would do: its figures are those of the run after it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError
+from tests.loopback_proxy import Act, loopback_proxy
+
+CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
+'write.update.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write')"""
+FILL = "INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT), 'v' FROM range(6)"
+FIGURES = ("kind", "strategy", "from_snapshot_id", "to_snapshot_id", "upserts", "carryovers_removed")
+
+
+def figures(report):
+    found = {name: getattr(report, name) for name in (*FIGURES, "snapshots", "steps")}
+    # Only the index knows which documents to delete it does not have.
+    return {**found, "deletes": report.deletes + report.already_applied}
+
+
+def foreseen_and_done(spark, config, job=sync_changes):
+    """The figures of a dry run and of the run after it."""
+    foreseen = job(spark, config.replace(dry_run=True))
+    assert foreseen.dry_run
+    return figures(foreseen), figures(job(spark, config))
+
+
+@pytest.fixture
+def cut_off(spark, opensearch, opensearch_url):
+    """Run a job that dies at a bulk request; return the batch that it began."""
+
+    def run(job, config, requests=0):
+        seen = []
+
+        def trouble(method, path, body):
+            seen.extend(["_bulk"] * ("_bulk" in path))
+            return Act.RESET if len(seen) > requests else None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(IcecdcError):
+            job(spark, config.replace(opensearch_url=proxy.url, retry_timeout_seconds=0))
+        return PositionStore(opensearch, config).read().batch
+
+    return run
+
+
+class DescribeTheDryRunOfAFirstSync:
+    def it_counts_what_the_run_reads_from_where_it_starts(self, spark, sql, make_config, name):
+        sql(CREATE)
+        sql(FILL)
+        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
+        first, second = (row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect())
+        sql("INSERT INTO {t} VALUES (6, 'v')")
+        sql("DELETE FROM {t} WHERE id < 2")
+        times = {row.snapshot_id: row.committed_at for row in sql("SELECT * FROM {t}.snapshots").collect()}
+        moment = times[second].replace(tzinfo=times[second].tzinfo or timezone.utc).isoformat()
+        starts = {"export": "", "latest": "latest", "earliest": "earliest", "snapshot": str(first), "time": moment}
+        counts = {}
+        for label, start in starts.items():
+            foreseen, done = foreseen_and_done(spark, make_config(index=f"{name}-{label}", start_from=start))
+            assert foreseen == done, label
+            counts[label] = done["upserts"], done["deletes"]
+        expected = {"export": (5, 0), "latest": (0, 0), "earliest": (5, 0), "snapshot": (2, 2), "time": (1, 2)}
+        assert counts == expected
+
+    def it_is_refused_where_the_run_is(self, spark, sql, make_config):
+        sql(CREATE)
+        sql(FILL)
+        for start in ("1", datetime(2001, 1, 1, tzinfo=timezone.utc).isoformat()):
+            config = make_config(start_from=start)
+            outcomes = []
+            for dry_run in (True, False):
+                try:
+                    outcomes.append(figures(sync_changes(spark, config.replace(dry_run=dry_run))))
+                except HistoryGapError as error:
+                    outcomes.append(str(error))
+            assert outcomes[0] == outcomes[1], start
+
+
+class DescribeTheDryRunOfALaterSync:
+    @pytest.mark.parametrize("more", [{}, {"change_mode": "snapshot", "on_duplicate_identifier": "last"}])
+    def it_counts_what_the_run_reads_from_its_position(self, spark, sql, make_config, more):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config(start_from="latest", **more)
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
+        sql("DELETE FROM {t} WHERE id < 2")
+        foreseen, done = foreseen_and_done(spark, config)
+        assert (foreseen, done["upserts"], done["deletes"]) == (done, 1, 2)
+        foreseen, done = foreseen_and_done(spark, config)
+        assert (foreseen, done["strategy"]) == (done, "none")
+
+    @pytest.mark.parametrize("later", [{}, {"on_duplicate_identifier": "last"}])
+    def it_repeats_a_begun_batch_as_the_run_does(self, spark, sql, make_config, cut_off, later):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = 'w' WHERE id = 4")
+        assert cut_off(sync_changes, config).kind == "sync"
+        sql("UPDATE {t} SET v = 'x' WHERE id = 4")
+        sql("DELETE FROM {t} WHERE id < 2")
+        foreseen, done = foreseen_and_done(spark, config.replace(**later))
+        assert (foreseen, len(done["steps"]), done["deletes"]) == (done, 2, 2)
+
+    def it_exports_again_or_is_refused_as_the_run_is(self, spark, sql, make_config):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        config = make_config(row_filter="id < 3")
+        for dry_run in (True, False):
+            with pytest.raises(SchemaChangeError):
+                sync_changes(spark, config.replace(dry_run=dry_run))
+        foreseen, done = foreseen_and_done(spark, config.replace(on_schema_change="reexport"))
+        assert (foreseen, done["strategy"], done["upserts"]) == (done, "reexport", 3)
+
+
+class DescribeTheDryRunAfterABegunExport:
+    @pytest.mark.parametrize("start", ["", "latest"])
+    def it_goes_on_with_it_and_what_came_since_as_the_run_does(self, spark, sql, make_config, cut_off, start):
+        sql(CREATE)
+        for _ in range(3):
+            sql(FILL.replace("id AS INT", "6 * (SELECT count(*) FROM {t}) / 6 + id AS INT"))
+        config = make_config(export_group_bytes=1)
+        assert cut_off(export_table, config, requests=1).groups_done == 1
+        sql("DELETE FROM {t} WHERE id < 2")
+        foreseen, done = foreseen_and_done(spark, config.replace(start_from=start))
+        assert (foreseen, done["kind"], done["upserts"], done["deletes"]) == (done, "export", 12, 2)
+
+    def it_starts_over_where_the_run_does(self, spark, sql, make_config, cut_off):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config(export_group_bytes=1)
+        cut_off(export_table, config)
+        sql("DELETE FROM {t} WHERE id < 2")
+        foreseen, done = foreseen_and_done(spark, config.replace(columns=["id"]), export_table)
+        assert (foreseen, done["upserts"]) == (done, 4)

@@ -1,0 +1,222 @@
+"""What a run leaves for those who watch it: log, metrics, failure report, exit code, status."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import (
+    ConfigError,
+    IndexNotFoundError,
+    OpenSearchUnreachableError,
+    RejectedDocumentsError,
+    TableNotFoundError,
+)
+from icecdc_core.jobs import status
+from icecdc_core.logs import LOGGER
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def exported(spark, sql, make_config, tmp_path):
+    """A table of three rows and its index, its runs watched."""
+    config = make_config(
+        log_path=str(tmp_path / "log.jsonl"),
+        metrics_folder=str(tmp_path / "metrics"),
+        report_path=str(tmp_path / "report.json"),
+    )
+    sql(CREATE)
+    sql("INSERT INTO {t} VALUES (1, 1.5), (2, 2.5), (3, 3.5)")
+    export_table(spark, config)
+    yield config
+    spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
+
+
+def entries(config):
+    return [json.loads(line) for line in Path(config.log_path).read_text().splitlines()]
+
+
+def metric(config, job, name, label=""):
+    text = (Path(config.metrics_folder) / f"icecdc-{config.index}-{job}.prom").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name}{{") and label in line]
+    return float(line.rpartition(" ")[2])
+
+
+class DescribeTheLog:
+    def it_tells_run_table_batch_and_stage_of_everything(self, spark, sql, exported):
+        sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
+        report = sync_changes(spark, exported)
+        of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
+        told = {entry["message"] for entry in of_run}
+        write = next(entry for entry in of_run if entry.get("stage") == "write")
+        assert (told, write["table"], write["index"], write["job"], write["batch"]) == (
+            {"run started", "stage ended", "batch begun", "batch committed", "run ended"},
+            exported.table,
+            exported.index,
+            "sync",
+            report.epoch,
+        )
+
+    def it_tells_how_the_run_ended(self, spark, exported):
+        sync_changes(spark, exported)
+        last = entries(exported)[-1]
+        assert (last["message"], last["state"], last["upserts"]) == ("run ended", "ok", 0)
+
+
+class DescribeMetrics:
+    def it_counts_what_the_run_did_and_how_far_behind_it_was(self, spark, sql, exported):
+        sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
+        sql("DELETE FROM {t} WHERE id = 2")
+        report = sync_changes(spark, exported)
+        found = {
+            "upserts": metric(exported, "sync", "icecdc_documents", 'fate="upserts"'),
+            "deletes": metric(exported, "sync", "icecdc_documents", 'fate="deletes"'),
+            "behind": metric(exported, "sync", "icecdc_lag_snapshots", 'at="start"'),
+            "left": metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"'),
+            "requests": metric(exported, "sync", "icecdc_bulk_requests"),
+            "success": metric(exported, "sync", "icecdc_run_success"),
+        }
+        expected = {"upserts": 1, "deletes": 1, "behind": 2, "left": 0, "requests": report.requests, "success": 1}
+        assert (found, report.lag_snapshots, report.lag_seconds > 0) == (expected, 2, True)
+
+    def it_shows_what_a_validation_found(self, spark, opensearch, exported):
+        opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
+        validate_table(spark, exported)
+        found = metric(exported, "validate", "icecdc_differences", "missing")
+        assert (found, metric(exported, "validate", "icecdc_run_state", "differs")) == (1, 1)
+
+    def it_never_fails_a_run_for_a_gateway_that_is_away(self, spark, exported):
+        sync_changes(spark, exported.replace(metrics_url="http://127.0.0.1:1"))
+        assert "the metrics were not published" in entries(exported)[-1]["message"]
+
+    def it_refuses_a_folder_that_cannot_be_written_before_any_work(self, spark, exported, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConfigError, match="metrics_folder"):
+            sync_changes(spark, exported.replace(metrics_folder=str(tmp_path / "file")))
+
+    def it_pushes_to_a_gateway(self, spark, exported):
+        got = []
+
+        class Gateway(BaseHTTPRequestHandler):
+            def do_POST(self):
+                got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *arguments):
+                """Say nothing."""
+
+        server = HTTPServer(("127.0.0.1", 0), Gateway)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        sync_changes(spark, exported.replace(metrics_url=f"http://127.0.0.1:{server.server_address[1]}"))
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        assert ("icecdc_run_success{" in got[0][1], got[0][0].endswith("/icecdc_job/sync")) == (True, True)
+
+
+class DescribeAFailedRun:
+    def it_leaves_a_report_with_its_state(self, spark, exported):
+        with pytest.raises(OpenSearchUnreachableError):
+            sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
+        told = json.loads(Path(exported.report_path).read_text())
+        names = ("state", "exit_code", "error", "job")
+        assert [told[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
+
+    def it_tells_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
+        class Spoiler(logging.Handler):
+            def emit(self, record):
+                """Put a folder where the report goes, once the run has begun."""
+                (tmp_path / "report").mkdir(exist_ok=True)
+
+        gone = exported.replace(table="lake.ns.nowhere", report_path=str(tmp_path / "report"))
+        spoiler = Spoiler()
+        spoiler.addFilter(lambda record: record.getMessage() == "stage ended")
+        LOGGER.addHandler(spoiler)
+        try:
+            with pytest.raises(TableNotFoundError):
+                sync_changes(spark, gone)
+        finally:
+            LOGGER.removeHandler(spoiler)
+        assert "report_path" in entries(exported)[-1]["message"]
+
+    def it_is_counted_with_the_lag_it_found(self, spark, sql, opensearch, exported):
+        sql("DELETE FROM {t} WHERE id = 2")
+        opensearch.indices.delete(index=f"{exported.index}--*")
+        with pytest.raises(IndexNotFoundError):
+            sync_changes(spark, exported)
+        lag = metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"')
+        assert (lag, metric(exported, "sync", "icecdc_run_state", "reexport")) == (1, 1)
+
+
+class DescribeTheCommandLine:
+    def run(self, config, job, *arguments):
+        given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
+        given += ["--warehouse", config.warehouse, "--positions-index", config.positions_index, *arguments]
+        given += ["--identifier-columns", "id", "--spark-conf", '{"spark.master": "local[1]"}']
+        command = [sys.executable, "-m", "icecdc_core", job, *given]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
+
+    def it_ends_with_the_report_and_zero(self, sql, exported):
+        sql("DELETE FROM {t} WHERE id = 2")
+        ended = self.run(exported, "sync")
+        assert (ended.returncode, json.loads(ended.stdout.splitlines()[-1])["deletes"]) == (0, 1)
+
+    def it_ends_with_the_code_of_what_went_wrong(self, exported):
+        ended = self.run(exported, "sync", "--opensearch-username", "me", "--opensearch-password", "planted")
+        told = json.loads(ended.stdout.splitlines()[-1])
+        assert (ended.returncode, told["state"], "planted" in ended.stdout + ended.stderr) == (2, "config", False)
+
+
+class DescribeStatus:
+    def of(self, spark, config):
+        (found,) = status(spark, config).indexes
+        return found
+
+    def it_knows_nothing_before_the_first_run(self, spark, make_config):
+        assert status(spark, make_config()).indexes == []
+
+    def it_shows_position_lag_and_last_run(self, spark, sql, exported):
+        sql("DELETE FROM {t} WHERE id = 2")
+        found = self.of(spark, exported)
+        told = (found.lag_snapshots, found.last_run["kind"], found.last_run["upserts"], found.pending, found.running)
+        assert (told, found.lag_seconds > 0, found.problem) == ((1, "export", 3, None, None), True, "")
+
+    def it_shows_what_was_begun_and_why_it_failed(self, spark, sql, exported):
+        sql("INSERT INTO {t} VALUES (4, double('NaN'))")
+        with pytest.raises(RejectedDocumentsError):
+            sync_changes(spark, exported)
+        found = self.of(spark, exported)
+        assert (found.pending["kind"], "rejected" in found.pending["failure"], found.dead_letters) == ("sync", True, 1)
+
+    def it_shows_who_is_at_work(self, spark, opensearch, exported):
+        lock = PositionStore(opensearch, exported).lock(exported.table, "", "the-other-run")
+        try:
+            running = self.of(spark, exported).running
+        finally:
+            lock.release()
+        assert (running["run_id"], running["alive"]) == ("the-other-run", True)
+
+    def it_goes_on_when_one_table_is_gone(self, spark, sql, exported):
+        sql("DROP TABLE {t}")
+        found = self.of(spark, exported)
+        assert (found.lag_snapshots, found.last_run["kind"], exported.table in found.problem) == (None, "export", True)
+
+    def it_has_a_line_for_each_index(self, spark, sql, exported):
+        sql("DELETE FROM {t} WHERE id = 2")
+        ((index, line),) = status(spark, exported).rows()
+        assert (index, "1 snapshots" in line, "last export" in line) == (exported.index, True, True)

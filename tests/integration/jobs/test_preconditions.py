@@ -1,0 +1,280 @@
+"""What can happen to a table or an index between two syncs: found before any write, told with its remedy, survived."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import (
+    HistoryGapError,
+    IndexConflictError,
+    IndexNotFoundError,
+    RejectedDocumentsError,
+    SchemaChangeError,
+    TableReplacedError,
+)
+
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING, ratio FLOAT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+FILL = "INSERT INTO {t} VALUES (1, 'a', 0.5), (2, 'b', 1.5), (3, 'c', 2.5)"
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """A table of three rows and its index."""
+    sql(CREATE)
+    sql(FILL)
+    config = make_config()
+    export_table(spark, config)
+    return config
+
+
+@pytest.fixture
+def position(opensearch, make_config):
+    """Read the position."""
+    return PositionStore(opensearch, make_config()).read
+
+
+@pytest.fixture
+def snapshots(sql):
+    """Read the snapshot ids, oldest first."""
+
+    def read():
+        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
+
+    return read
+
+
+def by_id(sql):
+    return {str(row.id): row.asDict() for row in sql("SELECT * FROM {t}").collect()}
+
+
+class DescribeAnExpiredPosition:
+    @pytest.fixture
+    def expired(self, spark, sql, exported, snapshots, name):
+        """The same, one commit later, and the snapshot of the position is gone."""
+        sql("DELETE FROM {t} WHERE id = 2")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({snapshots()[0]}))")
+        return exported
+
+    def it_is_refused_and_nothing_is_written(self, spark, expired, indexed, position):
+        before = indexed(), position()
+        with pytest.raises(HistoryGapError, match=rf"snapshot={before[1].snapshot_id}\]\. .*on_history_gap=reexport"):
+            sync_changes(spark, expired)
+        assert (indexed(), position()) == before
+
+    def it_is_exported_again_when_told_so(self, spark, sql, expired, indexed, opensearch, name):
+        report = sync_changes(spark, expired.replace(on_history_gap="reexport"))
+        physical = list(opensearch.indices.get(index=f"{name}--*"))
+        assert (report.strategy, len(physical), indexed()) == ("reexport", 1, by_id(sql))
+
+    def it_is_refused_by_a_validation_at_the_position(self, spark, expired):
+        with pytest.raises(HistoryGapError):
+            validate_table(spark, expired.replace(validate_at="position"))
+
+
+class DescribeATableThatWasReplaced:
+    @pytest.fixture
+    def replaced(self, sql, exported):
+        """The table was dropped and another one has its name."""
+        sql("DROP TABLE {t}")
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (9, 'z', 9.5)")
+        return exported
+
+    def it_is_refused_and_nothing_is_written(self, spark, replaced, indexed, position):
+        before = indexed(), position()
+        with pytest.raises(TableReplacedError, match=r"table_uuid=.*Remedy: .*on_history_gap=reexport"):
+            sync_changes(spark, replaced)
+        assert (indexed(), position()) == before
+
+    def it_is_exported_again_when_told_so(self, spark, sql, replaced, indexed):
+        sync_changes(spark, replaced.replace(on_history_gap="reexport"))
+        assert indexed() == by_id(sql)
+
+    def it_is_exported_again_by_an_export(self, spark, sql, replaced, indexed):
+        export_table(spark, replaced)
+        assert indexed() == by_id(sql)
+
+
+class DescribeAChangedSchema:
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ("RENAME COLUMN name TO title", "column 'name' was renamed to 'title'"),
+            ("DROP COLUMN name", "column 'name' was dropped"),
+            ("ALTER COLUMN ratio TYPE DOUBLE", "column 'ratio' was widened from float to double"),
+        ],
+        ids=["rename", "drop", "widen"],
+    )
+    def it_is_refused_then_exported_again_when_told_so(self, spark, sql, exported, indexed, position, change, told):
+        before = indexed(), position()
+        sql(f"ALTER TABLE {{t}} {change}")
+        with pytest.raises(SchemaChangeError, match=f"{told}.*Remedy: .*on_schema_change=reexport"):
+            sync_changes(spark, exported)
+        untouched = (indexed(), position()) == before
+        report = sync_changes(spark, exported.replace(on_schema_change="reexport"))
+        assert (untouched, report.strategy, indexed()) == (True, "reexport", by_id(sql))
+
+    def it_is_refused_when_a_dry_run_asks(self, spark, sql, exported):
+        sql("ALTER TABLE {t} DROP COLUMN name")
+        with pytest.raises(SchemaChangeError):
+            sync_changes(spark, exported.replace(dry_run=True))
+
+    def it_does_not_matter_for_columns_that_are_not_indexed(self, spark, sql, exported, name, indexed):
+        config = exported.replace(index=f"{name}-few", columns=["id", "ratio"])
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+        sql("DELETE FROM {t} WHERE id = 2")
+        sync_changes(spark, config)
+        assert sorted(indexed(f"{name}-few")) == ["1", "3"]
+
+
+class DescribeAnotherSelection:
+    def it_is_refused_then_exported_again_when_told_so(self, spark, exported, indexed):
+        with pytest.raises(SchemaChangeError, match=r"other row_filter.*row_filter=''.*Remedy: .*on_schema_change"):
+            sync_changes(spark, exported.replace(row_filter="id < 3"))
+        before = sorted(indexed())
+        sync_changes(spark, exported.replace(row_filter="id < 3", on_schema_change="reexport"))
+        assert (before, sorted(indexed())) == (["1", "2", "3"], ["1", "2"])
+
+
+class DescribeALostIndex:
+    @pytest.fixture
+    def lost(self, exported, opensearch, name):
+        """The physical index was deleted."""
+        opensearch.indices.delete(index=f"{name}--*")
+        return exported
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_and_not_created_by_accident(self, spark, sql, lost, opensearch, name, job):
+        sql("DELETE FROM {t} WHERE id = 2")
+        with pytest.raises(IndexNotFoundError, match=rf"index='{name}'\]\. Remedy: run the export again"):
+            job(spark, lost)
+        assert list(opensearch.indices.get(index=f"{name}*")) == []
+
+    def it_comes_back_with_an_export(self, spark, sql, lost, indexed):
+        export_table(spark, lost)
+        sql("DELETE FROM {t} WHERE id = 2")
+        sync_changes(spark, lost)
+        assert indexed() == by_id(sql)
+
+
+class DescribeReadersThatSeeSomethingElse:
+    @pytest.fixture
+    def physical(self, exported, opensearch, name):
+        """The index behind the alias."""
+        (found,) = opensearch.indices.get_alias(name=name)
+        return found
+
+    @pytest.fixture
+    def realias(self, opensearch, name, physical):
+        """Change the readers' alias: take it away from its index, then do these actions."""
+
+        def change(*actions):
+            remove = {"remove": {"index": physical, "alias": name}}
+            opensearch.indices.update_aliases(body={"actions": [remove, *actions]})
+
+        opensearch.indices.create(index=f"other-of-{name}")
+        yield change
+        opensearch.indices.delete(index=f"other-of-{name}")
+
+    @pytest.mark.parametrize("changed", [False, True], ids=["up to date", "changed"])
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_when_the_alias_was_removed_and_comes_back_with_an_export(
+        self, spark, sql, exported, realias, indexed, name, job, changed
+    ):
+        if changed:
+            sql("DELETE FROM {t} WHERE id = 2")
+        realias()
+        with pytest.raises(IndexNotFoundError, match=rf"alias '{name}'.* is gone.*Remedy: .*POST /_aliases"):
+            job(spark, exported)
+        export_table(spark, exported)
+        assert (job(spark, exported) is not None, indexed()) == (True, by_id(sql))
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("and_ours", [False, True], ids=["another", "two"])
+    def it_is_refused_when_the_alias_was_moved(self, spark, exported, realias, physical, name, job, and_ours):
+        ours = [{"add": {"index": physical, "alias": name}}] if and_ours else []
+        realias({"add": {"index": f"other-of-{name}", "alias": name}}, *ours)
+        with pytest.raises(IndexConflictError, match=rf"see other-of-{name}.*'{physical}'.*Remedy: .*POST /_aliases"):
+            job(spark, exported)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_when_an_index_took_the_name(self, spark, exported, opensearch, realias, name, job):
+        realias()
+        opensearch.indices.create(index=name)
+        try:
+            with pytest.raises(IndexConflictError, match=r"see an index of that name"):
+                job(spark, exported)
+        finally:
+            opensearch.indices.delete(index=name)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("part", [{"filter": {"term": {"id": 1}}}, {"routing": "1"}], ids=["filter", "routing"])
+    def it_is_refused_when_the_alias_shows_a_part(self, spark, exported, realias, physical, name, job, part):
+        realias({"add": {"index": physical, "alias": name, **part}})
+        with pytest.raises(IndexConflictError, match=r"only a part .*Remedy: "):
+            job(spark, exported)
+
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_goes_on_when_the_alias_was_put_back(self, spark, exported, realias, physical, name, job):
+        realias({"add": {"index": physical, "alias": name}})
+        assert job(spark, exported) is not None
+
+
+class DescribeLostPositions:
+    @pytest.mark.parametrize("version", [1, 2])
+    def it_is_exported_into_an_index_of_its_own(
+        self, spark, sql, make_config, opensearch, indexed, name, snapshots, version
+    ):
+        sql(CREATE.replace("'2'", f"'{version}'"))
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("UPDATE {t} SET name = 'changed' WHERE id = 2")
+        if version == 2:
+            export_table(spark, make_config())
+            spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {snapshots()[0]})")
+        opensearch.indices.delete(index=f"positions-{name}")
+        export_table(spark, make_config())
+        physical = list(opensearch.indices.get(index=f"{name}--*"))
+        assert (indexed(), len(physical)) == (by_id(sql), 1)
+
+
+class DescribeARejectedDocument:
+    @pytest.fixture
+    def rejecting(self, spark, sql, exported):
+        """One row of the next batch holds what no number field of the index takes."""
+        sql("INSERT INTO {t} VALUES (4, 'good', 4.5), (5, 'bad', CAST('NaN' AS FLOAT))")
+        with pytest.raises(RejectedDocumentsError, match=r"'5': .*max_rejected_documents=0\]\. Remedy: correct"):
+            sync_changes(spark, exported)
+        return exported
+
+    def it_leaves_the_position_where_it_was(self, rejecting, position, snapshots):
+        assert (position().snapshot_id, "'5'" in position().batch.failure) == (snapshots()[0], True)
+
+    def it_is_told_by_id_and_reason_when_so_many_are_allowed(self, spark, rejecting, position, snapshots, indexed):
+        report = sync_changes(spark, rejecting.replace(max_rejected_documents=1))
+        samples = [(sample["id"], sample["status"]) for sample in report.rejected_samples]
+        assert (report.rejected, samples, position().snapshot_id) == (1, [("5", 400)], snapshots()[1])
+        assert sorted(indexed()) == ["1", "2", "3", "4"]
+        assert "NaN" in report.rejected_samples[0]["reason"]
+
+    @pytest.mark.parametrize("repair", ["DELETE FROM {t} WHERE id = 5", "UPDATE {t} SET ratio = 5.5 WHERE id = 5"])
+    def it_is_over_when_the_row_is_mended(self, spark, sql, rejecting, indexed, position, snapshots, repair):
+        sql(repair)
+        sync_changes(spark, rejecting)
+        assert (indexed(), position().snapshot_id) == (by_id(sql), snapshots()[2])
+
+    def it_stops_an_export_and_readers_keep_the_old_index(self, spark, rejecting, indexed):
+        before = indexed()
+        with pytest.raises(RejectedDocumentsError):
+            export_table(spark, rejecting)
+        assert indexed() == before
+
+    def it_is_over_after_a_failed_export_too(self, spark, sql, rejecting, indexed):
+        with pytest.raises(RejectedDocumentsError):
+            export_table(spark, rejecting)
+        sql("DELETE FROM {t} WHERE id = 5")
+        sync_changes(spark, rejecting)
+        assert (indexed(), validate_table(spark, rejecting).ok) == (by_id(sql), True)

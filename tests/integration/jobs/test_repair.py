@@ -1,0 +1,111 @@
+"""A repair mends what others did to an index in one run, whatever versions they left there, and spoils nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import MAX_EPOCH, PositionStore
+from icecdc_core.errors import DocumentVersionError
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+HIGHEST = 2**63 - 2
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """A table of 20 rows and its index."""
+    sql(CREATE)
+    sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)")
+    config = make_config()
+    export_table(spark, config)
+    return config
+
+
+def repaired(spark, config):
+    return validate_table(spark, config.replace(repair=True))
+
+
+def write(opensearch, index, identity, version, name="foreign"):
+    params = {"version": version, "version_type": "external"}
+    opensearch.index(index=index, id=identity, body={"id": int(identity), "name": name}, params=params)
+
+
+def delete(opensearch, index, identity, version):
+    opensearch.delete(index=index, id=identity, params={"version": version, "version_type": "external"})
+
+
+class DescribeARepair:
+    @pytest.mark.parametrize("column", ["_document_id", "_Document_ID"])
+    def it_keeps_a_column_that_has_the_name_of_its_own(self, spark, sql, make_config, opensearch, indexed, column):
+        config = make_config()
+        sql(f"CREATE TABLE {{t}} (id BIGINT NOT NULL, `{column}` STRING) USING iceberg")
+        sql("INSERT INTO {t} SELECT id, concat('d', id) FROM range(5)")
+        export_table(spark, config)
+        before = indexed()
+        opensearch.delete(index=config.index, id="3")
+        report = repaired(spark, config)
+        assert (report.ok, report.repaired, indexed()) == (True, 1, before)
+
+    def it_is_above_the_versions_of_deleted_documents_at_once(self, spark, exported, opensearch, indexed):
+        before = indexed()
+        delete(opensearch, exported.index, "7", 1000)
+        delete(opensearch, exported.index, "8", 5000)
+        write(opensearch, exported.index, "9", 300)
+        report = repaired(spark, exported)
+        assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+
+    def it_is_not_misled_by_an_id_that_looks_like_a_version(self, spark, sql, make_config, opensearch):
+        config, identity = make_config(identifier_columns=["name"]), "current version [4503599627370497]"
+        sql(CREATE)
+        sql(f"INSERT INTO {{t}} VALUES (1, '{identity}')")
+        export_table(spark, config)
+        opensearch.delete(index=config.index, id=identity, params={"version": 1000, "version_type": "external"})
+        assert (repaired(spark, config).ok, PositionStore(opensearch, config).read().epoch) == (True, 501)
+
+    def it_lets_syncs_go_on_above_its_versions(self, spark, sql, exported, opensearch):
+        delete(opensearch, exported.index, "7", 1000)
+        repaired(spark, exported)
+        sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
+        sync_changes(spark, exported)
+        assert validate_table(spark, exported).ok
+
+
+class DescribeAVersionThatNothingIsAbove:
+    @pytest.mark.parametrize("version", [HIGHEST, 2**60])
+    @pytest.mark.parametrize("identity", ["7", "999"], ids=["stale", "extra"])
+    def it_is_named_and_the_position_is_not_spoilt(self, spark, sql, exported, opensearch, indexed, identity, version):
+        before = PositionStore(opensearch, exported).read()
+        write(opensearch, exported.index, identity, version)
+        with pytest.raises(DocumentVersionError, match=f"(?s)'{identity}'.*{version}.*run the export"):
+            repaired(spark, exported)
+        after = PositionStore(opensearch, exported).read()
+        sql("UPDATE {t} SET name = 'later' WHERE id = 8")
+        sync_changes(spark, exported)
+        synced = indexed()["8"]
+        export_table(spark, exported)
+        assert (after, synced["name"], validate_table(spark, exported).ok) == (before, "later", True)
+
+    def it_is_named_when_the_document_was_deleted(self, spark, exported, opensearch):
+        delete(opensearch, exported.index, "7", HIGHEST)
+        with pytest.raises(DocumentVersionError, match=f"'7'.*{HIGHEST}"):
+            repaired(spark, exported)
+        epoch = PositionStore(opensearch, exported).read().epoch
+        sync_changes(spark, exported)
+        export_table(spark, exported)
+        assert (epoch < 100, validate_table(spark, exported).ok) == (True, True)
+
+
+class DescribeAnEpochThatAnEarlierReleaseSpoilt:
+    def it_is_left_behind_by_an_export(self, spark, sql, exported, opensearch):
+        identity = f"position:{exported.index}"
+        position = opensearch.get(index=exported.positions_index, id=identity)["_source"]
+        logged = position["epoch"]
+        opensearch.index(index=exported.positions_index, id=identity, body={**position, "epoch": 2**62})
+        report = export_table(spark, exported)
+        sql("UPDATE {t} SET name = 'later' WHERE id = 8")
+        sync_changes(spark, exported)
+        epochs = [entry["epoch"] for entry in PositionStore(opensearch, exported).log()]
+        expected = (logged + 1, [logged + 2, logged + 1, logged], True)
+        assert (report.epoch, epochs, validate_table(spark, exported).ok) == expected
+        assert max(epochs) < MAX_EPOCH

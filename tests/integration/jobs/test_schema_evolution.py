@@ -1,0 +1,342 @@
+"""Schema evolution against real services: within one batch and between two, the index is what the table says now."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import read_changes
+from icecdc_core.commits.positions import IndexLock, PositionStore
+from icecdc_core.errors import SchemaChangeError
+
+pytestmark = pytest.mark.usefixtures("sql")
+
+CREATE = """CREATE TABLE {{t}} (id INT NOT NULL, name STRING NOT NULL, small INT, ratio FLOAT, price DECIMAL(9, 2),
+place STRUCT<city: STRING, zip: INT>, places ARRAY<STRUCT<city: STRING>>, named MAP<STRING, STRUCT<city: STRING>>,
+spare STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}', 'write.update.mode' = '{mode}',
+'write.delete.mode' = '{mode}', 'write.merge.mode' = '{mode}', 'write.format.default' = '{file_format}')"""
+FILL = """INSERT INTO {t} SELECT CAST(id AS INT), concat('n', id), CAST(id AS INT), CAST(id / 4 AS FLOAT),
+CAST(id AS DECIMAL(9, 2)), named_struct('city', 'c', 'zip', 1), array(named_struct('city', 'd')),
+map('k', named_struct('city', 'e')), concat('s', id) FROM range(6)"""
+
+
+@pytest.fixture
+def alter(sql, spark, name):
+    """Change the schema: by SQL, or by a function of Iceberg's own UpdateSchema, its types and its literals."""
+
+    def run(change):
+        if isinstance(change, str):
+            sql(f"ALTER TABLE {{t}} {change}")
+            return
+        iceberg = spark._jvm.org.apache.iceberg
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        table.refresh()
+        change(table.updateSchema(), iceberg.types.Types, iceberg.expressions.Literal.of).commit()
+        sql("REFRESH TABLE {t}")
+
+    return run
+
+
+@pytest.fixture
+def table(sql):
+    """The table as documents, made in Python from collected rows."""
+
+    def read():
+        return {str(row["id"]): document(row.asDict(recursive=True)) for row in sql("SELECT * FROM {t}").collect()}
+
+    return read
+
+
+def document(value):
+    """A collected value as a document has it."""
+    if isinstance(value, dict):
+        return {key: document(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [document(inner) for inner in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def without_nulls(value):
+    """What a document has, apart from the keys of columns that were added after it was written and are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.fixture
+def position(opensearch, make_config):
+    """Read the position."""
+    return PositionStore(opensearch, make_config()).read
+
+
+# Done to one table, one after another, with an update that makes use of it: first within a batch, then between two.
+FOLLOWED = (
+    # added
+    (["ADD COLUMN note STRING"], "note = 'x'"),
+    (["ADD COLUMN first BIGINT FIRST"], "first = 7"),
+    # added to a struct, also within a list and a map
+    (["ADD COLUMN place.street STRING"], "place.street = 'x'"),
+    (["ADD COLUMN places.element.zip INT"], "places = array(named_struct('city', 'x', 'zip', 9))"),
+    (["ADD COLUMN named.value.zip INT"], "named = map('l', named_struct('city', 'x', 'zip', 9))"),
+    # added and dropped again, and added once more with another type
+    (["ADD COLUMN brief STRING", "DROP COLUMN brief"], ""),
+    (["ADD COLUMN short STRING", "DROP COLUMN short", "ADD COLUMN short INT"], "short = 7"),
+    # moved
+    (["ALTER COLUMN spare FIRST", "ALTER COLUMN place.zip FIRST"], ""),
+    # optional, described
+    (["ALTER COLUMN name DROP NOT NULL", "ALTER COLUMN spare COMMENT 'words'"], "name = NULL"),
+    # a decimal of more digits
+    (["ALTER COLUMN price TYPE DECIMAL(38, 2)"], "price = 123456789012345678901234567890123456.99"),
+)
+
+REFUSED = {
+    "renamed": (
+        ["RENAME COLUMN name TO title", "RENAME COLUMN place.city TO town"],
+        ["column 'name' was renamed to 'title'", "column 'place.city' was renamed to 'town'"],
+    ),
+    "renamed_crosswise": (
+        [
+            ["RENAME COLUMN name TO x", "RENAME COLUMN spare TO name", "RENAME COLUMN x TO spare"],
+            ["RENAME COLUMN name TO x", "RENAME COLUMN spare TO name", "RENAME COLUMN x TO spare"],
+        ],
+        [
+            "column 'name' was renamed to 'spare'; column 'spare' was renamed to 'name'",
+            "column 'spare' was renamed to 'name'; column 'name' was renamed to 'spare'",
+        ],
+    ),
+    "dropped": (
+        ["DROP COLUMN ratio", "DROP COLUMN place.zip"],
+        ["column 'ratio' was dropped", "column 'place.zip' was dropped"],
+    ),
+    "dropped_and_back_with_another_type": (
+        [["DROP COLUMN ratio", "ADD COLUMN ratio STRING"], ["DROP COLUMN price", "ADD COLUMN price BOOLEAN"]],
+        [f"column '{column}' was dropped and another column took its name" for column in ("ratio", "price")],
+    ),
+    "widened": (
+        ["ALTER COLUMN small TYPE BIGINT", "ALTER COLUMN ratio TYPE DOUBLE"],
+        ["column 'small' was widened from int to long", "column 'ratio' was widened from float to double"],
+    ),
+    "identifier_widened": (
+        ["ALTER COLUMN id TYPE BIGINT", "ALTER COLUMN place.zip TYPE BIGINT"],
+        ["column 'id' was widened from int to long", "column 'place.zip' was widened from int to long"],
+    ),
+    "added_with_a_default": (
+        [
+            lambda update, types, literal: update.addColumn("grade", types.IntegerType.get(), literal(5)),
+            lambda update, types, literal: update.addColumn("place", "door", types.StringType.get(), literal("d")),
+        ],
+        [
+            "column 'grade' was added with the default 5 for old rows",
+            "column 'place.door' was added with the default \"d\" for old rows",
+        ],
+    ),
+    "required_added_with_a_default": (
+        [
+            lambda update, types, literal: update.addRequiredColumn("grade", types.IntegerType.get(), literal(5)),
+            lambda update, types, literal: update.addRequiredColumn("mark", types.StringType.get(), literal("m")),
+        ],
+        ["column 'grade' was added with the default 5", "column 'mark' was added with the default \"m\""],
+    ),
+}
+
+
+class DescribeChangesThatAnIndexCanFollow:
+    @pytest.mark.parametrize("when", ["within_a_batch", "between_two"])
+    def it_is_followed_in_place(self, spark, sql, make_config, alter, table, indexed, position, when):
+        sql(CREATE.format(version=2, mode="copy-on-write", file_format="parquet"))
+        sql(FILL)
+        config = make_config()
+        export_table(spark, config)
+        physical = position().physical_index
+        sql("UPDATE {t} SET spare = 'before' WHERE id = 0")
+        uses = []
+        for changes, use in FOLLOWED:
+            for change in changes:
+                alter(change)
+            uses += [use] if use else []
+        if when == "between_two":
+            sync_changes(spark, config)
+        sql(f"UPDATE {{t}} SET {', '.join(uses)} WHERE id = 1")
+        sql("DELETE FROM {t} WHERE id = 2")
+        sync_changes(spark, config)
+        found = without_nulls(indexed()), validate_table(spark, config).ok, position().physical_index
+        assert found == (without_nulls(table()), True, physical)
+
+
+class DescribeAChangeThatAnIndexCannotFollow:
+    @pytest.mark.parametrize("change", REFUSED)
+    def it_is_refused_within_a_batch_and_between_two_and_exported_again_when_told_so(
+        self, spark, sql, make_config, alter, table, indexed, position, change
+    ):
+        (within, between), told = REFUSED[change]
+        sql(CREATE.format(version=3 if "default" in change else 2, mode="merge-on-read", file_format="parquet"))
+        sql(FILL)
+        config = make_config()
+        export_table(spark, config)
+
+        def refused(step, text):
+            """Whether the sync after this is refused, says so with the remedy, and writes nothing."""
+            before = indexed(), position()
+            for part in step if isinstance(step, list) else [step]:
+                alter(part)
+            with pytest.raises(SchemaChangeError) as error:
+                sync_changes(spark, config)
+            remedy = "on_schema_change=reexport" in error.value.remedy
+            return text in str(error.value), remedy, (indexed(), position()) == before
+
+        sql("UPDATE {t} SET small = 77 WHERE id = 0")
+        outcome = refused(within, told[0])
+        sql("DELETE FROM {t} WHERE id = 1")
+        report = sync_changes(spark, config.replace(on_schema_change="reexport"))
+        again = report.strategy, indexed() == table(), validate_table(spark, config).ok
+        assert (outcome, again, refused(between, told[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
+
+
+class DescribeADocumentWrittenBeforeAColumnWasAdded:
+    def it_lacks_the_key_and_is_found_as_one_that_has_null(self, spark, sql, make_config, indexed, opensearch, name):
+        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        config = make_config()
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("INSERT INTO {t} VALUES (3, 'c', NULL), (4, 'd', 'x')")
+        sync_changes(spark, config)
+        documents = indexed()
+        query = {"query": {"bool": {"must_not": {"exists": {"field": "note"}}}}}
+        found = sorted(hit["_id"] for hit in opensearch.search(index=name, body=query)["hits"]["hits"])
+        actual = documents["1"], documents["3"], found, validate_table(spark, config).ok
+        assert actual == ({"id": 1, "v": "a"}, {"id": 3, "v": "c", "note": None}, ["1", "2", "3"], True)
+
+    def it_gets_the_key_with_an_export(self, spark, sql, make_config, indexed):
+        sql("CREATE TABLE {t} (id INT, v STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        export_table(spark, make_config())
+        assert indexed() == {"1": {"id": 1, "v": "a", "note": None}}
+
+
+class DescribeAPartitionSpecWhoseSourceIsDropped:
+    # Iceberg 1.12 itself can write no merge-on-read delete for files of such a spec.
+    @pytest.mark.parametrize(
+        ("version", "mode", "later"),
+        [(2, "copy-on-write", "DELETE FROM {t} WHERE id = 3"), (3, "merge-on-read", "INSERT INTO {t} VALUES (6, 'f')")],
+    )
+    def it_is_followed_over_both_specs(self, spark, sql, make_config, table, indexed, version, mode, later):
+        sql(
+            "CREATE TABLE {t} (id INT, region STRING, v STRING) USING iceberg PARTITIONED BY (region) "
+            f"TBLPROPERTIES ('format-version' = '{version}', 'write.delete.mode' = '{mode}')"
+        )
+        sql("INSERT INTO {t} VALUES (1, 'north', 'a'), (2, 'north', 'b'), (3, 'south', 'c'), (5, 'south', 'e')")
+        config = make_config(columns=["id", "v"])
+        export_table(spark, config)
+        sql("DELETE FROM {t} WHERE id = 1")
+        sql("ALTER TABLE {t} DROP PARTITION FIELD region")
+        sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+        sql("ALTER TABLE {t} DROP COLUMN region")
+        sql("INSERT INTO {t} VALUES (4, 'd')")
+        sql(later)
+        sync_changes(spark, config)
+        assert (indexed(), validate_table(spark, config).ok) == (table(), True)
+
+
+class DescribeChangesOverChangesOfTheSchema:
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+    def it_gives_rows_of_todays_schema_on_both_sides(self, spark, sql, name, mode, file_format):
+        sql(CREATE.format(version=2, mode=mode, file_format=file_format))
+        sql(FILL)
+        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+        sql("UPDATE {t} SET name = 'renamed later' WHERE id = 1")
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+        sql("ALTER TABLE {t} DROP COLUMN spare")
+        sql("ALTER TABLE {t} ADD COLUMN spare BIGINT")
+        sql("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT")
+        sql("ALTER TABLE {t} ALTER COLUMN ratio TYPE DOUBLE")
+        sql("ALTER TABLE {t} ALTER COLUMN price TYPE DECIMAL(20, 2)")
+        sql("ALTER TABLE {t} DROP COLUMN place.zip")
+        sql("ALTER TABLE {t} ADD COLUMN places.element.zip INT")
+        sql("ALTER TABLE {t} ADD COLUMN named.value.zip INT")
+        sql("ALTER TABLE {t} ALTER COLUMN price FIRST")
+        sql("UPDATE {t} SET small = 22, spare = 9000000000 WHERE id = 2")
+        sql("DELETE FROM {t} WHERE id = 3")
+
+        def row(identifier, title, small, spare, change):
+            return {
+                "price": f"{identifier}.00", "id": identifier, "title": title, "small": small, "ratio": identifier / 4,
+                "place": {"city": "c"}, "places": [{"city": "d", "zip": None}],
+                "named": {"k": {"city": "e", "zip": None}}, "spare": spare, "_change_type": change,
+            }  # fmt: skip
+
+        def read(mode):
+            changes = remove_carryovers(read_changes(spark, f"lake.ns.{name}", first, mode=mode))
+            rows = [document(each.asDict(recursive=True)) for each in changes.collect()]
+            kept = [{key: value for key, value in each.items() if key != "_commit_snapshot_id"} for each in rows]
+            return sorted(kept, key=lambda each: (each.pop("_change_ordinal"), each["id"], each["_change_type"]))
+
+        expected = [
+            row(1, "n1", 1, None, "DELETE"),
+            row(1, "renamed later", 1, None, "INSERT"),
+            row(2, "n2", 2, None, "DELETE"),
+            row(2, "n2", 22, 9000000000, "INSERT"),
+            row(3, "n3", 3, None, "DELETE"),
+        ]
+        assert (read("snapshot"), read("net")) == (expected, expected)
+
+
+class DescribeABatchThatDiedBeforeItsCommit:
+    """What it wrote had the schema of its time, which the table has left when the next run comes."""
+
+    @pytest.fixture
+    def die(self, monkeypatch):
+        """Let the next sync die after its last document."""
+
+        def run(spark, config):
+            with monkeypatch.context() as patch:
+                patch.setattr(IndexLock, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+                with pytest.raises(KeyboardInterrupt):
+                    sync_changes(spark, config)
+
+        return run
+
+    def it_leaves_no_field_of_a_column_that_was_renamed_since(self, spark, sql, make_config, die, indexed):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
+        die(spark, make_config())
+        sql("ALTER TABLE {t} RENAME COLUMN note TO remark")
+        sync_changes(spark, make_config())
+        assert indexed() == {"1": {"id": 1, "name": "a", "remark": "x"}, "2": {"id": 2, "name": "b"}}
+
+    @pytest.mark.parametrize("policy", ["fail", "reexport"])
+    def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(
+        self, spark, sql, make_config, die, indexed, policy
+    ):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
+        die(spark, make_config())
+        sql("ALTER TABLE {t} DROP COLUMN note")
+        sql("ALTER TABLE {t} ADD COLUMN note INT")
+        if policy == "fail":
+            with pytest.raises(SchemaChangeError, match=r"mapping.*on_schema_change=reexport"):
+                sync_changes(spark, make_config())
+        sync_changes(spark, make_config(on_schema_change="reexport"))
+        assert indexed() == {str(n): {"id": n, "name": "ab"[n - 1], "note": None} for n in (1, 2)}
+
+    def it_is_not_resumed_as_an_export_of_another_schema(self, spark, sql, make_config, monkeypatch, indexed):
+        sql("CREATE TABLE {t} (id INT, name STRING) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        with monkeypatch.context() as patch:
+            patch.setattr(IndexLock, "progress", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                export_table(spark, make_config(export_group_bytes=1))
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+        export_table(spark, make_config(export_group_bytes=1))
+        assert indexed() == {"1": {"id": 1, "title": "a"}, "2": {"id": 2, "title": "b"}}

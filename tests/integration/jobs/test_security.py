@@ -1,0 +1,397 @@
+"""What a reviewer asks: who is talked to, with which rights, and where secrets could show up."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
+from icecdc_core.jobs import status
+from icecdc_core.jobs.run import Run
+from icecdc_core.jobs.setup_check import count_rows_and_documents
+from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.client import Connection
+from tests.aws_signatures import is_signed
+from tests.certificates import Authority
+from tests.faults.killing import rows_as_documents
+from tests.loopback_proxy import loopback_proxy
+from tests.security_tables import allowed_requests
+
+ROOT = Path(__file__).parents[3]
+CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A CA of our own."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def served(authority):
+    """Make a server's TLS context for a name."""
+
+    def make(name="127.0.0.1", clients=None):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*authority.issue(name))
+        if clients:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    return make
+
+
+def first_request(config):
+    Run(config).close()
+    return True
+
+
+class DescribeTls:
+    def it_is_verified_by_default(self, make_config, opensearch_url, served):
+        with (
+            loopback_proxy(opensearch_url, tls=served()) as proxy,
+            pytest.raises(OpenSearchUnreachableError, match=r"No trusted TLS.*opensearch_ca_certs"),
+        ):
+            first_request(make_config(opensearch_url=proxy.url))
+
+    def it_trusts_the_ca_that_is_named(self, make_config, opensearch_url, served, authority):
+        with loopback_proxy(opensearch_url, tls=served()) as proxy:
+            assert first_request(make_config(opensearch_url=proxy.url, opensearch_ca_certs=str(authority.file)))
+
+    def it_refuses_a_server_of_another_name(self, make_config, opensearch_url, served, authority):
+        with (
+            loopback_proxy(opensearch_url, tls=served("search.example.com")) as proxy,
+            pytest.raises(OpenSearchUnreachableError, match="No trusted TLS"),
+        ):
+            first_request(make_config(opensearch_url=proxy.url, opensearch_ca_certs=str(authority.file)))
+
+    def it_is_not_verified_only_when_told_so(self, make_config, opensearch_url, served):
+        with loopback_proxy(opensearch_url, tls=served()) as proxy:
+            assert first_request(make_config(opensearch_url=proxy.url, opensearch_verify_certs=False))
+
+    def it_names_a_file_that_cannot_be_read(self, make_config):
+        with pytest.raises(ConfigError, match="opensearch_ca_certs"):
+            first_request(make_config(opensearch_url="https://127.0.0.1:1", opensearch_ca_certs="/no/such.pem"))
+
+    def it_carries_a_whole_sync_with_a_password(
+        self, spark, sql, make_config, indexed, opensearch_url, served, authority, monkeypatch
+    ):
+        monkeypatch.setenv("ICECDC_TEST_PASSWORD", "s3cret/with:signs")
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
+        with loopback_proxy(opensearch_url, credentials="ann:s3cret/with:signs", tls=served()) as proxy:
+            config = make_config(
+                opensearch_url=proxy.url,
+                opensearch_ca_certs=str(authority.file),
+                opensearch_username="ann",
+                opensearch_password="env:ICECDC_TEST_PASSWORD",
+            )
+            sync_changes(spark, config)
+            verdict = validate_table(spark, config).ok
+        assert (verdict, indexed()) == (True, rows_as_documents(spark, config.table))
+
+
+class DescribeClientCertificates:
+    def it_shows_its_own(self, make_config, opensearch_url, served, authority):
+        certificate, key = authority.issue("icecdc")
+        with loopback_proxy(opensearch_url, tls=served(clients=authority.file)) as proxy:
+            config = make_config(
+                opensearch_url=proxy.url,
+                opensearch_ca_certs=str(authority.file),
+                opensearch_client_cert=str(certificate),
+                opensearch_client_key=str(key),
+            )
+            assert first_request(config)
+
+    def it_is_refused_without_one(self, make_config, opensearch_url, served, authority):
+        with (
+            loopback_proxy(opensearch_url, tls=served(clients=authority.file)) as proxy,
+            pytest.raises(OpenSearchUnreachableError),
+        ):
+            first_request(make_config(opensearch_url=proxy.url, opensearch_ca_certs=str(authority.file)))
+
+    def it_belongs_to_https(self, make_config):
+        with pytest.raises(ConfigError, match="opensearch_client_cert: given for an http URL"):
+            make_config(opensearch_client_cert="me.pem")
+
+
+class DescribeAwsSignatures:
+    @pytest.fixture
+    def endpoint(self, opensearch_url, monkeypatch):
+        """A server that takes only what is signed with its key."""
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/right+secret")
+
+        def gate(method, path, headers, body):
+            keys = ("AKIDEXAMPLE", "the/right+secret", "eu-central-1", "es")
+            return None if is_signed(method, path, headers, body, *keys) else (403, {"error": "wrong signature"})
+
+        with loopback_proxy(opensearch_url, gate=gate) as proxy:
+            yield proxy
+
+    def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name):
+        config = make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1")
+        opensearch.indices.create(index=name, body={"aliases": {f"{name}--write": {}}})
+        run = Run(config)
+        run.positions.lock(config.table, "", run.run_id).release()
+        run.client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
+        run.close()
+        head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
+        action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
+        settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
+        result = BulkWriter(settings).write([pa.array([action], pa.string())])
+        opensearch.indices.delete(index=name)
+        assert (result.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
+
+    def it_is_refused_with_the_wrong_secret(self, endpoint, make_config, monkeypatch):
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/wrong+secret")
+        with pytest.raises(OpenSearchAuthError) as caught:
+            first_request(make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1"))
+        assert "wrong+secret" not in str(caught.value)
+
+    def it_says_when_there_are_no_credentials(self, make_config, monkeypatch, tmp_path):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+            monkeypatch.setenv(name, str(tmp_path / "none"))
+        with pytest.raises(SecretError, match="No AWS credentials"):
+            first_request(make_config(opensearch_aws_region="eu-central-1"))
+
+    def it_does_not_go_with_a_password(self, make_config):
+        with pytest.raises(ConfigError, match="opensearch_aws_region: given together"):
+            make_config(opensearch_aws_region="eu-1", opensearch_username="a", opensearch_password="env:A")
+
+
+@pytest.mark.slow
+class DescribePlantedSecrets:
+    def it_finds_them_nowhere(self, sql, make_config, opensearch, opensearch_url, tmp_path):
+        """A run in a process of its own; everything it leaves behind and every command line meanwhile is searched."""
+        secrets = {f"PLANTED_{n}": f"planted{n}9f3a" for n in ("PASSWORD", "KEY", "THING", "CONF")}
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
+        config = make_config()
+        catalog = {**_embedded(config), "s3.secret-access-key": "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
+        events = tmp_path / "events"
+        events.mkdir()
+        conf = {
+            "spark.master": "local[1]",
+            "spark.hadoop.fs.test": "env:PLANTED_CONF",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": f"file://{events}",
+        }
+        lines: set[str] = set()
+        with loopback_proxy(opensearch_url, credentials=f"ann:{secrets['PLANTED_PASSWORD']}") as proxy:
+            given = {
+                "table": config.table,
+                "index": config.index,
+                "positions_index": config.positions_index,
+                "identifier_columns": "id",
+                "opensearch_url": proxy.url,
+                "opensearch_username": "ann",
+                "opensearch_password": "env:PLANTED_PASSWORD",
+                "catalog_properties": json.dumps(catalog),
+                "spark_conf": json.dumps(conf),
+                "log_path": str(tmp_path / "log.jsonl"),
+                "metrics_folder": str(tmp_path / "metrics"),
+                "report_path": str(tmp_path / "report.json"),
+            }
+            arguments = [text for name, value in given.items() for text in (f"--{name}", value)]
+            with (tmp_path / "out").open("wb") as out:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "icecdc_core", "sync", *arguments],
+                    stdout=out,
+                    stderr=out,
+                    env={**os.environ, "PYTHONPATH": str(ROOT), **secrets},
+                )
+                while process.poll() is None:
+                    lines |= _command_lines()
+                    time.sleep(0.1)
+            secrets_used = len(proxy.authorizations)
+        documents = opensearch.search(index=config.positions_index, body={"size": 100})
+        # The JVM ends a moment after the run, and renames its event log before it does.
+        while any(str(events) in line for line in _command_lines()):
+            time.sleep(0.1)
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        left = {str(path): path.read_bytes().decode("utf-8", "replace") for path in files}
+        left |= {"command lines": "\n".join(lines), "positions": json.dumps(documents)}
+        found = [(where, name) for where, text in left.items() for name, value in secrets.items() if value in text]
+        java = any("org.apache.spark.deploy.SparkSubmit" in line for line in lines)
+        event_log = any("spark.hadoop.fs.test" in text for where, text in left.items() if "events" in where)
+        assert (process.returncode, secrets_used, java, event_log, found) == (0, 1, True, True, []), left[
+            str(tmp_path / "out")
+        ][-3000:]
+
+    def it_finds_none_in_an_executed_notebook(self, sql, make_config, opensearch_url, tmp_path, monkeypatch):
+        import papermill
+
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.setenv("PLANTED_PASSWORD", "planted9f3a")
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'one')")
+        config = make_config()
+        output = tmp_path / "out.ipynb"
+        with loopback_proxy(opensearch_url, credentials="ann:planted9f3a") as proxy:
+            parameters = {
+                "table": config.table,
+                "index": config.index,
+                "positions_index": config.positions_index,
+                "identifier_columns": "id",
+                "warehouse": config.warehouse,
+                "opensearch_url": proxy.url,
+                "opensearch_username": "ann",
+                "opensearch_password": "env:PLANTED_PASSWORD",
+                "spark_conf": '{"spark.master": "local[1]"}',
+                "number_of_replicas": 0,
+            }
+            papermill.execute_notebook(
+                str(ROOT / "notebooks" / "10_initial_export.ipynb"), str(output), parameters, kernel_name="python3"
+            )
+            used = len(proxy.authorizations)
+        text = output.read_text()
+        assert (used, "env:PLANTED_PASSWORD" in text, "planted9f3a" in text) == (1, True, False)
+
+
+class DescribeHostileContent:
+    VALUES = (
+        '"}}\n{"delete":{"_id":"1"}}\n',
+        "'; DROP TABLE x; --",
+        "../_all/_delete_by_query",
+        "%2e%2e%2f",
+        '\\"\\u0000\\n',
+        "\u2028\u2029\x07",
+        "a|b\\|c",
+        "*",
+        "_all",
+        "{{mustache}} ${spark.app.name} $(id)",
+    )
+    COLUMNS = ('a"b', "a`b", "x; DROP TABLE y", "$(id)", "{{v}}", "a b'c", "select", "é\U0001f9ca")
+
+    def it_is_data_and_nothing_else(self, spark, sql, make_config, indexed):
+        config = make_config(identifier_columns=["id", self.COLUMNS[0]])
+        schema = ", ".join(["id STRING", *(f"`{name.replace('`', '``')}` STRING" for name in self.COLUMNS)])
+        sql(f"CREATE TABLE {{t}} ({schema}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+        rows = [(value, *[f"{value}{n}" for n in range(len(self.COLUMNS))]) for value in self.VALUES]
+        table = spark.table(config.table)
+        spark.createDataFrame(rows, table.schema).writeTo(config.table).append()
+        sync_changes(spark, config)
+        first = len(indexed())
+        spark.createDataFrame([(f"{v}!", *r) for v, *r in rows], table.schema).writeTo(config.table).append()
+        sql("DELETE FROM {t} WHERE id = '*'")
+        sync_changes(spark, config)
+        documents = sorted(json.dumps(document, sort_keys=True) for document in indexed().values())
+        expected = sorted(json.dumps(row.asDict(), sort_keys=True) for row in spark.table(config.table).collect())
+        assert (first, documents == expected, validate_table(spark, config).ok) == (10, True, True)
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            "id = 1) OR (1 = 1",
+            "id = 1; DROP TABLE lake.ns.x",
+            "id IN (SELECT id FROM lake.ns.other)",
+            "reflect('java.lang.System', 'getProperty', 'user.home') = 'x'",
+            "java_method('java.lang.System', 'getenv', 'HOME') = 'x'",
+            "try_reflect('java.lang.System', 'getProperty', 'user.home') = 'x'",
+        ],
+    )
+    def it_is_refused_as_a_filter(self, spark, sql, make_config, condition):
+        sql(CREATE)
+        with pytest.raises(ConfigError, match="row_filter"):
+            sync_changes(spark, make_config(row_filter=condition))
+
+
+class DescribeLeastPrivilege:
+    def it_needs_no_request_that_the_role_does_not_have(
+        self, spark, sql, make_config, opensearch, opensearch_url, indexed, name
+    ):
+        config = make_config(max_rejected_documents=1, dead_letter_table=f"lake.ns.letters_{name}")
+        allowed = _allowed(config)
+        refused, used = [], set()
+
+        def gate(method, path, headers, body):
+            plain = path.partition("?")[0]
+            rule = next((r for r in allowed if r[0] == method and fnmatchcase(plain, r[1])), None)
+            if rule is None:
+                refused.append((method, plain))
+                return 403, {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403}
+            used.add(rule)
+            return None
+
+        sql("CREATE TABLE {t} (id BIGINT, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+        sql("INSERT INTO {t} VALUES (1, 1.5), (2, 2.5)")
+        with loopback_proxy(opensearch_url, gate=gate) as proxy:
+            through = config.replace(opensearch_url=proxy.url)
+            export_table(spark, through)
+            sql("ALTER TABLE {t} ADD COLUMN more STRING")
+            sql("INSERT INTO {t} VALUES (3, double('NaN'), 'x')")
+            sql("DELETE FROM {t} WHERE id = 1")
+            sync_changes(spark, through)
+            replay_dead_letters(spark, through)
+            sql("UPDATE {t} SET value = 3.5 WHERE id = 3")
+            sync_changes(spark, through)
+            opensearch.delete(index=config.index, id="2", params={"refresh": "true"})
+            repaired = validate_table(spark, through.replace(repair=True)).ok
+            export_table(spark, through)
+            count_rows_and_documents(spark, through)
+            status(spark, through)
+        spark.sql(f"DROP TABLE {config.dead_letter_table}")
+        assert (refused, repaired, [rule for rule in allowed if rule not in used]) == ([], True, [])
+
+    def it_is_told_which_permission_is_missing(self, make_config, opensearch_url):
+        def gate(method, path, headers, body):
+            return (403, {"error": {"type": "security_exception", "reason": "no permissions for [x]"}, "status": 403})
+
+        with loopback_proxy(opensearch_url, gate=gate) as proxy, pytest.raises(OpenSearchAuthError, match=r"for \[x\]"):
+            first_request(make_config(opensearch_url=proxy.url))
+
+
+class DescribeListeners:
+    def it_listens_on_loopback_only(self, spark, opensearch_url):
+        port = int(opensearch_url.rpartition(":")[2])
+        ours = _listening()
+        ports = {port for _, port in ours}
+        open_to_all = {host for host, _ in ours if host not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")}
+        assert (port in ports or bool(os.environ.get("ICECDC_OPENSEARCH_URL")), open_to_all) == (True, set())
+
+
+def _allowed(config):
+    digit = "[0-9]"
+    names = {"{physical}": f"{config.index}--{digit * 6}", "{index}--*": f"{config.index}--[*]"}
+    return allowed_requests("requests", {**names, "{index}": config.index, "{positions}": config.positions_index})
+
+
+def _embedded(config):
+    from icecdc_core.session.catalog import embedded_catalog_properties
+
+    return embedded_catalog_properties(config.warehouse)
+
+
+def _command_lines():
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found.add(" ".join(process.cmdline()))
+    return found
+
+
+def _listening():
+    """Where this process and those below it listen, as host and port."""
+    found = set()
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.Error):
+            found |= {tuple(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    return found

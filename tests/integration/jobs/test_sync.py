@@ -1,0 +1,212 @@
+"""Export and sync against real services: after every run the index equals the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import IdentifierColumnsError
+
+pytestmark = pytest.mark.usefixtures("sql")
+
+CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, amount DECIMAL(10, 2), region STRING) USING iceberg
+PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
+FILL = """INSERT INTO {t} SELECT id, concat('n', id), CAST(id * 1.5 AS DECIMAL(10, 2)),
+element_at(array('north', 'south', 'west'), CAST(id % 3 AS INT) + 1) FROM range(100)"""
+
+
+def table_rows(sql, order="id"):
+    """The table as documents, made in Python from collected rows."""
+    rows = sql(f"SELECT * FROM {{t}} ORDER BY {order}").collect()
+    return {
+        str(row["id"]): {
+            "id": row["id"],
+            "name": row["name"],
+            "amount": None if row["amount"] is None else str(row["amount"]),
+            "region": row["region"],
+        }
+        for row in rows
+    }
+
+
+class DescribeExportTable:
+    def it_makes_the_index_equal_to_the_table(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        assert indexed() == table_rows(sql)
+
+    def it_reports_what_it_wrote(self, spark, sql, make_config):
+        sql(CREATE)
+        sql(FILL)
+        report = export_table(spark, make_config())
+        assert (report.strategy, report.upserts, report.deletes, report.rejected) == ("export", 100, 0, 0)
+
+    def it_writes_several_groups_each_recorded(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        report = export_table(spark, make_config(export_group_bytes=1))
+        assert (report.upserts, len(indexed())) == (100, 100)
+
+    def it_exports_an_empty_table_and_sync_brings_its_first_snapshot(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        export_table(spark, make_config())
+        before = indexed()
+        sql(FILL)
+        sync_changes(spark, make_config())
+        assert (before, indexed()) == ({}, table_rows(sql))
+
+    def it_replaces_the_index_behind_the_alias_and_drops_the_old_one(
+        self, spark, sql, make_config, opensearch, indexed, name
+    ):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("DELETE FROM {t} WHERE id < 50")
+        export_table(spark, make_config())
+        physical = list(opensearch.indices.get(index=f"{name}--*"))
+        assert (len(physical), indexed()) == (1, table_rows(sql))
+
+    def it_writes_nothing_in_a_dry_run(self, spark, sql, make_config, opensearch, name):
+        sql(CREATE)
+        sql(FILL)
+        report = export_table(spark, make_config(dry_run=True))
+        exists = opensearch.indices.exists(index=f"{name}*") and bool(opensearch.indices.get(index=f"{name}*"))
+        assert (report.upserts, report.dry_run, exists) == (100, True, False)
+
+    def it_indexes_tables_without_identifier_columns_by_where_the_row_lies(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config(identifier_columns=[]))
+        rows = sorted(indexed().values(), key=lambda row: row["id"])
+        assert rows == list(table_rows(sql).values())
+
+
+class DescribeSyncChanges:
+    def it_exports_first_when_there_is_no_position(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        report = sync_changes(spark, make_config())
+        assert (report.strategy, indexed()) == ("export", table_rows(sql))
+
+    def it_takes_all_snapshots_since_the_position_in_one_batch(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("UPDATE {t} SET name = 'changed' WHERE id IN (1, 2, 3)")
+        sql("DELETE FROM {t} WHERE id IN (2, 10)")
+        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
+        report = sync_changes(spark, make_config())
+        counts = (report.snapshots, report.upserts, report.deletes, report.carryovers_removed)
+        assert (counts, indexed()) == ((3, 3, 2, 96), table_rows(sql))
+
+    def it_returns_zeros_when_nothing_is_new(self, spark, sql, make_config):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        report = sync_changes(spark, make_config())
+        assert (report.strategy, report.upserts, report.deletes, report.snapshots) == ("none", 0, 0, 0)
+
+    def it_follows_an_update_of_the_partition_column(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("UPDATE {t} SET region = 'moved' WHERE id % 7 = 0")
+        sync_changes(spark, make_config())
+        assert indexed() == table_rows(sql)
+
+    def it_takes_an_append_without_shuffle_and_without_identifier_columns(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config(identifier_columns=[]))
+        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'east')")
+        report = sync_changes(spark, make_config(identifier_columns=[]))
+        assert (report.strategy, report.upserts, len(indexed())) == ("insert-only", 1, 101)
+
+    def it_refuses_deletes_without_identifier_columns_and_writes_nothing(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config(identifier_columns=[])
+        export_table(spark, config)
+        before = indexed()
+        sql("DELETE FROM {t} WHERE id = 5")
+        with pytest.raises(IdentifierColumnsError, match="identifier_columns"):
+            sync_changes(spark, config)
+        assert indexed() == before
+
+    def it_reads_no_data_for_a_compaction(self, spark, sql, make_config, indexed, name):
+        sql(CREATE)
+        sql(FILL)
+        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'north')")
+        export_table(spark, make_config())
+        spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+        report = sync_changes(spark, make_config())
+        assert (report.steps, report.snapshots, indexed()) == ([], 1, table_rows(sql))
+
+    def it_follows_a_rollback(self, spark, sql, make_config, indexed, name):
+        sql(CREATE)
+        sql(FILL)
+        first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
+        sql("UPDATE {t} SET name = 'changed' WHERE id < 10")
+        export_table(spark, make_config())
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sync_changes(spark, make_config())
+        assert indexed() == table_rows(sql)
+
+    def it_writes_nothing_in_a_dry_run(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        before = indexed()
+        sql("DELETE FROM {t} WHERE id = 5")
+        report = sync_changes(spark, make_config(dry_run=True))
+        assert (report.deletes, report.dry_run, indexed()) == (1, True, before)
+
+    def it_keeps_only_the_wanted_columns_and_rows(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config(columns=["id", "name"], row_filter="amount < 30")
+        export_table(spark, config)
+        sql("UPDATE {t} SET amount = 99 WHERE id = 3")
+        sql("UPDATE {t} SET amount = 1 WHERE id = 50")
+        sync_changes(spark, config)
+        wanted = sql("SELECT id, name FROM {t} WHERE amount < 30").collect()
+        assert indexed() == {str(row.id): {"id": row.id, "name": row.name} for row in wanted}
+
+    def it_adds_a_new_column_to_the_mapping_in_place(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'hello' WHERE id = 1")
+        report = sync_changes(spark, make_config())
+        assert (report.upserts, indexed()["1"]["note"], len(indexed())) == (1, "hello", 100)
+
+    def it_can_start_without_an_export(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql(FILL)
+        config = make_config(start_from="latest")
+        sync_changes(spark, config)
+        sql("INSERT INTO {t} VALUES (1000, 'new', 1.00, 'north')")
+        sync_changes(spark, config)
+        assert list(indexed()) == ["1000"]
+
+    def it_takes_the_last_of_rows_that_share_an_identifier_when_told_so(self, spark, sql, make_config, indexed):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a', 1, 'north'), (1, 'b', 1, 'north'), (2, 'c', 1, 'south')")
+        config = make_config(on_duplicate_identifier="last")
+        export_table(spark, config)
+        exported = indexed()["1"]["name"]
+        sql(f"DELETE FROM {{t}} WHERE name = '{exported}'")
+        sync_changes(spark, config)
+        assert {exported, indexed()["1"]["name"]} == {"a", "b"}
+
+    def it_keeps_a_log_of_every_batch(self, spark, sql, make_config, opensearch):
+        sql(CREATE)
+        sql(FILL)
+        export_table(spark, make_config())
+        sql("DELETE FROM {t} WHERE id = 5")
+        sync_changes(spark, make_config())
+        log = PositionStore(opensearch, make_config()).log()
+        assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 1), ("export", 0)]

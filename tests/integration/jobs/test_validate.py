@@ -1,0 +1,159 @@
+"""Validation finds what was planted, names it, and repairs just that."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StructType
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError
+from icecdc_core.jobs import validate
+from icecdc_core.opensearch import checksums
+from tests.loopback_proxy import loopback_proxy
+
+CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
+TBLPROPERTIES ('format-version' = '2')"""
+FILL = """INSERT INTO {t} SELECT id, concat('n', id), TIMESTAMP '2026-01-31 12:00:00.123456', map('x', id / 3)
+FROM range(500)"""
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """A table of 500 rows and its index."""
+    sql(CREATE)
+    sql(FILL)
+    config = make_config()
+    export_table(spark, config)
+    return config
+
+
+def plant(opensearch, name):
+    """Make one document missing, one extra and one stale."""
+    opensearch.delete(index=name, id="7")
+    opensearch.index(index=name, id="9999", body={"id": 9999, "name": "extra"})
+    opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
+
+
+def it_finds_index_and_table_equal(spark, exported):
+    report = validate_table(spark, exported)
+    assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
+
+
+def it_parses_no_document_where_all_texts_are_equal(spark, exported, monkeypatch):
+    monkeypatch.setattr(validate, "index_checksums", lambda *_: pytest.fail("parses documents"))
+    report = validate_table(spark, exported)
+    assert (report.ok, report.source_rows, report.index_documents) == (True, 500, 500)
+
+
+def it_takes_documents_for_equal_that_are_written_in_another_way(spark, exported, opensearch, name):
+    document = opensearch.get(index=name, id="8")["_source"]
+    opensearch.index(index=name, id="8", body=dict(reversed(document.items())))
+    report = validate_table(spark, exported)
+    assert (report.ok, report.stale) == (True, 0)
+
+
+def it_finds_a_missing_an_extra_and_a_stale_document(spark, exported, opensearch, name):
+    plant(opensearch, name)
+    report = validate_table(spark, exported)
+    found = (report.ok, report.missing_ids, report.extra_ids, report.stale_ids)
+    assert found == (False, ["7"], ["9999"], ["8"])
+
+
+def it_repairs_just_those(spark, exported, opensearch, name, indexed):
+    before = indexed()
+    plant(opensearch, name)
+    report = validate_table(spark, exported.replace(repair=True))
+    assert (report.ok, report.repaired, indexed()) == (True, 3, before)
+
+
+def it_repairs_documents_whose_version_ran_away(spark, exported, opensearch, name):
+    for _ in range(20):
+        opensearch.index(index=name, id="8", body={"id": 8, "name": "stale"})
+    assert validate_table(spark, exported.replace(repair=True)).ok
+
+
+def it_syncs_on_after_a_repair(spark, exported, opensearch, name, sql):
+    plant(opensearch, name)
+    validate_table(spark, exported.replace(repair=True))
+    sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
+    sync_changes(spark, exported)
+    assert validate_table(spark, exported).ok
+
+
+def it_sees_what_was_committed_after_the_position(spark, exported, sql):
+    sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
+    report = validate_table(spark, exported)
+    assert (report.ok, report.missing_ids) == (False, ["1000"])
+
+
+def it_can_compare_with_the_position_while_others_commit(spark, exported, sql):
+    sql("INSERT INTO {t} VALUES (1000, 'unsynced', NULL, NULL)")
+    assert validate_table(spark, exported.replace(validate_at="position")).ok
+
+
+def it_compares_tables_without_identifier_columns_by_content(spark, exported, sql, name):
+    config = exported.replace(identifier_columns=[], index=f"{name}-rows")
+    export_table(spark, config)
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+    assert validate_table(spark, config).ok
+
+
+def it_refuses_an_index_without_a_position(spark, exported):
+    with pytest.raises(IndexNotFoundError, match="run the export first"):
+        validate_table(spark, exported.replace(index="never-exported"))
+
+
+@pytest.mark.parametrize(("shards", "parallelism"), [(1, 1), (1, 4), (3, 2)])
+def it_reads_every_document_in_one_part_of_the_index(
+    spark, sql, make_config, opensearch, monkeypatch, shards, parallelism
+):
+    sql(CREATE)
+    sql(FILL)
+    config = make_config(number_of_shards=shards)
+    export_table(spark, config)
+    monkeypatch.setattr(checksums, "_RANGE", 60)
+    monkeypatch.setattr(checksums, "_PAGE", 7)
+    pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
+    parts = checksums.index_parts(opensearch, pit, shards, parallelism)
+    (physical,) = opensearch.indices.get_alias(name=config.index)
+    contents = checksums.index_checksums(spark, config, StructType([]), pit, parts)
+    texts = checksums.index_text_checksums(spark, config, pit, parts, physical)
+    ids = [sorted(int(row.id) for row in frame.collect()) for frame in (contents, texts)]
+    opensearch.delete_pit(body={"pit_id": [pit]})
+    assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)
+
+
+def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_config, opensearch, opensearch_url, name):
+    sql(CREATE)
+    sql(FILL)
+    config = make_config(number_of_shards=2, retry_timeout_seconds=0)
+    export_table(spark, config)
+    (physical,) = opensearch.indices.get_alias(name=name)
+    (node,) = opensearch.nodes.info()["nodes"]
+    lost = {"index": physical, "shard": 0, "node": node, "allow_primary": True}
+    recoveries = "cluster.routing.allocation.node_initial_primaries_recoveries"
+
+    def trouble(method, path, body):
+        if method == "POST" and path.partition("?")[0].endswith("point_in_time"):
+            opensearch.cluster.put_settings(body={"transient": {recoveries: 0}})
+            opensearch.cluster.reroute(body={"commands": [{"cancel": lost}]})
+
+    # By default the server answers a search with what it has.
+    with loopback_proxy(opensearch_url, trouble=trouble) as proxy, pytest.raises(OpenSearchUnreachableError):
+        validate_table(spark, config.replace(opensearch_url=proxy.url))
+    opensearch.cluster.put_settings(body={"transient": {recoveries: None}})
+    opensearch.cluster.reroute()
+    opensearch.cluster.health(index=physical, wait_for_status="yellow")
+    assert validate_table(spark, config).ok
+
+
+@pytest.mark.parametrize("limit", ["5m", "100s"])
+def it_takes_as_long_a_point_in_time_as_the_cluster_allows(spark, exported, opensearch, limit):
+    settings = {"search.default_keep_alive": "30s", "point_in_time.max_keep_alive": limit}
+    opensearch.cluster.put_settings(body={"transient": settings})
+    try:
+        plant(opensearch, exported.index)
+        report = validate_table(spark, exported)
+    finally:
+        opensearch.cluster.put_settings(body={"transient": dict.fromkeys(settings)})
+    assert (report.missing, report.extra, report.stale) == (1, 1, 1)

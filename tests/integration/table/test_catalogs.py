@@ -1,0 +1,332 @@
+"""Every kind of catalog, given by `catalog_properties` alone: a table goes the whole way through real ones.
+
+Iceberg's REST servlet, a Hive metastore, Nessie, and moto for Glue and S3, where every request must be signed rightly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, get_spark, sync_changes, validate_table
+from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError, TableNotFoundError
+from icecdc_core.session.packages import bundle_package
+from tests.catalog_journey import EXPECTED, change, create, whole_way
+from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
+from tests.loopback_proxy import loopback_proxy
+from tests.security_tables import allowed_requests
+
+ROOT = Path(__file__).parents[3]
+NOWHERE = "software.amazon.awssdk.auth.credentials.SystemPropertyCredentialsProvider"
+S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory):
+    """The URL of Iceberg's REST servlet."""
+    with rest_catalog(tmp_path_factory.mktemp("rest")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def aws():
+    """S3 and Glue."""
+    with aws_services() as services:
+        yield services
+
+
+@pytest.fixture(scope="module")
+def nessie_url(aws, tmp_path_factory):
+    """The URL of a Nessie server; None without the newer Java that it needs."""
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(nessie(tmp_path_factory.mktemp("nessie"), aws))
+        except JavaNotFoundError:
+            url = None
+        yield url
+
+
+def _present(nessie_url):
+    return nessie_url or pytest.skip("Nessie needs Java 21 or newer")
+
+
+@pytest.fixture
+def properties(request, tmp_path):
+    """The properties of a catalog of each kind; asked for by name, so that only what is used is started."""
+
+    def of(kind):
+        if kind == "hadoop":
+            return {"type": "hadoop", "warehouse": str(tmp_path)}
+        if kind == "rest":
+            return {"type": "rest", "uri": request.getfixturevalue("rest")}
+        if kind == "rest-refs":
+            return {"type": "rest", "uri": request.getfixturevalue("rest"), "snapshot-loading-mode": "refs"}
+        if kind == "hive":
+            return {"type": "hive", "uri": request.getfixturevalue("hive"), "warehouse": str(tmp_path)}
+        uri = f"{_present(request.getfixturevalue('nessie_url'))}/api/v2"
+        return {"type": "nessie", "uri": uri, "ref": "main", "warehouse": str(tmp_path)}
+
+    return of
+
+
+@pytest.fixture
+def hive(tmp_path):
+    """The URI of a Hive metastore."""
+    with hive_metastore(tmp_path / "hive") as uri:
+        yield uri
+
+
+@pytest.fixture
+def config_for(make_config, name, spark):
+    """Parameters for this test's table in a catalog of these properties."""
+
+    def build(properties, **overrides):
+        return make_config(table=f"other_{name}.ns.{name}", catalog_properties=properties, **overrides)
+
+    return build
+
+
+@pytest.mark.slow
+class DescribeACatalog:
+    @pytest.mark.parametrize("kind", ["hadoop", "rest", "rest-refs", "hive", "nessie"])
+    def it_feeds_an_index(self, config_for, properties, kind):
+        assert whole_way(config_for(properties(kind))) == EXPECTED
+
+    def it_is_never_another_of_the_same_name_that_the_session_knows(self, config_for, tmp_path):
+        config = config_for({"type": "hadoop", "warehouse": str(tmp_path / "one")})
+        create(config)
+        other = config.replace(catalog_properties={"type": "hadoop", "warehouse": str(tmp_path / "two")})
+        with pytest.raises(TableNotFoundError):
+            export_table(get_spark(other), other)
+
+    def it_gets_its_secrets_by_reference(self, config_for, rest, monkeypatch):
+        monkeypatch.setenv("LAKE_TOKEN", "very-hidden")
+        with loopback_proxy(rest) as proxy:
+            config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
+            get_spark(config).sql(f"SHOW NAMESPACES IN {config.catalog}").collect()
+        assert (proxy.authorizations, "very-hidden" in repr(config)) == ({"Bearer very-hidden"}, False)
+
+
+@pytest.mark.slow
+class DescribeLeastPrivilegeInACatalog:
+    def it_needs_no_request_that_the_role_does_not_have(self, config_for, rest, sql):
+        shown = config_for({"type": "rest", "uri": rest})
+        spark = create(shown)
+        names = {"{namespace}": shown.namespace, "{table}": shown.table_name}
+        allowed, used, refused = allowed_requests("catalog requests", names), set(), []
+
+        def gate(method, path, headers, body):
+            rules = [rule for rule in allowed if rule[0] == method and re.fullmatch(rule[1], path.partition("?")[0])]
+            used.update(rules)
+            if rules:
+                return None
+            refused.append(f"{method} {path}")
+            return 403, {"error": {"message": "not in the role", "type": "ForbiddenException", "code": 403}}
+
+        with loopback_proxy(rest, gate=gate) as proxy:
+            properties = {"type": "rest", "uri": proxy.url}
+            config = shown.replace(table=f"least_{shown.table}", catalog_properties=properties)
+            export_table(get_spark(config), config)
+            change(spark, shown)
+            sync_changes(get_spark(config), config)
+            ok = validate_table(get_spark(config), config.replace(repair=True)).ok
+        assert (refused, ok, [rule for rule in allowed if rule not in used]) == ([], True, [])
+
+
+def latest_only(path, body, answer):
+    """What a catalog answers that shows only the latest snapshot."""
+    metadata = answer.get("metadata", {})
+    current = metadata.get("current-snapshot-id")
+    for key in ("snapshots", "snapshot-log"):
+        if key in metadata:
+            metadata[key] = [entry for entry in metadata[key] if entry["snapshot-id"] == current]
+    return answer
+
+
+@pytest.mark.slow
+class DescribeHiddenHistory:
+    @pytest.fixture
+    def hiding(self, config_for, rest):
+        """A table of four snapshots, as a catalog shows it that hides all but the last."""
+        shown = config_for({"type": "rest", "uri": rest})
+        change(create(shown), shown)
+        with loopback_proxy(rest, spoil=latest_only) as proxy:
+            yield (
+                shown.replace(table=f"hiding_{shown.table}", catalog_properties={"type": "rest", "uri": proxy.url}),
+                shown,
+            )
+
+    @pytest.mark.parametrize("job", [export_table, sync_changes])
+    def it_is_named_before_anything_is_written(self, hiding, opensearch, name, job):
+        with pytest.raises(HiddenHistoryError, match=r"metadata file has 4.*catalog_properties\]\. Remedy: .*reexport"):
+            job(get_spark(hiding[0]), hiding[0])
+        assert list(opensearch.indices.get(index=f"*{name}*")) == []
+
+    def it_is_named_when_the_table_was_exported_before_it_grew(self, hiding):
+        config = hiding[0].replace(on_history_gap="reexport")
+        spark = get_spark(config)
+        export_table(spark, config)
+        with pytest.raises(HiddenHistoryError):
+            sync_changes(spark, config.replace(on_history_gap="fail"))
+
+    def it_does_not_matter_to_who_exports_again_each_time(self, hiding):
+        config = hiding[0].replace(on_history_gap="reexport")
+        spark = get_spark(config)
+        export_table(spark, config)
+        get_spark(hiding[1]).sql(f"DELETE FROM {hiding[1].quoted_table} WHERE id = 3")
+        strategy = sync_changes(spark, config).strategy
+        assert (strategy, validate_table(spark, hiding[0]).ok) == ("reexport", True)
+
+    @pytest.mark.parametrize("kind", ["hadoop", "rest"])
+    def it_is_not_seen_where_old_snapshots_really_expired(self, config_for, properties, kind):
+        config = config_for(properties(kind))
+        spark = create(config)
+        change(spark, config)
+        expire = f"CALL {config.catalog}.system.expire_snapshots(table => 'ns.{config.table_name}', retain_last => 1, "
+        spark.sql(expire + "older_than => TIMESTAMP '2100-01-01 00:00:00')")
+        left = spark.sql(f"SELECT * FROM {config.quoted_table}.snapshots").count()
+        export_table(spark, config)
+        spark.sql(f"DELETE FROM {config.quoted_table} WHERE id = 3")
+        report = sync_changes(spark, config)
+        assert (left, report.upserts, report.deletes, validate_table(spark, config).ok) == (1, 0, 1, True)
+
+
+@pytest.mark.slow
+class DescribeAws:
+    """In a Spark of its own, which get_spark starts with the AWS jars because of the properties."""
+
+    @pytest.fixture(scope="class")
+    def results(self, aws, nessie_url, opensearch_url, tmp_path_factory):
+        """What each journey gave."""
+        store = {
+            "s3.endpoint": aws.url,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": "env:LAKE_KEY",
+            "s3.secret-access-key": "env:LAKE_SECRET",
+            "client.region": REGION,
+        }
+        folder = tmp_path_factory.mktemp("aws")
+        jdbc = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/c.db", "warehouse": f"s3://{BUCKET}/jdbc", **store}
+        glue = {"type": "glue", "glue.endpoint": aws.url, "warehouse": f"s3://{BUCKET}/glue", **store}
+        hidden = {"type": "rest", "uri": f"{nessie_url}/iceberg", **store}
+        journeys = {
+            "glue": ("whole_way", glue),
+            "s3": ("whole_way", {"io-impl": S3_FILE_IO, **jdbc}),
+            "refused": ("export_only", {**glue, "client.credentials-provider": NOWHERE}),
+        }
+        if nessie_url:
+            journeys |= {
+                "nessie_rest": ("whole_way", hidden),
+                "nessie_reexport": ("whole_way", hidden),
+                "refused_files": ("export_only", {**hidden, "s3.secret-access-key": "env:WRONG_SECRET"}),
+            }
+        catalogs = {"refused": "glue", "refused_files": "nessie_reexport"}
+        asked = [
+            {
+                "journey": journey,
+                "parameters": {
+                    "table": "{0}.{0}.t".format(catalogs.get(case, case)),
+                    "index": f"aws-{case.replace('_', '-')}-{os.getpid()}",
+                    "positions_index": f"positions-aws-{os.getpid()}",
+                    "opensearch_url": opensearch_url,
+                    "catalog_properties": properties,
+                    "identifier_columns": ["id"],
+                    "number_of_replicas": 0,
+                    "on_history_gap": "reexport" if case in ("nessie_reexport", "refused_files") else "fail",
+                    "spark_conf": {"spark.master": "local[2]", "spark.log.level": "ERROR"},
+                },
+            }
+            for case, (journey, properties) in journeys.items()
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LAKE_KEY": aws.access_key_id,
+            "LAKE_SECRET": aws.secret_access_key,
+            "WRONG_SECRET": "guessed-wrong",
+            # The client of Glue takes its own from the environment.
+            "AWS_ACCESS_KEY_ID": aws.access_key_id,
+            "AWS_SECRET_ACCESS_KEY": aws.secret_access_key,
+        }
+        command = [sys.executable, str(ROOT / "tests" / "catalog_journey.py")]
+        ended = subprocess.run(
+            command, input=json.dumps(asked), capture_output=True, text=True, timeout=400, check=False, env=environment
+        )
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        return dict(zip(journeys, json.loads(ended.stdout.splitlines()[-1]), strict=True))
+
+    @pytest.mark.parametrize("catalog", ["glue", "s3"])
+    def it_feeds_an_index(self, results, catalog):
+        assert results[catalog] == EXPECTED
+
+    def it_says_that_credentials_are_missing(self, results):
+        error, text = results["refused"]["error"], results["refused"]["text"]
+        told = [part for part in ("[catalog_properties]", "the credentials are refused") if part in text]
+        assert (error, len(told)) == ("CatalogError", 2), text
+
+    def it_says_that_the_store_refuses_what_the_catalog_shows(self, results, nessie_url):
+        _present(nessie_url)
+        error, text = results["refused_files"]["error"], results["refused_files"]["text"]
+        told = [part for part in ("403", "[catalog_properties]", "Remedy: check the store's") if part in text]
+        assert (error, len(told), "guessed-wrong" in text) == ("DataReadError", 3, False), text
+
+    def it_names_nessies_rest_endpoint_which_hides_history(self, results, nessie_url):
+        _present(nessie_url)
+        error, text = results["nessie_rest"]["error"], results["nessie_rest"]["text"]
+        assert (error, "Nessie's REST endpoint shows only the latest snapshot" in text) == ("HiddenHistoryError", True)
+
+    def it_can_export_from_nessies_rest_endpoint_again_each_time(self, results, nessie_url):
+        _present(nessie_url)
+        expected = {**EXPECTED, "reexported": True, "upserts": 3, "deletes": 0}
+        assert results["nessie_reexport"] == expected
+
+
+class DescribeWhatIsMissing:
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            {"type": "glue", "warehouse": "s3://lake/a"},
+            {"type": "jdbc", "uri": "jdbc:sqlite::memory:", "warehouse": "s3://lake/a", "io-impl": S3_FILE_IO},
+            {"type": "hadoop", "warehouse": "s3://lake/a"},
+        ],
+        ids=["glue", "s3", "hadoop"],
+    )
+    def it_names_the_jar_of_aws(self, spark, config_for, properties):
+        config = config_for(properties)
+        with pytest.raises(DependencyError) as caught:
+            export_table(get_spark(config), config)
+        wanted = (bundle_package("iceberg-aws-bundle"), "[catalog_properties]", "Databricks", "spark.jars.packages")
+        assert [part for part in wanted if part not in str(caught.value)] == []
+
+    @pytest.mark.parametrize(
+        ("properties", "hint"),
+        [
+            ({"type": "warehouse-of-dreams"}, "the type is one of hadoop, hive, jdbc, rest, glue, nessie"),
+            ({"catalog-impl": "org.example.Nothing"}, "the type is one of"),
+            ({"type": "rest", "uri": "http://127.0.0.1:9"}, "nothing answers there: catalog_properties.uri"),
+            ({"type": "hive", "uri": "thrift://127.0.0.1:9"}, "nothing answers there: catalog_properties.uri"),
+            ({"type": "nessie", "uri": "http://127.0.0.1:9/api/v2", "warehouse": "/tmp"}, "nothing answers there"),
+            ({"type": "jdbc", "uri": "jdbc:nothing:x", "warehouse": "/tmp"}, "spark_conf under spark.jars.packages"),
+        ],
+        ids=["type", "class", "rest", "hive", "nessie", "driver"],
+    )
+    def it_says_what_to_check(self, spark, config_for, properties, hint):
+        config = config_for(properties)
+        with pytest.raises(CatalogError) as caught:
+            export_table(get_spark(config), config)
+        assert [part for part in (hint, "[catalog_properties") if part not in str(caught.value)] == []
+
+    def it_says_that_a_token_is_refused(self, spark, config_for, rest, monkeypatch):
+        monkeypatch.setenv("LAKE_TOKEN", "wrong")
+        refusal = {"error": {"message": "Not yours", "type": "NotAuthorizedException", "code": 401}}
+        with loopback_proxy(rest, trouble=lambda *_: (401, refusal)) as proxy:
+            config = config_for({"type": "rest", "uri": proxy.url, "token": "env:LAKE_TOKEN"})
+            with pytest.raises(CatalogError, match=r"Not yours.*catalog_properties.*the credentials are refused"):
+                export_table(get_spark(config), config)

@@ -1,0 +1,286 @@
+"""The narrow way gives what the three transforms give."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes.changed_identifiers import fetch_changed_rows, find_changed_identifiers
+from icecdc_core.changes.row_hash import hash_key, hash_text, new_key
+from icecdc_core.columns import quoted
+from icecdc_core.equality import keyed
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.updates import merge_updates
+from tests.colliding_texts import colliding_texts
+
+SCHEMA = (
+    "region string, id long, name string, price double, tags map<string,int>, "
+    "_change_type string, _change_ordinal int, _commit_snapshot_id long"
+)
+IDS = ["region", "id"]
+CHANGE = "_change_type string, _change_ordinal int"
+
+
+def exactly(changes):
+    """What the exact transforms leave: identifiers, kind, and the row where it is an upsert."""
+    shuffled = changes.transform(shuffle_by_identifiers, IDS).transform(remove_carryovers)
+    return comparable(merge_updates(shuffled, IDS))
+
+
+def comparable(merged):
+    upsert = F.col("_change_type") == "INSERT"
+    row = F.to_json(F.struct("name", "price", F.array_sort(F.map_entries("tags")).alias("tags")))
+    return merged.select(*IDS, "_change_type", "_change_ordinal", F.when(upsert, row).alias("row"))
+
+
+def history(seed, steps):
+    """Random steps of a table whose identifiers are unique; every step rewrites most rows unchanged."""
+    draw = random.Random(seed)
+    values = [0.0, -0.0, float("nan"), 1.5, None]
+    table = {(draw.choice("ab"), n): ("x", 1.5, {"k": 1, "l": 2}) for n in range(30)}
+    rows = []
+    for ordinal in range(steps):
+        rewritten = [key for key in table if draw.random() < 0.9]
+        rows += [(*key, *table[key], "DELETE", ordinal, 100 + ordinal) for key in rewritten]
+        for key in rewritten:
+            fate = draw.random()
+            if fate < 0.15:
+                del table[key]
+                continue
+            if fate < 0.5:
+                table[key] = (draw.choice(["x", "y", None]), draw.choice(values), draw.choice([{"l": 2, "k": 1}, None]))
+            rows.append((*key, *table[key], "INSERT", ordinal, 100 + ordinal))
+        fresh = (draw.choice("ab"), 100 + draw.randrange(40))
+        if fresh not in table:
+            table[fresh] = ("new", draw.choice(values), None)
+            rows.append((*fresh, *table[fresh], "INSERT", ordinal, 100 + ordinal))
+    draw.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(1, 1), (2, 1), (3, 4)])
+def it_leaves_what_the_exact_transforms_leave(spark, seed, steps):
+    changes = spark.createDataFrame(history(seed, steps), SCHEMA)
+    survivors = find_changed_identifiers(changes, IDS)
+    actual = comparable(fetch_changed_rows(changes, IDS, survivors))
+    assert_df_equality(actual, exactly(changes), ignore_row_order=True, ignore_nullable=True)
+
+
+def it_counts_upserts_deletes_and_carryovers(spark):
+    rows = [
+        ("a", 1, "same", 1.0, None, "DELETE", 0, 7),
+        ("a", 1, "same", 1.0, None, "INSERT", 0, 7),
+        ("a", 2, "old", 1.0, None, "DELETE", 0, 7),
+        ("a", 2, "new", 1.0, None, "INSERT", 0, 7),
+        ("a", 3, "gone", 1.0, None, "DELETE", 0, 7),
+    ]
+    found = find_changed_identifiers(spark.createDataFrame(rows, SCHEMA), IDS)
+    assert (found.upserts, found.deletes, found.doubtful, found.carryovers) == (1, 1, 0, 1)
+
+
+def it_sees_nulls_that_change_places(spark):
+    rows = [
+        (1, 5, None, [1, None], "DELETE"),
+        (1, None, 5, [1, None], "INSERT"),
+        (2, 5, 5, [1, None], "DELETE"),
+        (2, 5, 5, [None, 1], "INSERT"),
+        (3, 5, 5, [], "DELETE"),
+        (3, 5, 5, None, "INSERT"),
+        (4, None, None, None, "DELETE"),
+        (4, None, None, None, "INSERT"),
+    ]
+    changes = spark.createDataFrame(rows, "id int, a int, b int, c array<int>, _change_type string")
+    changes = changes.withColumn("_change_ordinal", F.lit(0))
+    found = find_changed_identifiers(changes, ["id"])
+    assert (found.upserts, found.carryovers) == (3, 1)
+
+
+DIFFERENT = (
+    ("timestamp_micros(1)", "timestamp_micros(2)"),
+    ("cast(timestamp_micros(1) as timestamp_ntz)", "cast(timestamp_micros(2) as timestamp_ntz)"),
+    ("1e-38BD", "2e-38BD"),
+    ("0.0F", "-0.0F"),
+    ("double('NaN')", "cast(null as double)"),
+    ("X''", "cast(null as binary)"),
+    ("X'00'", "X'0000'"),
+    ("''", "cast(null as string)"),
+    ("map('a', 1, 'b', null)", "map('a', 1)"),
+    ("map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)"),
+    ("parse_json('1')", "parse_json('\"1\"')"),
+    ("parse_json('null')", "cast(null as variant)"),
+)
+EQUAL = (
+    ("double('NaN')", "-double('NaN')"),
+    ("map('a', 1, 'b', null)", "map('b', null, 'a', 1)"),
+    ("""parse_json('{"a": 1.5, "b": [1]}')""", """parse_json('{"b": [1], "a": 1.50}')"""),
+    ("null", "null"),
+)
+SHAPES = ("{}", "named_struct('x', {})", "array({})", "map('k', {})", "array(named_struct('m', map('k', {})))")
+
+
+@pytest.mark.parametrize("row_hash", ["fast", "keyed"])
+@pytest.mark.parametrize(("pairs", "same"), [(DIFFERENT, False), (EQUAL, True)], ids=["different", "equal"])
+def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark, pairs, same, row_hash):
+    key = new_key(row_hash)
+    sides = [
+        spark.range(1)
+        .select(*(F.expr(shape.format(pair[side])) for pair in pairs for shape in SHAPES))
+        .toDF(*(f"{pair} in {shape}" for pair in pairs for shape in SHAPES))
+        for side in (0, 1)
+    ]
+    hashes = []
+    for side in sides:
+        rows, keys = keyed(side, side.schema.fields, hash_key)
+        of_each = (f"{hash_text([field], keys, key)} AS {quoted(field.name)}" for field in side.schema.fields)
+        hashes.append(rows.selectExpr(*of_each).first().asDict())
+    wrong = [name for name in hashes[0] if (hashes[0][name] == hashes[1][name]) != same]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("one", "other"), [(("1,2", "3"), ("1", "2,3")), (("a", "1:b"), ("a,1:b", None))])
+def it_takes_no_part_of_a_text_for_the_next_value_when_keyed(spark, one, other):
+    changes = spark.createDataFrame(
+        [(1, *one, "DELETE", 0), (1, *other, "INSERT", 0)], f"id int, a string, b string, {CHANGE}"
+    )
+    assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 1
+
+
+def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
+    hour_twice = (1_761_438_600, 1_761_442_200)  # half past two, before and after the clocks are set back in Berlin
+    rows = [(1, moment, change, 0) for moment, change in zip(hour_twice, ("DELETE", "INSERT"), strict=True)]
+    changes = spark.createDataFrame(rows, f"id int, at long, {CHANGE}").withColumn("at", F.timestamp_seconds("at"))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert changes.selectExpr("count(DISTINCT cast(at AS string))").first()[0] == 1
+        assert find_changed_identifiers(changes, ["id"], row_hash="keyed").upserts == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+class DescribeTextsOfOneHash:
+    @pytest.mark.parametrize("neighbours", [False, True])
+    @pytest.mark.parametrize(("row_hash", "seen"), [("fast", 0), ("keyed", 1)])
+    def it_sees_an_update_from_one_to_the_other_only_when_keyed(self, spark, row_hash, seen, neighbours):
+        old, new = colliding_texts(spark.sql("SELECT xxhash64(7L)").first()[0])
+        rows = [(7, old, "DELETE", 0), (7, new, "INSERT", 0), (8, "same", "DELETE", 0), (8, "same", "INSERT", 0)]
+        changes = spark.createDataFrame(rows, f"id long, name string, {CHANGE}")
+        found = find_changed_identifiers(changes, ["id"], 0, neighbours=neighbours, row_hash=row_hash)
+        assert (old != new, found.upserts, found.carryovers) == (True, seen, 2 - seen)
+
+    def it_draws_a_key_for_each_comparison(self):
+        assert (len({new_key("keyed") for _ in range(9)}), new_key("fast")) == (9, "")
+
+
+@pytest.mark.parametrize("names", ["one two", "one one"], ids=["different", "equal"])
+@pytest.mark.parametrize("sides", ["INSERT", "DELETE", "DELETE INSERT"])
+def it_refuses_two_rows_of_one_identifier_on_one_side(spark, names, sides):
+    twins = [("a", 1, name, 1.0, None, side, 0, 7) for name in names.split() for side in sides.split()]
+    changes = spark.createDataFrame(twins, SCHEMA)
+    survivors = find_changed_identifiers(changes, IDS)
+    with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"region":"a","id":"1"\}'):
+        fetch_changed_rows(changes, IDS, survivors).count()
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize(
+    ("more", "only_step", "joins"),
+    [
+        ([], 0, 0),
+        ([(5, "same", "DELETE", 0), (5, "same", "INSERT", 0)], 0, 1),
+        # Of what two steps wrote only the later is wanted.
+        ([(1, "new", "DELETE", 1), (1, "newest", "INSERT", 1)], None, 1),
+    ],
+    ids=["all", "one carried over", "two steps"],
+)
+def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, neighbours, more, only_step, joins):
+    rows = [(1, "old", "DELETE", 0), (1, "new", "INSERT", 0), (2, "gone", "DELETE", 0), (3, "come", "INSERT", 0)]
+    schema = "id long, name string, _change_type string, _change_ordinal int"
+    changes = spark.createDataFrame([*rows, *more], schema)
+    found = find_changed_identifiers(changes, ["id"], only_step, neighbours=neighbours)
+    fetched = fetch_changed_rows(changes, ["id"], found)
+    plan = fetched._jdf.queryExecution().optimizedPlan().toString()
+    left = sorted((row.id, row._change_type, row.name) for row in fetched.collect())
+    found.close()
+    newest = "newest" if only_step is None else "new"
+    assert left == [(1, "INSERT", newest), (2, "DELETE", None), (3, "INSERT", "come")]
+    assert plan.count("Join LeftSemi") == joins
+
+
+def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
+    survivors = find_changed_identifiers(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
+    plan = survivors.identifiers._jdf.queryExecution().executedPlan().toString()
+    final = plan.split("== Initial Plan ==")[0]
+    exchanges = [line for line in final.splitlines() if " Exchange " in line]
+    below = final.split(" Exchange ")[1].split("Project [")[1].splitlines()[0]
+    moved = re.findall(r"(\w+)#", re.sub(r"\(.*\) AS ", "", below))
+    assert (len(exchanges), moved) == (1, ["region", "id", "_change_ordinal", "_icecdc_row"]), plan
+
+
+class DescribeNeighbours:
+    """Integer identifiers that travel eight to a row."""
+
+    def rows(self, kind, steps, twins=()):
+        """Random steps over neighbouring identifiers, the least and greatest of the type and one that is null."""
+        draw, bits = random.Random(7), {"tinyint": 7, "int": 31, "bigint": 63}[kind]
+        ids, rows = [None, *range(-20, 40), 2**bits - 1, -(2**bits)], []
+        names = dict.fromkeys(ids, "old")
+        for ordinal in range(steps):
+            for key in ids:
+                before, names[key] = names[key], draw.choice(["old", "old", f"new {ordinal}", None, "gone"])
+                rows += [(key, before, "DELETE", ordinal)] if before != "gone" else []
+                rows += [(key, names[key], "INSERT", ordinal)] if names[key] != "gone" else []
+        rows += [(key, name, change, 0) for key, name, change in twins]
+        draw.shuffle(rows)
+        return rows
+
+    def left(self, spark, kind, rows, only_step, neighbours):
+        """The survivors, and their rows by identifier."""
+        schema = f"id {kind}, name string, _change_type string, _change_ordinal int"
+        changes = spark.createDataFrame(rows, schema)
+        found = find_changed_identifiers(changes, ["id"], only_step, neighbours=neighbours)
+        fetched = fetch_changed_rows(changes, ["id"], found)
+        assert fetched.schema["id"].dataType == changes.schema["id"].dataType
+        exact = merge_updates(changes.transform(shuffle_by_identifiers, ["id"]).transform(remove_carryovers), ["id"])
+        actual, expected = (
+            sorted((str(row.id), row._change_type == "INSERT" and str(row.name)) for row in frame.collect())
+            for frame in (fetched, exact)
+        )
+        assert actual == expected
+        found.close()
+        return found.upserts, found.deletes, found.doubtful, found.nulls, found.carryovers
+
+    @pytest.mark.parametrize("steps", [1, 3])
+    @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint"])
+    def it_leaves_what_each_would_alone(self, spark, kind, steps):
+        rows, only_step = self.rows(kind, steps), 0 if steps == 1 else None
+        together, alone = (self.left(spark, kind, rows, only_step, neighbours) for neighbours in (True, False))
+        assert together == alone
+        assert all(number > 0 for number in (*together[:2], *together[3:]))
+
+    @pytest.mark.parametrize("sides", ["ab ab", "aa bb", "ab ac", "aaa a", "a aa", "aab b", "aa a"])
+    def it_refuses_one_that_occurs_several_times(self, spark, sides):
+        older, newer = sides.split()
+        twins = [(105, name, "DELETE") for name in older] + [(105, name, "INSERT") for name in newer]
+        twins += [(number, "same", change) for number in (104, 106) for change in ("DELETE", "INSERT")]
+        with pytest.raises(PySparkException, match=r'duplicate identifier.*"id":"105"'):
+            self.left(spark, "bigint", self.rows("bigint", 1, twins), 0, neighbours=True)
+
+    def it_makes_them_one_row_before_they_are_moved(self, spark):
+        rows = spark.range(0, 800, 1, 2).selectExpr("id", "'x' AS name", "'INSERT' AS _change_type")
+        changes = rows.unionAll(rows.replace("INSERT", "DELETE")).withColumn("_change_ordinal", F.lit(0))
+        found = find_changed_identifiers(changes, ["id"], 0, neighbours=True)
+        plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
+        found.close()
+        final = plan.split("== Initial Plan ==")[0]
+        assert len(re.findall(r"Exchange .*\n.* HashAggregate\(keys=\[\S+\], functions=\[partial_count", final)) == 1, (
+            plan
+        )
+        assert final.count("Exchange ") == 1
+        assert found.carryovers == 800

@@ -1,0 +1,114 @@
+"""Whether the process behind a run is still there: a truth table, with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+
+import pytest
+
+from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work, is_gone
+
+
+@pytest.fixture
+def here() -> LeaseHolder:
+    """The owner that this process is."""
+    return LeaseHolder.this("run", 60.0)
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that waits until it is told to end."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def owner_of(process: subprocess.Popen[bytes]) -> LeaseHolder:
+    """The owner that another process would call itself."""
+    pid = process.pid
+    with open(f"/proc/{pid}/stat") as stat:
+        started = stat.read().rpartition(")")[2].split()[19]
+    since, now = "2026-01-01T00:00:00+00:00", time.monotonic()
+    return LeaseHolder("other run", LeaseHolder.this("").host, pid, started, since, lease_seconds=60.0, renewed=now)
+
+
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="start times come from /proc")
+
+
+class DescribeOwner:
+    def it_names_this_process_and_since_when(self, here):
+        since = datetime.fromisoformat(here.since)
+        assert (here.run_id, here.pid, since.tzinfo is not None) == ("run", os.getpid(), True)
+
+    def it_is_the_same_process_in_every_run_of_it(self, here):
+        again = LeaseHolder.this("another run")
+        assert (again.host, again.pid, again.started) == (here.host, here.pid, here.started)
+
+
+class DescribeIsGone:
+    def it_finds_a_run_of_its_own_process_alive_while_it_holds_an_index(self, here):
+        begin_work(here.run_id)
+        try:
+            assert is_gone(asdict(here), here) is False
+        finally:
+            end_work(here.run_id)
+
+    def it_finds_an_ended_run_of_its_own_process_gone_though_the_process_lives(self, here):
+        assert is_gone(asdict(here), here) is True
+
+    def it_cannot_know_of_another_machine(self, here):
+        assert is_gone({**asdict(here), "host": "elsewhere"}, here) is None
+
+    def it_cannot_know_of_a_holder_without_a_machine(self, here):
+        assert is_gone({"run_id": "x"}, here) is None
+
+    @needs_proc
+    def it_finds_another_process_alive(self, here, other):
+        assert is_gone(asdict(owner_of(other)), here) is False
+
+    @needs_proc
+    @pytest.mark.parametrize(("age", "gone"), [(59, False), (61, True), (-5, True)])
+    def it_finds_a_process_gone_that_is_there_but_does_not_renew_its_lease(self, here, other, age, gone):
+        assert is_gone({**asdict(owner_of(other)), "renewed": time.monotonic() - age}, here) is gone
+
+    def it_finds_a_run_of_its_own_process_gone_that_does_not_renew_its_lease(self, here):
+        begin_work(here.run_id)
+        try:
+            assert is_gone({**asdict(here), "renewed": time.monotonic() - 61}, here) is True
+        finally:
+            end_work(here.run_id)
+
+    @needs_proc
+    @pytest.mark.parametrize("unknown", ["lease_seconds", "renewed"])
+    def it_cannot_know_of_a_living_process_that_does_not_say_when_it_renewed(self, here, other, unknown):
+        holder = asdict(owner_of(other))
+        del holder[unknown]
+        assert is_gone(holder, here) is None
+
+    @needs_proc
+    def it_finds_a_holder_without_a_process_gone(self, here):
+        assert is_gone({"run_id": "x", "host": here.host}, here) is True
+
+    @needs_proc
+    def it_finds_a_process_gone_that_ended_and_was_buried(self, here, other):
+        holder = asdict(owner_of(other))
+        other.communicate(b"\n")
+        assert is_gone(holder, here) is True
+
+    @needs_proc
+    def it_finds_a_process_gone_that_ended_and_was_not_buried(self, here, other):
+        holder = asdict(owner_of(other))
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert is_gone(holder, here) is True
+
+    @needs_proc
+    def it_is_not_fooled_by_a_process_that_got_the_number_of_one_that_ended(self, here, other):
+        assert is_gone({**asdict(owner_of(other)), "started": "1"}, here) is True

@@ -1,0 +1,114 @@
+"""What a stored position may look like: read, or refused by name; never a KeyError or a TypeError."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from icecdc_core.commits.lease import LeaseHolder
+from icecdc_core.commits.position_format import (
+    FORMAT,
+    MAPPING,
+    Batch,
+    Position,
+    position_document,
+    require_mapping,
+    source_of,
+    sources_of,
+    stored_position,
+    version_of,
+)
+from icecdc_core.errors import OpenSearchRequestError, PositionError
+
+BATCH = Batch("export", 4, None, 9, "t--000004", "uuid", {"branch": "main"}, "{}", groups_done=2, index_uuid="u")
+POSITION = Position("t", "lake.ns.t", "uuid", 1, 4, "t--000003", {"branch": "main"}, "{}", BATCH)
+OLD = {
+    "type": "position",
+    "index": "t",
+    "table": "lake.ns.t",
+    "table_uuid": "uuid",
+    "snapshot_id": 1,
+    "epoch": 3,
+    "physical_index": "t--000003",
+    "selection": {},
+    "schema": "",
+    "batch": {"kind": "sync", "epoch": 3, "from_snapshot_id": None, "to_snapshot_id": 1, "physical_index": "t--000003"},
+    "owner": {"run_id": "r", "host": "h", "pid": 1, "started": "", "since": "2026-01-01T00:00:00+00:00"},
+    "updated_at": "2026-01-01T00:00:00+00:00",
+}
+
+
+class DescribeAStoredPosition:
+    @pytest.mark.parametrize("position", [POSITION, replace(POSITION, batch=None), Position("t", "a.b.c", "")])
+    @pytest.mark.parametrize("owner", [None, LeaseHolder.this("run", 60.0)], ids=["free", "held"])
+    def it_is_read_as_it_was_written(self, position, owner):
+        assert stored_position(position_document(position, owner)) == position
+
+    def it_says_its_format(self):
+        assert position_document(POSITION, None)["format"] == FORMAT
+
+    def it_is_read_as_an_older_release_wrote_it(self):
+        found = stored_position(OLD)
+        assert (found.snapshot_id, found.batch.kind, found.batch.index_uuid) == (1, "sync", "")
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"format": FORMAT + 1}, f"has format {FORMAT + 1}, this release knows up to {FORMAT}"),
+            ({"format": "two"}, "has format 'two'"),
+            ({"shards": 3}, "shards is unknown"),
+            ({"batch": {**OLD["batch"], "shard": 3}}, "batch.shard is unknown"),
+            ({"owner": {**OLD["owner"], "token": 3}}, "owner.token is unknown"),
+            ({"owner": "me"}, "owner: it is not an object"),
+            ({"epoch": "many"}, "epoch: Input should be a valid integer"),
+            ({"batch": {"kind": "sync"}}, "batch.epoch: Field required"),
+            ({"batch": []}, "batch"),
+            ({"selection": None}, "selection"),
+            ({"table": None}, "table: Input should be a valid string"),
+        ],
+    )
+    def it_is_refused_by_name(self, change, told):
+        with pytest.raises(PositionError) as caught:
+            stored_position({**OLD, **change})
+        assert (told in str(caught.value), caught.value.value, "Remedy" in str(caught.value)) == (True, "t", True)
+
+
+class DescribeAnAnswer:
+    @pytest.mark.parametrize("answer", [None, "", "text", [], {}, {"_source": None}, {"found": True}])
+    def it_is_a_typed_error_without_a_document(self, answer):
+        with pytest.raises(OpenSearchRequestError, match="no usable answer while reading"):
+            source_of(answer, "reading")
+
+    def it_names_an_index_that_keeps_no_sources(self):
+        with pytest.raises(PositionError, match=r"'p' keeps no sources.*template"):
+            source_of({"_index": "p", "_id": "x", "_seq_no": 1, "_primary_term": 1, "found": True}, "reading")
+
+    @pytest.mark.parametrize("answer", [None, "text", {}, {"_seq_no": 1}, {"_seq_no": None, "_primary_term": 1}])
+    def it_is_a_typed_error_without_a_version(self, answer):
+        with pytest.raises(OpenSearchRequestError, match="no usable answer while writing"):
+            version_of(answer, "writing")
+
+    @pytest.mark.parametrize("answer", [None, {}, {"hits": {}}, {"hits": None}, {"hits": {"hits": [None]}}])
+    def it_is_a_typed_error_without_hits(self, answer):
+        with pytest.raises(OpenSearchRequestError):
+            sources_of(answer, "searching")
+
+
+class DescribeAMapping:
+    def it_is_taken_as_the_server_shows_it(self):
+        require_mapping("p", {**MAPPING, "dynamic": "false"})
+
+    @pytest.mark.parametrize(
+        ("mapping", "told"),
+        [
+            ({}, "its mapping was guessed"),
+            ({"properties": {"type": {"type": "text"}}}, "type is mapped as text"),
+            ({**MAPPING, "dynamic": "true"}, "its mapping was guessed"),
+            ({**MAPPING, "_source": {"enabled": False}}, "does not keep whole sources"),
+            ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not keep whole sources"),
+        ],
+    )
+    def it_is_refused_when_it_is_another(self, mapping, told):
+        with pytest.raises(PositionError, match=told):
+            require_mapping("p", mapping)

@@ -1,0 +1,172 @@
+"""Which refusal a position meets: a truth table over plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql.types import StructType
+
+from icecdc_core.commits.positions import Batch, Position
+from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.table.source import Source
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+ID = NestedField(1, "id", LongType(), required=True)
+NAME = NestedField(2, "name", StringType())
+SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_columns": ["id"]}
+
+
+def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",)):
+    """A source over a table with these snapshots and columns."""
+    metadata = TableMetadataUtil.parse_obj(
+        {
+            "format-version": 2,
+            "table-uuid": UUID,
+            "location": "file:/t",
+            "last-sequence-number": 9,
+            "last-updated-ms": 1,
+            "last-column-id": 9,
+            "current-schema-id": 0,
+            "schemas": [Schema(*fields).model_dump()],
+            "default-spec-id": 0,
+            "partition-specs": [{"spec-id": 0, "fields": []}],
+            "last-partition-id": 999,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "snapshots": [
+                {
+                    "snapshot-id": number,
+                    "sequence-number": number,
+                    "timestamp-ms": number,
+                    "manifest-list": "file:/t/list.avro",
+                    "summary": {"operation": "append"},
+                    "schema-id": 0,
+                }
+                for number in snapshots
+            ],
+        }
+    )
+    names = [field.name for field in fields]
+    table = SimpleNamespace(name="lake.ns.t")
+    return Source(table, metadata, head, names, list(identifier_columns), StructType(), row_filter, "main", [])
+
+
+def schema(*fields):
+    return Schema(*fields, schema_id=0).model_dump_json()
+
+
+POSITION = Position("t", "lake.ns.t", UUID, 1, 3, "t--000003", SELECTION, schema(ID, NAME))
+
+
+def batch(to_snapshot_id):
+    return Batch("sync", 4, 1, to_snapshot_id, "t--000003")
+
+
+class DescribeFindRefusal:
+    @pytest.mark.parametrize(
+        ("position", "source"),
+        [
+            (POSITION, source()),
+            (replace(POSITION, snapshot_id=2), source()),
+            (replace(POSITION, snapshot_id=None), source()),
+            (replace(POSITION, snapshot_id=None), source(snapshots=(), head=None)),
+            (replace(POSITION, snapshot_id=2), source(head=1)),
+            (replace(POSITION, batch=batch(2)), source()),
+            (replace(POSITION, schema=schema(ID)), source()),
+            (replace(POSITION, schema=schema(NAME, ID)), source()),
+            (replace(POSITION, schema=""), source()),
+        ],
+        ids=[
+            "behind",
+            "up to date",
+            "empty table",
+            "still an empty table",
+            "rolled back",
+            "a begun batch",
+            "a column was added",
+            "columns were moved",
+            "a position without a schema",
+        ],
+    )
+    def it_finds_nothing_against_taking_the_changes(self, position, source):
+        assert check_preconditions(position, source) is None
+
+    @pytest.mark.parametrize(
+        ("position", "source", "policy", "error", "told"),
+        [
+            (replace(POSITION, table_uuid="other"), source(), "on_history_gap", TableReplacedError, UUID),
+            (POSITION, source(snapshots=(2,)), "on_history_gap", HistoryGapError, "snapshot=1"),
+            (
+                replace(POSITION, snapshot_id=2, batch=batch(1)),
+                source(snapshots=(2,)),
+                "on_history_gap",
+                HistoryGapError,
+                "snapshot=1",
+            ),
+            (POSITION, source(head=None), "on_history_gap", HistoryGapError, "branch='main'"),
+            (POSITION, source(row_filter="id > 1"), "on_schema_change", SchemaChangeError, "row_filter='id > 1'"),
+            (
+                POSITION,
+                source(identifier_columns=["name"]),
+                "on_schema_change",
+                SchemaChangeError,
+                "identifier_columns=['name']",
+            ),
+            (POSITION, source(fields=[ID]), "on_schema_change", SchemaChangeError, "column 'name' was dropped"),
+            (
+                POSITION,
+                source(fields=[ID, NestedField(2, "title", StringType())]),
+                "on_schema_change",
+                SchemaChangeError,
+                "renamed to 'title'",
+            ),
+            (
+                POSITION,
+                source(fields=[ID, NestedField(2, "name", LongType())]),
+                "on_schema_change",
+                SchemaChangeError,
+                "changed from string to long",
+            ),
+        ],
+        ids=[
+            "replaced",
+            "expired",
+            "begun batch expired",
+            "emptied",
+            "other filter",
+            "other identifiers",
+            "dropped",
+            "renamed",
+            "other type",
+        ],
+    )
+    def it_names_what_is_wrong_the_policy_and_the_remedy(self, position, source, policy, error, told):
+        refusal = check_preconditions(position, source)
+        text = str(refusal.error)
+        found = (refusal.policy, type(refusal.error), told in text, f"{policy}=reexport" in text)
+        assert found == (policy, error, True, True)
+
+    @pytest.mark.parametrize(
+        ("known", "told"),
+        [
+            ({**SELECTION, "sample": 0.1}, "sample=0.1"),
+            ({key: value for key, value in SELECTION.items() if key != "branch"}, "branch=None"),
+        ],
+        ids=["a part that only the position has", "a part that only the parameters have"],
+    )
+    def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, told):
+        refusal = check_preconditions(replace(POSITION, selection=known), source())
+        assert (refusal.policy, told in str(refusal.error)) == ("on_schema_change", True)
+
+    def it_takes_a_part_that_is_not_there_for_one_that_is_empty(self):
+        assert check_preconditions(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None
+
+    def it_tells_the_worst_first(self):
+        refusal = check_preconditions(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID]))
+        assert type(refusal.error) is TableReplacedError

@@ -1,0 +1,356 @@
+"""Parameters: coerced from text, refused all together, never showing a secret."""
+
+import json
+import pickle
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import MAX_TARGET_BYTES
+from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.indexes import physical_index, write_alias
+
+
+def problems(**parameters):
+    with pytest.raises(ConfigError) as raised:
+        SyncConfig(**{"table": "lake.ns.t", **parameters})
+    return raised.value.problems
+
+
+class DescribeCoercion:
+    @pytest.mark.parametrize(
+        ("parameter", "given", "expected"),
+        [
+            ("dry_run", "true", True),
+            ("dry_run", "False", False),
+            ("dry_run", "", False),
+            ("dry_run", None, False),
+            ("opensearch_verify_certs", "0", False),
+            ("max_polls", "0", 0),
+            ("max_polls", "", 1),
+            ("poll_interval_seconds", "2.5", 2.5),
+            ("bulk_bytes", " 2048 ", 2048),
+            ("change_mode", "SNAPSHOT", "snapshot"),
+            ("identifier_columns", "a, b", ["a", "b"]),
+            ("identifier_columns", ("a", "b"), ["a", "b"]),
+            ("identifier_columns", '["a,b","c"]', ["a,b", "c"]),
+            ("identifier_columns", "", []),
+            ("columns", ["a"], ["a"]),
+            ("catalog_properties", '{"type":"rest","ssl":true,"n":3}', {"type": "rest", "ssl": "true", "n": "3"}),
+            ("catalog_properties", {"type": "rest"}, {"type": "rest"}),
+            ("catalog_properties", "", {}),
+            ("spark_conf", '{"spark.x":"1"}', {"spark.x": "1"}),
+            ("opensearch_url", "https://h:9200/", "https://h:9200"),
+            ("start_from", 123, "123"),
+            ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),
+        ],
+    )
+    def it_takes_what_a_job_can_pass(self, parameter, given, expected):
+        config = SyncConfig(table="lake.ns.t", **{parameter: given})
+        assert getattr(config, parameter) == expected
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ("", None),
+            ("latest", "latest"),
+            ("EARLIEST", "earliest"),
+            ("4875243452", 4875243452),
+            ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=timezone.utc)),
+            ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
+            ("2026-01-31", datetime(2026, 1, 31, tzinfo=timezone.utc)),
+        ],
+    )
+    def it_knows_what_start_from_means(self, given, expected):
+        assert SyncConfig(table="lake.ns.t", start_from=given).start_point == expected
+
+
+class DescribeNames:
+    @pytest.mark.parametrize(
+        ("table", "parts", "quoted"),
+        [
+            ("lake.ns.t", ("lake", "ns", "t"), "`lake`.`ns`.`t`"),
+            ("lake.a.b.t", ("lake", "a", "b", "t"), "`lake`.`a`.`b`.`t`"),
+            ("lake.`a.b`.`my ``t`", ("lake", "a.b", "my `t"), "`lake`.`a.b`.`my ``t`"),
+        ],
+    )
+    def it_splits_the_table_name(self, table, parts, quoted):
+        config = SyncConfig(table=table, index="t")
+        assert (config.table_parts, config.quoted_table) == (parts, quoted)
+        assert (config.catalog, config.namespace, config.table_name) == (parts[0], ".".join(parts[1:-1]), parts[-1])
+
+    @pytest.mark.parametrize(
+        "table", ["t", "ns.t", "lake..t", "lake.ns.", ".ns.t", "lake.ns.t x", "lake.ns.`t", "la:ke.ns.t", "lake.` `.t"]
+    )
+    def it_refuses_what_is_no_table_name(self, table):
+        (problem,) = problems(table=table, index="t")
+        assert problem.startswith("table: ")
+        assert f"[table={table!r}]" in problem
+        assert "Remedy: " in problem
+
+    def it_takes_the_index_name_from_the_table(self):
+        assert SyncConfig(table="lake.ns.Flights").index == "flights"
+
+    def it_asks_for_an_index_when_the_table_name_cannot_be_one(self):
+        (problem,) = problems(table="lake.ns._t")
+        assert problem.startswith("index: starts with '_'")
+        assert "set index" in problem
+
+    @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
+    def it_takes_index_names_opensearch_takes(self, name):
+        assert SyncConfig(table="lake.ns.t", index=name).index == name
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "A",
+            "_a",
+            "-a",
+            "+a",
+            ".",
+            "..",
+            "x" * (MAX_TARGET_BYTES + 1),
+            "é" * 128,
+            *(f"a{c}b" for c in '\\/*?"<>| ,#:'),
+        ],
+    )
+    def it_refuses_index_names_opensearch_refuses(self, name):
+        (problem,) = problems(index=name)
+        assert problem.startswith("index: ")
+
+    def it_leaves_room_for_the_names_of_the_physical_index(self):
+        longest = write_alias(physical_index("x" * MAX_TARGET_BYTES, 2**63 - 1))
+        assert len(longest.encode()) == 255
+
+    @pytest.mark.parametrize(
+        "url", ["localhost:9200", "ftp://h", "http://", "http://h:99999", "http://h:x", "http://a b"]
+    )
+    def it_refuses_what_is_no_url(self, url):
+        (problem,) = problems(opensearch_url=url)
+        assert problem.startswith("opensearch_url: ")
+        assert url in problem
+
+
+class DescribeServerless:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("opensearch_aws_service", "aoss"),
+            ("opensearch_aws_service", "AOSS"),
+            ("opensearch_url", "https://abc123.eu-central-1.aoss.amazonaws.com"),
+            ("opensearch_url", "https://abc123.cn-north-1.aoss.amazonaws.com.cn:443/"),
+            ("opensearch_url", "https://abc123.aoss.eu-central-1.on.aws"),
+        ],
+    )
+    def it_is_refused_by_name_and_with_the_reason(self, name, value):
+        (problem,) = problems(**{name: value})
+        assert problem.startswith(f"{name}: is for OpenSearch Serverless (aoss), which is not supported: ")
+        assert "neither _refresh nor GET /" in problem
+
+    @pytest.mark.parametrize(
+        "url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org", "http://127.0.0.1:9"]
+    )
+    def it_is_told_from_other_clusters(self, url):
+        assert SyncConfig(table="lake.ns.t", opensearch_url=url).opensearch_url == url
+
+
+class DescribeProblems:
+    @pytest.mark.parametrize(
+        ("parameter", "value", "words"),
+        [
+            ("tabel", "x", "did you mean table"),
+            ("zzz", "x", "unknown parameter"),
+            ("dry_run", "maybe", "valid boolean"),
+            ("bulk_bytes", "many", "valid integer"),
+            ("bulk_bytes", "1", "greater than or equal to 1024"),
+            ("bulk_connections", "0", "greater than or equal to 1"),
+            ("max_polls", "-1", "greater than or equal to 0"),
+            ("lease_seconds", "0", "greater than or equal to 0.1"),
+            ("lease_seconds", "1e300", "less than or equal to 3600"),
+            ("retry_timeout_seconds", "nan", "finite"),
+            ("change_mode", "gross", "'net' or 'snapshot'"),
+            ("on_history_gap", "ignore", "'fail' or 'reexport'"),
+            ("on_duplicate_identifier", "first", "'fail' or 'last'"),
+            ("row_hash", "md5", "'fast' or 'keyed'"),
+            ("start_from", "yesterday", "snapshot id"),
+            ("branch", "a\nb", "control characters"),
+            ("columns", "a,,b", "blank"),
+            ("max_polls", str(2**31), "less than or equal to 2147483647"),
+            ("max_rejected_documents", str(10**30), "less than or equal to"),
+            ("number_of_replicas", "1025", "less than or equal to 1024"),
+            ("export_group_bytes", str(2**63), "less than or equal to"),
+            ("request_timeout_seconds", "inf", "finite"),
+            ("request_timeout_seconds", "3601", "less than or equal to 3600"),
+            ("retry_timeout_seconds", "1e18", "less than or equal to"),
+            ("poll_interval_seconds", "1e18", "less than or equal to"),
+            ("start_from", str(2**63), "too many digits"),
+            ("columns", "a,b,a", "twice: a"),
+            ("columns", '["a"', "JSON array"),
+            ("columns", 3, "list of column names"),
+            ("columns", [1], "list of column names"),
+        ],
+    )
+    def it_names_parameter_value_and_remedy(self, parameter, value, words):
+        (problem,) = problems(**{parameter: value})
+        assert problem.startswith(f"{parameter}: ")
+        assert words in problem
+        assert f"[{parameter}={value!r}]" in problem
+        assert "Remedy: " in problem
+
+    def it_survives_a_number_of_thousands_of_digits(self):
+        (problem,) = problems(max_polls=10**5000)
+        assert problem.startswith("max_polls: ")
+
+    @pytest.mark.parametrize("value", ["{'a'", "[1]", "3", '{"a":{}}', '{"a":null}', {"a": []}, {1: "a"}, ["a"]])
+    @pytest.mark.parametrize("parameter", ["catalog_properties", "spark_conf"])
+    def it_refuses_malformed_properties_without_showing_them(self, parameter, value):
+        (problem,) = problems(**{parameter: value})
+        assert problem.startswith(f"{parameter}: ")
+        assert "not shown" in problem
+
+    def it_refuses_a_url_with_a_query_unseen(self):
+        (problem,) = problems(opensearch_url="http://h:9200/?key=hunter2")
+        assert problem.startswith("opensearch_url: has a query")
+        assert "hunter2" not in problem
+
+    def it_tells_all_of_them_at_once(self):
+        found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
+        assert [problem.split(":")[0] for problem in found] == [
+            "table",
+            "index",
+            "max_polls",
+            "tabel",
+            "identifier_columns",
+        ]
+
+    def it_says_that_the_table_is_missing(self):
+        with pytest.raises(ConfigError, match="table: missing"):
+            SyncConfig()
+
+    @pytest.mark.parametrize(
+        ("parameters", "words"),
+        [
+            ({"columns": "a,b", "identifier_columns": "a,c"}, "identifier_columns: c not in columns"),
+            ({"opensearch_username": "u"}, "opensearch_password: missing"),
+            ({"opensearch_password": "env:P"}, "opensearch_username: missing"),
+            ({"index": "icecdc-positions"}, "index: 'icecdc-positions' is also the positions_index"),
+        ],
+    )
+    def it_sees_what_does_not_fit_together(self, parameters, words):
+        (problem,) = problems(**parameters)
+        assert problem.startswith(words)
+
+
+class DescribeSecretsInParameters:
+    SECRETS = (
+        {"opensearch_username": "u", "opensearch_password": "hunter2"},
+        {"opensearch_username": "u", "opensearch_password": ["hunter2"]},
+        {"opensearch_url": "http://u:hunter2@h:9200"},
+        {"opensearch_url": "hunter2@h"},
+        {"opensearch_pasword": "hunter2"},
+        {"s3_token": "hunter2"},
+        {"wrehouse": "http://u:hunter2@h"},
+        {"catalog_properties": '{"s3.secret-access-key":"hunter2"'},
+        {"catalog_properties": {"jdbc.password": ["hunter2"]}},
+        {"catalog_properties": {"type": "rest", "uri": "http://u:hunter2@h:8181"}},
+        {"catalog_properties": '{"type":"rest","uri":"HTTPS://hunter2@h/catalog"}'},
+        {"catalog_properties": {"type": "rest", "uri": "http://u:p/hunter2@h:8181"}},
+        {"catalog_properties": {"oauth2-server-uri": "https://u:hunter2@h/token"}},
+        {"catalog_properties": {"s3.endpoint": " https://u:hunter2@h"}},
+        {"spark_conf": {"spark.sql.catalog.lake.uri": "http://u:hunter2@h:8181"}},
+    )
+
+    @pytest.mark.parametrize("parameters", SECRETS)
+    def it_refuses_them_unseen(self, parameters):
+        assert "hunter2" not in "\n".join(problems(**parameters))
+
+    def it_names_the_catalog_property_whose_url_has_credentials(self):
+        (problem,) = problems(catalog_properties={"uri": "http://u:hunter2@h", "token": "env:T"})
+        assert problem.startswith(
+            "catalog_properties: must not carry credentials in a URL, as 'uri' does (value not shown)"
+        )
+        assert "env:NAME" in problem
+
+    def it_takes_urls_of_settings_that_are_not_a_catalogs(self):
+        given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
+        assert SyncConfig(table="lake.ns.t", spark_conf=given).resolved_spark_conf() == given
+
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            {"s3.secret-access-key": "hunter2"},
+            {"s3.access-key-id": "hunter2"},
+            {"jdbc.password": "hunter2"},
+            {"token": "hunter2"},
+            {"credential": "id:hunter2"},
+            {"adls.auth.shared-key.account.key": "hunter2"},
+            {"uri": "jdbc:postgresql://u:hunter2@h/db"},
+            {"uri": "jdbc:postgresql://h/db?user=u&password=hunter2"},
+        ],
+    )
+    def it_hides_plain_ones_of_the_catalog_wherever_a_config_is_shown(self, properties):
+        config = SyncConfig(table="lake.ns.t", catalog_properties=properties, spark_conf=properties)
+        shown = [repr(config), str(config), config.model_dump(), config.model_dump_json(), config.redacted()]
+        assert "hunter2" not in repr([*shown, config.catalog_properties, dict(config)])
+        assert config.resolved_catalog_properties() == config.resolved_spark_conf() == properties
+
+    def it_shows_references_and_resolves_them(self, monkeypatch):
+        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        config = SyncConfig(
+            table="lake.ns.t",
+            opensearch_username="u",
+            opensearch_password="env:ICECDC_TEST_SECRET",
+            catalog_properties={"token": "env:ICECDC_TEST_SECRET", "type": "rest"},
+        )
+        assert config.redacted()["opensearch_password"] == "env:ICECDC_TEST_SECRET"
+        assert config.resolved_password() == "hunter2"
+        assert config.resolved_catalog_properties() == {"token": "hunter2", "type": "rest"}
+
+
+class DescribeSyncConfig:
+    def it_is_frozen(self):
+        config = SyncConfig(table="lake.ns.t")
+        with pytest.raises(Exception, match="frozen"):
+            config.table = "lake.ns.u"
+
+    def it_survives_pickling_with_its_real_values(self):
+        config = SyncConfig(table="lake.ns.t", catalog_properties={"token": "hunter2"})
+        copy = pickle.loads(pickle.dumps(config))
+        assert copy == config
+        assert copy.catalog_properties["token"] == "hunter2"
+
+    def it_is_checked_again_when_a_parameter_is_replaced(self):
+        config = SyncConfig(table="lake.ns.t", columns="a", catalog_properties={"token": "hunter2"})
+        assert config.replace(index="u").resolved_catalog_properties() == {"token": "hunter2"}
+        with pytest.raises(ConfigError, match="identifier_columns"):
+            config.replace(identifier_columns="b")
+
+    def it_writes_itself_as_json(self):
+        config = SyncConfig(table="lake.ns.t", columns="a")
+        assert SyncConfig(**json.loads(config.model_dump_json())) == config
+
+    def it_documents_every_parameter(self):
+        parameters = SyncConfig.parameters()
+        assert [p.name for p in parameters] == list(SyncConfig.model_fields)
+        assert {p.type for p in parameters} == {"str", "int", "float", "bool", "list[str]", "dict[str, str]"}
+        assert [p.name for p in parameters if not p.help.endswith(".")] == []
+
+    def it_takes_its_documented_defaults_for_defaults(self):
+        defaults = {p.name: p.default for p in SyncConfig.parameters()}
+        assert SyncConfig(**{**defaults, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
+
+    def it_finds_the_data_folder(self, monkeypatch):
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        home = str(Path.home() / ".local/share/icecdc/warehouse")
+        assert SyncConfig(table="lake.ns.t").warehouse_location == home
+        monkeypatch.setenv("XDG_DATA_HOME", "/data")
+        assert SyncConfig(table="lake.ns.t").warehouse_location == "/data/icecdc/warehouse"
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [("s3://b/w", "s3://b/w"), ("/w", "/w"), ("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))],
+    )
+    def it_takes_a_warehouse_as_path_or_url(self, given, expected):
+        assert SyncConfig(table="lake.ns.t", warehouse=given).warehouse_location == expected

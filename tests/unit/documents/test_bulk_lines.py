@@ -1,0 +1,235 @@
+"""Rows to documents, ids and bulk operations: what OpenSearch is going to be sent, to the byte."""
+
+import hashlib
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.documents.bulk_lines import delete_actions, document_id, document_json, to_actions
+from icecdc_core.errors import IdentifierColumnsError
+
+
+def row(spark, **expressions):
+    """One row whose columns are given as SQL."""
+    return spark.range(1).select(*(F.expr(text).alias(name) for name, text in expressions.items()))
+
+
+def document(df):
+    return df.select(document_json(df.schema)).first()[0]
+
+
+def identifier(df, *columns):
+    return df.select(document_id(df.schema, columns)).first()[0]
+
+
+@pytest.fixture(params=[("Europe/Berlin", "true"), ("America/Los_Angeles", "false")], ids=["ansi", "no-ansi"])
+def any_session(spark, request):
+    """A session whose time zone and ANSI mode must not matter."""
+    settings = dict(zip(("spark.sql.session.timeZone", "spark.sql.ansi.enabled"), request.param, strict=True))
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, value in before.items():
+        spark.conf.set(key, value)
+
+
+class DescribeDocumentJson:
+    CASES = (
+        ("true", "true"),
+        ("cast(null as boolean)", "null"),
+        ("cast(1 as tinyint)", "1"),
+        ("9223372036854775807", "9223372036854775807"),
+        ("1.5F", "1.5"),
+        ("-0.0D", "-0.0"),
+        ("double('NaN')", '"NaN"'),
+        ("double('-Infinity')", '"-Infinity"'),
+        ("cast(1.50 as decimal(5,2))", '"1.50"'),
+        ("cast(null as decimal(5,2))", "null"),
+        ("cast(0 as decimal(20,10))", '"0.0000000000"'),
+        ("cast(-1e-9 as decimal(20,10))", '"-0.0000000010"'),
+        ("cast(1e-38 as decimal(38,38))", f'"0.{"0" * 37}1"'),
+        ("cast('12345678901234567890123456789012345678' as decimal(38,0))", '"12345678901234567890123456789012345678"'),
+        ("'a\"b\\\\c\\n\u0001é\U0001f600'", '"a\\"b\\\\c\\n\\u0001é\U0001f600"'),
+        ("date'2026-01-31'", '"2026-01-31"'),
+        ("date'-0001-01-31'", '"-0001-01-31"'),
+        ("date'+10000-01-31'", '"+10000-01-31"'),
+        ("timestamp_micros(0)", '"1970-01-01T00:00:00.000000Z"'),
+        ("timestamp_micros(1616889600123456)", '"2021-03-28T00:00:00.123456Z"'),
+        ("timestamp_micros(253402300800000001)", '"+10000-01-01T00:00:00.000001Z"'),
+        ("timestamp_ntz'2021-03-28 02:30:00.1'", '"2021-03-28T02:30:00.100000"'),
+        ("X'00FF'", '"AP8="'),
+        ("X''", '""'),
+        ("unhex(repeat('00', 60))", f'"{"A" * 80}"'),
+        ("array(1, null)", "[1,null]"),
+        ("array(cast(1.5 as decimal(3,1)), null)", '["1.5",null]'),
+        ("cast(null as array<decimal(3,1)>)", "null"),
+        ("array(array(1.5BD), null)", '[["1.5"],null]'),
+        ("named_struct('X', 1, 'a.b', null)", '{"X":1,"a.b":null}'),
+        ("named_struct('a.b', 1.5BD, 'c`d', named_struct('e', X'01'))", '{"a.b":"1.5","c`d":{"e":"AQ=="}}'),
+        ("cast(null as struct<a: decimal(3,1)>)", "null"),
+        ("named_struct('a', cast(null as struct<b: decimal(3,1)>))", '{"a":null}'),
+        ("struct()", "{}"),
+        ("map('k', null)", '{"k":null}'),
+        ("map()", "{}"),
+        ("map('k', 1.5BD, 'n', null)", '{"k":"1.5","n":null}'),
+        ("map(1, 2)", '{"1":2}'),
+        ("map(true, 2)", '{"true":2}'),
+        ("map(date'2026-01-31', 2)", '{"2026-01-31":2}'),
+        ("map(timestamp_micros(0), 2)", '{"1970-01-01T00:00:00.000000Z":2}'),
+        ("map(timestamp_ntz'2021-03-28 02:30:00', 2)", '{"2021-03-28T02:30:00.000000":2}'),
+        ("map(cast(0 as decimal(20,10)), 2)", '{"0.0000000000":2}'),
+        ("map(X'00FF', 2)", '{"AP8=":2}'),
+        (
+            "map(named_struct('a', 1.5BD), map(date'2026-01-31', X'01'))",
+            '{"{\\"a\\":\\"1.5\\"}":{"2026-01-31":"AQ=="}}',
+        ),
+        ("cast(null as map<date, int>)", "null"),
+        ("null", "null"),
+        ("array(null)", "[null]"),
+        ("""parse_json('{"b": 1.50, "a": [1, null, "x"]}')""", '{"a":[1,null,"x"],"b":1.5}'),
+        ("parse_json('7')", "7"),
+        ("parse_json('null')", "null"),
+        ("cast(null as variant)", "null"),
+        (
+            "to_variant_object(named_struct('at', timestamp_micros(123456), 'b', X'00FF', 'd', 1.50BD, "
+            "'f', double('NaN')))",
+            '{"at":"1970-01-01 00:00:00.123456+00:00","b":"AP8=","d":1.5,"f":"NaN"}',
+        ),
+        ("named_struct('v', parse_json('[1]'), 'p', 1.5BD)", '{"v":[1],"p":"1.5"}'),
+        ("array(parse_json('1'), null)", "[1,null]"),
+        ("map('k', parse_json('{}'))", '{"k":{}}'),
+    )
+
+    def it_writes_every_type_the_same_in_every_session(self, any_session):
+        df = row(any_session, **{f"c{number}": case[0] for number, case in enumerate(self.CASES)})
+        expected = ",".join(f'"c{number}":{case[1]}' for number, case in enumerate(self.CASES))
+        assert document(df) == f"{{{expected}}}"
+
+    def it_keeps_column_order_and_odd_names_and_leaves_out_reserved_ones(self, spark):
+        df = row(
+            spark, **{"b": "1", "A": "2", "a.c": "3", "d`e": "4", 'f"g': "5", "_change_type": "6", "_row_position": "7"}
+        )
+        assert document(df) == '{"b":1,"A":2,"a.c":3,"d`e":4,"f\\"g":5}'
+
+    def it_replaces_bytes_that_are_not_utf8(self, spark):
+        df = row(spark, v="cast(X'61FF62' as string)")
+        assert document(df) == '{"v":"a\ufffdb"}'
+
+
+class DescribeDocumentId:
+    @pytest.mark.parametrize(
+        ("expression", "expected"),
+        [
+            ("7", "7"),
+            ("-9223372036854775808", "-9223372036854775808"),
+            ("'a|b\\\\c'", "a|b\\c"),
+            ("true", "true"),
+            ("cast(1.50 as decimal(5,2))", "1.50"),
+            ("cast(0 as decimal(20,10))", "0.0000000000"),
+            ("date'2026-01-31'", "2026-01-31"),
+            ("timestamp_micros(1616889600123456)", "2021-03-28T00:00:00.123456Z"),
+            ("timestamp_ntz'2021-03-28 02:30:00'", "2021-03-28T02:30:00.000000"),
+            ("X'00FF'", "AP8="),
+        ],
+    )
+    def it_is_the_text_a_single_column_has_in_the_document(self, any_session, expression, expected):
+        assert identifier(row(any_session, k=expression), "k") == expected
+
+    @pytest.mark.parametrize(
+        ("a", "b", "expected"),
+        [
+            ("'x'", "1", "x|1"),
+            ("'x|y'", "1", "x\\|y|1"),
+            ("'x\\\\'", "1", "x\\\\|1"),
+            ("''", "1", "|1"),
+            ("'x'", "date'2026-01-31'", "x|2026-01-31"),
+        ],
+    )
+    def it_joins_several_columns_unambiguously(self, spark, a, b, expected):
+        assert identifier(row(spark, a=a, b=b), "a", "b") == expected
+
+    def it_follows_the_order_of_the_identifier_columns(self, spark):
+        assert identifier(row(spark, a="1", b="2"), "b", "a") == "2|1"
+
+    @pytest.mark.parametrize(
+        ("expression", "raw"),
+        [
+            ("repeat('x', 513)", b"x" * 513),
+            ("repeat('é', 257)", "é".encode() * 257),
+            ("''", b""),
+            ("cast(X'61FF' as string)", b"a\xff"),
+        ],
+    )
+    def it_hashes_what_opensearch_cannot_hold(self, spark, expression, raw):
+        assert identifier(row(spark, k=expression), "k") == hashlib.sha256(raw).hexdigest()
+
+    @pytest.mark.parametrize("expression", ["repeat('x', 512)", "repeat('é', 256)", "' '"])
+    def it_keeps_what_fits(self, spark, expression):
+        df = row(spark, k=expression)
+        assert identifier(df, "k") == df.first().k
+
+    def it_is_where_the_row_lies_without_identifier_columns(self, spark):
+        df = row(spark, a="1", _row_position="'file.parquet#3'")
+        assert identifier(df) == "file.parquet#3"
+
+    @pytest.mark.parametrize("columns", [["k"], ["a", "k"]])
+    def it_fails_on_a_null_when_the_query_runs(self, spark, columns):
+        lazy = to_actions(row(spark, a="1", k="cast(null as string)", _change_type="'INSERT'"), columns, 1)
+        with pytest.raises(Exception, match="null identifier in column k"):
+            lazy.collect()
+
+    @pytest.mark.parametrize(
+        "data_type", ["float", "double", "array<int>", "map<int,int>", "struct<a:int>", "variant", "void"]
+    )
+    def it_refuses_types_without_one_exact_text(self, spark, data_type):
+        with pytest.raises(IdentifierColumnsError, match="cannot be an identifier column"):
+            document_id(row(spark, k=f"cast(null as {data_type})").schema, ["k"])
+
+    @pytest.mark.parametrize(
+        ("name", "words"), [("x", "no such column"), ("k.a", "nested"), ("_change_type", "no such")]
+    )
+    def it_refuses_columns_that_are_not_there(self, spark, name, words):
+        with pytest.raises(IdentifierColumnsError, match=words):
+            document_id(row(spark, k="struct(1 as a)", _change_type="'INSERT'").schema, [name])
+
+
+class DescribeToActions:
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            (
+                "INSERT",
+                (
+                    '{"index":{"_id":"7","version":7,"version_type":"external"}}\n{"id":7,"v":"x"}\n',
+                    "7",
+                    "index",
+                ),
+            ),
+            ("DELETE", ('{"delete":{"_id":"7","version":6,"version_type":"external"}}\n', "7", "delete")),
+        ],
+    )
+    def it_makes_one_complete_operation_of_a_row(self, spark, change, expected):
+        df = row(spark, id="7", v="'x'", _change_type=f"'{change}'", _change_ordinal="0", _commit_snapshot_id="1L")
+        assert tuple(to_actions(df, ["id"], 3).first()) == expected
+
+    def it_keeps_a_column_that_is_named_as_its_own(self, spark):
+        df = row(spark, id="7", _document_id="'x'", _change_type="'INSERT'")
+        action, key, _ = to_actions(df, ["id"], 3).first()
+        assert (json.loads(action.split("\n")[1]), key) == ({"id": 7, "_document_id": "x"}, "7")
+
+    @pytest.mark.parametrize("key", ['a"b', "a\\b", "a\nb", "a\u0001b", "a\tb", "é\U0001f600", "a\u2028b", "{}"])
+    def it_escapes_the_id(self, spark, key):
+        df = spark.createDataFrame([(key, "INSERT")], "k string, _change_type string")
+        action, document_key, _ = to_actions(df, ["k"], 1).first()
+        header, doc, end = action.split("\n")
+        assert (json.loads(header)["index"]["_id"], json.loads(doc)["k"], document_key, end) == (key, key, key, "")
+
+    def it_deletes_by_id_alone(self, spark):
+        ids = spark.createDataFrame([('a"b',)], "id string")
+        assert tuple(delete_actions(ids, 3).first()) == (
+            '{"delete":{"_id":"a\\"b","version":6,"version_type":"external"}}\n',
+            'a"b',
+            "delete",
+        )

@@ -1,0 +1,128 @@
+"""Every type has one explicit field; what a document cannot hold is refused with its name."""
+
+import pytest
+from pyspark.sql import types as T
+
+from icecdc_core.documents.mapping import METADATA_FIELDS, check_supported, index_limits, index_mapping
+from icecdc_core.errors import UnsupportedTypeError
+
+TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 8191}}}
+KEPT = {"type": "object", "enabled": False}
+TIME = {"type": "date", "format": "strict_date_optional_time_nanos"}
+
+
+def struct(**fields):
+    return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
+
+
+class DescribeIndexMapping:
+    @pytest.mark.parametrize(
+        ("data_type", "expected"),
+        [
+            (T.BooleanType(), {"type": "boolean"}),
+            (T.ByteType(), {"type": "integer"}),
+            (T.ShortType(), {"type": "integer"}),
+            (T.IntegerType(), {"type": "integer"}),
+            (T.LongType(), {"type": "long"}),
+            (T.FloatType(), {"type": "float"}),
+            (T.DoubleType(), {"type": "double"}),
+            (T.DecimalType(38, 10), {"type": "double"}),
+            (T.StringType(), TEXT),
+            (T.DateType(), {"type": "date", "format": "strict_date"}),
+            (T.TimestampType(), TIME),
+            (T.TimestampNTZType(), TIME),
+            (T.BinaryType(), {"type": "binary"}),
+            (T.VariantType(), KEPT),
+            (T.ArrayType(T.VariantType()), KEPT),
+            (T.MapType(T.StringType(), T.VariantType()), {"type": "flat_object"}),
+            (T.NullType(), KEPT),
+            (T.ArrayType(T.ArrayType(T.LongType())), {"type": "long"}),
+            (T.MapType(T.DateType(), struct(a=T.LongType())), {"type": "flat_object"}),
+            (struct(), {"type": "object", "dynamic": "strict", "properties": {}}),
+            (
+                T.ArrayType(struct(a=T.LongType(), b=struct(c=T.DateType()))),
+                {
+                    "type": "object",
+                    "dynamic": "strict",
+                    "properties": {
+                        "a": {"type": "long"},
+                        "b": {
+                            "type": "object",
+                            "dynamic": "strict",
+                            "properties": {"c": {"type": "date", "format": "strict_date"}},
+                        },
+                    },
+                },
+            ),
+        ],
+    )
+    def it_maps_every_type_explicitly(self, data_type, expected):
+        assert index_mapping(struct(v=data_type)) == {"dynamic": "strict", "properties": {"v": expected}}
+
+
+class DescribeCheckSupported:
+    @pytest.mark.parametrize(
+        ("data_type", "column"),
+        [
+            (T.DayTimeIntervalType(), "v"),
+            (T.YearMonthIntervalType(), "v"),
+            (T.CalendarIntervalType(), "v"),
+            (T.ArrayType(T.CalendarIntervalType()), "v"),
+            (struct(a=struct(b=T.CalendarIntervalType())), "v.a.b"),
+            (T.MapType(T.StringType(), T.CalendarIntervalType()), "v.value"),
+            (T.MapType(T.DayTimeIntervalType(), T.LongType()), "v.key"),
+        ],
+    )
+    def it_names_the_column_whose_type_a_document_cannot_hold(self, data_type, column):
+        with pytest.raises(UnsupportedTypeError) as raised:
+            check_supported(struct(v=data_type))
+        assert raised.value.value == column
+        assert "columns parameter" in raised.value.remedy
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            [" "], ["a b"], [" a"], ["é"], ["A", "a"], ["a`b"], ['a"b'], ["a\\b"], ["a*b"], ["a\nb"], ["type"],
+            ["properties"], ["_type"], ["_tier"], ["_foo"], ["@timestamp"], ["a.b"], ["a.b", "a.c"], ["a.b.c", "d"],
+        ],
+    )  # fmt: skip
+    def it_takes_names_that_opensearch_holds(self, names):
+        check_supported(T.StructType([T.StructField(name, T.LongType()) for name in names]))
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            [""], ["."], [".."], [".a"], ["a."], ["a..b"], ["a. "], ["a", "a.b"], ["a.b", "a"], ["a.b.c", "a.b"],
+            ["_change_type"], ["_change_ordinal"], ["_commit_snapshot_id"], ["_row_position"], ["_icecdc_hash"],
+            ["_id.a"],
+            *([name] for name in sorted(METADATA_FIELDS)),
+        ],
+    )  # fmt: skip
+    def it_refuses_names_that_opensearch_does_not_hold(self, names):
+        with pytest.raises(UnsupportedTypeError):
+            check_supported(T.StructType([T.StructField(name, T.LongType()) for name in names]))
+
+    @pytest.mark.parametrize("name", ["_id", "_source", "_change_type"])
+    def it_takes_metadata_names_inside_a_struct(self, name):
+        check_supported(struct(v=T.StructType([T.StructField(name, T.LongType())])))
+
+    @pytest.mark.parametrize("names", [[""], ["a", "a.b"], ["a."]])
+    def it_looks_at_names_inside_arrays_of_structs(self, names):
+        inner = T.StructType([T.StructField(name, T.LongType()) for name in names])
+        with pytest.raises(UnsupportedTypeError, match="'v\\."):
+            check_supported(struct(v=T.ArrayType(inner)))
+
+
+class DescribeIndexLimits:
+    def it_leaves_most_tables_to_the_defaults(self):
+        assert index_limits(struct(a=T.StringType(), b=struct(c=T.LongType()))) == {}
+
+    def it_makes_room_for_a_wide_table(self):
+        wide = T.StructType([T.StructField(f"c{number}", T.StringType()) for number in range(600)])
+        assert index_limits(wide) == {"mapping.total_fields.limit": 2400}
+
+    def it_makes_room_for_a_deep_table(self):
+        deep = T.LongType()
+        for _ in range(24):
+            deep = struct(s=deep)
+        assert index_limits(deep) == {"mapping.depth.limit": 48}

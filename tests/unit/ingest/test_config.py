@@ -1,0 +1,109 @@
+"""Every parameter of the ingest: what it takes, and what it says of what it does not take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.ingest import IngestConfig
+
+GIVEN = {"job": "orders", "bootstrap_servers": "127.0.0.1:9092", "topics": "a,b", "table": "lake.shop.orders"}
+
+
+def make(**overrides):
+    return IngestConfig(**{**GIVEN, **overrides})
+
+
+def it_takes_texts_as_a_job_passes_them():
+    config = make(auto_create="true", max_records_per_batch="10", partition_by="days(ts), bucket(16, id),region")
+    actual = (config.topics, config.auto_create, config.max_records_per_batch, config.partition_by)
+    assert actual == (["a", "b"], True, 10, ["days(ts)", "bucket(16, id)", "region"])
+
+
+def it_puts_its_own_tables_beside_the_destination():
+    config = make()
+    assert config.quoted_commit_log == "`lake`.`shop`.`icecdc_ingest_log`"
+    assert config.quoted_dead_letters == "`lake`.`shop`.`icecdc_ingest_dead_letters`"
+
+
+def it_shows_no_secret(monkeypatch):
+    monkeypatch.setenv("KAFKA_LOGIN", "very secret")
+    config = make(kafka_options={"kafka.sasl.jaas.config": "env:KAFKA_LOGIN", "ssl.key.password": "plain"})
+    assert config.client_properties["sasl.jaas.config"] == "very secret"
+    assert "very secret" not in repr(config)
+    assert "plain" not in repr(config) + config.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"job": "a b"}, "job: is not a job name"),
+        ({"bootstrap_servers": "http://x:1"}, "bootstrap_servers: is not a list of brokers"),
+        ({"topics": ""}, "topics: give either topics or topic_pattern"),
+        ({"topic_pattern": "a.*"}, "topics: give either topics or topic_pattern"),
+        ({"starting_offsets": "7"}, "starting_offsets: is a number"),
+        ({"starting_offsets": "{"}, "starting_offsets: is not JSON of offsets"),
+        ({"partition_by": "week(ts)"}, "which is no transform"),
+        ({"metadata_columns": "size"}, "metadata_columns: names size"),
+        ({"kafka_options": {"group.id": "x"}}, "sets group.id"),
+        ({"namespace": "shop"}, "namespace: is not a namespace"),
+        ({"route_by": "regex"}, "routes: missing for route_by='regex'"),
+        ({"route_by": "field", "table": ""}, "route_field: missing for route_by='field'"),
+        ({"route_by": "topic"}, "table: given together with route_by='topic'"),
+        ({"routes": {"lake.a.b": "x"}}, "routes: given together with route_by='table'"),
+        ({"route_by": "regex", "table": "", "routes": {"lake.a.b": ""}}, "has no expression for lake.a.b"),
+        ({"ordering_column": "ts"}, "ordering_column: given for mode='append'"),
+        ({"schema_registry_password": "env:P"}, "schema_registry_username: missing"),
+        ({"schema_registry_password": "hunter2"}, "must be a reference to a secret"),
+        ({"dead_letter_table": "other.a.b"}, "the tables are in several catalogs: lake, other"),
+        ({"tabel": "x"}, "tabel: unknown parameter"),
+        ({"format": "AVRO"}, "schema_registry_url: missing for format='avro'"),
+        ({"format": "json_schema"}, "schema_registry_url: missing for format='json_schema'"),
+        ({"topics": "", "topic_pattern": "a("}, "topic_pattern: is not a regular expression: missing )"),
+        ({"topics": "", "topic_pattern": "*.orders"}, "topic_pattern: is not a regular expression: nothing to repeat"),
+        ({"route_by": "regex", "table": "", "routes": {"lake.a.b": "a[b"}}, "routes: is not a regular expression"),
+        ({"max_records_per_batch": "1e30"}, "max_records_per_batch: "),
+        ({"target_file_bytes": str(2**60)}, "target_file_bytes: input should be less than"),
+        ({"max_seconds": "1e300"}, "max_seconds: input should be less than"),
+        ({"trigger_interval_seconds": "inf"}, "trigger_interval_seconds: input should be a finite number"),
+        ({"partition_by": "bucket(0, id)"}, "whose width is not between 1 and 2147483647"),
+        ({"partition_by": "truncate(9999999999, id)"}, "whose width is not between 1 and 2147483647"),
+        ({"starting_offsets": '{"a":{"0":-2}}'}, "starting_offsets: has a partition or an offset that Kafka"),
+        ({"bootstrap_servers": "h:70000"}, "bootstrap_servers: is not a list of brokers"),
+    ],
+)
+def it_refuses_with_the_reason(given, told):
+    with pytest.raises(ConfigError) as caught:
+        make(**given)
+    assert told in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("expression", [r"[\p{L}&&[^(]]+", r"\Qa(b\E", "(?<name>a)", "a++", "^*", "[[a](]+", "a{,2"])
+def it_leaves_to_java_what_only_java_can_judge(expression):
+    assert make(topics="", topic_pattern=expression).topic_pattern == expression
+
+
+def it_describes_every_parameter():
+    assert [parameter.name for parameter in IngestConfig.parameters() if len(parameter.help) < 20] == []
+
+
+KAFKA = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
+
+
+def parameter_table() -> str:
+    """The parameters as the documentation's table; print it to renew that."""
+    rows = ["| Parameter | Default | Meaning |", "|---|---|---|"]
+    for name, field in IngestConfig.model_fields.items():
+        parameter = next(each for each in IngestConfig.parameters() if each.name == name)
+        default = "required" if field.is_required() else f"`{parameter.default}`"
+        shown = "" if default in ("``", "`{}`", "`[]`") else default
+        rows.append(f"| `{name}` | {shown} | {parameter.help.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
+def it_is_documented_parameter_by_parameter():
+    listed = KAFKA.split("<!-- parameters: begin -->")[1].split("<!-- parameters: end -->")[0]
+    assert listed.strip() == parameter_table()

@@ -1,0 +1,353 @@
+"""JSON payloads become rows of a table's columns, or a reason why they don't; nothing becomes null in silence."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.ingest.decoding import decoded, field
+from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.tables.schema_evolution import can_stand_alone, evolution, evolve, fitted, fitted_alone
+from tests import kafka_records
+from tests.kafka_records import settings
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def records(spark, values):
+    return kafka_records.records(spark, [(None, value) for value in values])
+
+
+@pytest.fixture
+def fit(spark):
+    """Fit texts into columns; gives the row as JSON, or the problem, of each."""
+
+    def run(ddl, values, seen=None, **given):
+        chosen = settings(**given)
+        source = decoded(records(spark, values), chosen)
+        frame = fitted(source, T.StructType.fromDDL(ddl), chosen, seen)
+        row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+        found = frame.orderBy("offset").select("problem", "fits", row.alias("row")).collect()
+        assert [each.fits for each in found] == [each.problem is None for each in found]
+        if seen is None and can_stand_alone(chosen):
+            alone(frame, T.StructType.fromDDL(ddl), source, chosen)
+        return [each.problem or each.row for each in found]
+
+    return run
+
+
+def alone(frame, schema, source, chosen):
+    """What `fitted_alone` says is what `fitted` says, but that it doesn't know of infinite numbers written out."""
+    found = frame.orderBy("offset").selectExpr("fits AND NOT coalesce(op = 'delete', false)", "row").collect()
+    actual = fitted_alone(source, schema, chosen).select("fits", "row").collect()
+    for (fits, row), (fits_alone, row_alone) in zip(found, actual, strict=True):
+        infinite = fits and not fits_alone and "inf" in str(row)
+        assert infinite or fits == fits_alone
+        assert not fits_alone or str(row) == str(row_alone)
+
+
+# A type, a value in JSON, and the value as read or why it is not.
+# fmt: off
+VALUES = [
+    ("int", "2147483647", "2147483647"),
+    ("int", "2147483648", "field x: '2147483648' is not of type int"),
+    ("bigint", "9223372036854775807", "9223372036854775807"),
+    ("bigint", "9223372036854775808", "field x: '9223372036854775808' is not of type bigint"),
+    ("bigint", "1.0", "field x: '1.0' is not of type bigint"),
+    ("bigint", '"1"', "field x: '1' is not of type bigint"),
+    ("bigint", '""', "field x: '' is not of type bigint"),
+    ("bigint", "true", "field x: 'true' is not of type bigint"),
+    ("bigint", "[1]", "field x: '[1]' is not of type bigint"),
+    ("boolean", "true", "true"),
+    ("boolean", '"true"', "field x: 'true' is not of type boolean"),
+    ("double", "1", "1.0"),
+    ("double", "1e308", "1.0E308"),
+    ("double", "1e309", "field x is too big for double"),
+    ("double", '"Infinity"', '"Infinity"'),
+    ("double", '"NaN"', '"NaN"'),
+    ("float", "1e39", "field x is too big for float"),
+    ("decimal(5,2)", "999.99", "999.99"),
+    ("decimal(5,2)", "1000", "field x: '1000' is not of type decimal(5,2)"),
+    ("decimal(5,2)", '"1.5"', "1.50"),
+    ("decimal(5,2)", '"1,5"', "field x: '1,5' is not of type decimal(5,2)"),
+    ("decimal(5,2)", "1.005", "1.01"),
+    ("decimal(38,10)", "1234567890123456789012345678.0123456789", "1234567890123456789012345678.0123456789"),
+    ("string", '"a\\u00e9"', '"aé"'),
+    ("string", "12", '"12"'),
+    ("string", '{"a": [1, null]}', '"{\\"a\\":[1,null]}"'),
+    ("timestamp", '"2024-02-29T12:00:00.123456Z"', '"2024-02-29T12:00:00.123456Z"'),
+    ("timestamp", '"2024-02-29 12:00:00+02:00"', '"2024-02-29T10:00:00.000000Z"'),
+    ("timestamp", '"2023-02-29T12:00:00Z"', "field x: '2023-02-29T12:00:00Z' is not of type timestamp"),
+    ("timestamp", "1700000000000", "field x: '1700000000000' is not of type timestamp"),
+    ("timestamp", '"12:00"', "field x: '12:00' is not of type timestamp"),
+    ("timestamp", '"2024"', "field x: '2024' is not of type timestamp"),
+    ("timestamp_ntz", '"2024-01-01T00:00:00"', '"2024-01-01T00:00:00.000"'),
+    ("timestamp_ntz", '"2024-01-01T00:00:00Z"', "field x: '2024-01-01T00:00:00Z' is not of type timestamp_ntz"),
+    ("timestamp_ntz", "5", "field x: '5' is not of type timestamp_ntz"),
+    ("date", '"2024-02-29"', '"2024-02-29"'),
+    ("date", '"2024-02-30"', "field x: '2024-02-30' is not of type date"),
+    ("date", '"2024-02-29T12:00:00"', "field x: '2024-02-29T12:00:00' is not of type date"),
+    ("date", '"20240229"', "field x: '20240229' is not of type date"),
+    ("date", "19000", "field x: '19000' is not of type date"),
+    ("binary", '"AAE="', '"AAE="'),
+    ("binary", '"!"', "field x: '!' is not of type binary"),
+    ("array<int>", "[1,null]", "[1,null]"),
+    ("array<int>", '[1,"x"]', "field x: '[1,\"x\"]' is not of type array<int>"),
+    ("array<date>", '["2024-01-01","no"]', "field x: '[\"2024-01-01\",\"no\"]' is not of type date"),
+    ("map<string,int>", '{"a":1}', '{"a":1}'),
+    ("map<string,int>", '{"a":1.5}', "field x: '{\"a\":1.5}' is not of type map<string,int>"),
+    ("struct<y:int,z:date>", '{"y":1,"z":"2024-01-01"}', '{"y":1,"z":"2024-01-01"}'),
+    ("struct<y:int,z:date>", '{"y":"a"}', "field x: '{\"y\":\"a\"}' is not of type struct<y:int,z:date>"),
+    ("struct<y:int,z:date>", '{"z":"a"}', "field x.z: 'a' is not of type date"),
+    ("struct<y:int>", "5", "field x: '5' is not of type struct<y:int>"),
+    ("array<struct<y:date>>", '[{"y":"a"}]', "field x: '[{\"y\":\"a\"}]' (its y) is not of type date"),
+    ("map<string,struct<y:float>>", '{"k":{"y":1e39}}', "field x: '{\"k\":{\"y\":\"Infinity\"}}' (its y) is too big for float"),  # noqa: E501
+]
+# fmt: on
+
+
+class DescribeFitted:
+    def it_keeps_a_value_or_says_why_it_does_not_fit(self, fit):
+        ddl = ", ".join(f"x{place} {kind}" for place, (kind, _, _) in enumerate(VALUES))
+        actual = fit(ddl, [f'{{"x{place}":{value}}}' for place, (_, value, _) in enumerate(VALUES)])
+        expected = [
+            f"field x{place}{text.removeprefix('field x')}" if text.startswith("field ") else f'{{"x{place}":{text}}}'
+            for place, (_, _, text) in enumerate(VALUES)
+        ]
+        assert actual == expected
+
+    def it_takes_only_one_whole_json_object(self, fit):
+        values = ["", " ", "null", "1", '"x"', "[]", '[{"x":1}]', '{"x":1', '{"x":1}}', '{"x":1} {"x":2}',
+                  '{"x":1},{"x":2}', "{'x':1}", '{"x":01}', '{"x":1,}', "{x:1}", '{"x":1}x',
+                  '{"x":' * 1500 + "1" + "}" * 1500]  # fmt: skip
+        actual = fit("x bigint", values)
+        assert [text.removesuffix("'")[:24] for text in actual] == [
+            ("not one JSON object: '" + value)[:24] for value in values
+        ]
+
+    def it_shortens_values(self, fit):
+        assert fit("x bigint", [json.dumps({"x": "y" * 500})]) == [f"field x: '{'y' * 100}' is not of type bigint"]
+
+    def it_names_the_limit_that_a_record_exceeds(self, fit):
+        [actual] = fit("x string, n bigint", [json.dumps({"x": "y" * 25_000_000})])
+        limit = "a text in it has more than 20,000,000 characters, which are the limit"
+        assert actual.startswith(f"{limit}; the record has 25,000,009 bytes: ")
+
+    def it_refuses_what_is_no_utf8_and_what_has_no_value(self, fit):
+        actual = fit("x string", [b'{"x":"\xff"}', None], tombstones="reject")
+        assert actual == ["the value is not valid UTF-8", "the record has no value"]
+
+    def it_takes_the_last_of_two_equal_keys(self, fit):
+        assert fit("x bigint", ['{"x":1,"x":2}']) == ['{"x":2}']
+
+    def it_needs_required_fields_also_inside(self, fit):
+        ddl = "x bigint not null, s struct<y: bigint not null>"
+        actual = fit(ddl, ['{"x":1}', '{"x":null}', "{}", '{"x":1,"s":{}}', '{"x":1,"s":{"y":2}}'])
+        expected = [
+            '{"x":1}',
+            "field x is required, but missing or null",
+            "field x is required, but missing or null",
+            "field s.y is required, but missing or null",
+            '{"x":1,"s":{"y":2}}',
+        ]
+        assert actual == expected
+
+    def it_needs_only_the_identifiers_of_a_deleted_row(self, fit):
+        values = ['{"id":1,"op":"d"}', '{"x":1,"op":"d"}', '{"id":1,"op":"c"}']
+        actual = fit("id bigint, x bigint not null", values, op_field="op", identifier_columns=["id"])
+        expected = [
+            '{"id":1}',
+            "field id, an identifier column, is missing or null",
+            "field x is required, but missing or null",
+        ]
+        assert actual == expected
+
+    def it_refuses_fields_without_a_column_if_told_so(self, fit):
+        values = ['{"x":1}', '{"x":1,"y":2}', '{"x":1,"y":null,"z":[]}', '{"s":{"a":1,"b":2}}', '{"l":[{"c":1}]}']
+        actual = fit("x bigint, s struct<a:int>, l array<struct<a:int>>", values, unknown_fields="reject")
+        expected = [
+            '{"x":1}',
+            "field y: '2' has no column",
+            '{"x":1}',
+            "field s.b: '2' has no column",
+            "field l (its c) has no column",
+        ]
+        assert actual == expected
+
+    def it_compares_nothing_that_it_cannot_see_through(self, fit):
+        [actual] = fit("x bigint", ['{"x":1,"y":1,"y":2}'], unknown_fields="reject")
+        assert actual.startswith("cannot be compared with the columns: a key is there twice")
+
+    @pytest.mark.parametrize("case", ["insensitive", "lower"])
+    def it_finds_columns_in_any_case(self, fit, case):
+        values = ['{"orderId":1,"Home":{"ZIP":2}}', '{"ORDERID":3}', '{"orderid":4}', '{"orderId":5,"orderid":6}']
+        actual = fit("orderid bigint, home struct<zip:bigint>", values, column_case=case)
+        expected = [
+            '{"orderid":1,"home":{"zip":2}}',
+            '{"orderid":3}',
+            '{"orderid":4}',
+            "field orderid is there twice, as ORDERID and orderId and orderid",
+        ]
+        assert actual == expected
+
+    def it_loses_no_spelling_of_a_name(self, fit):
+        values = ['{"a":{"b":1}}', '{"A":{"b":2}}', '{"a":{"B":3}}', '{"A":{"B":4}}']
+        actual = fit("a struct<b:bigint>", values, column_case="insensitive")
+        assert actual == [f'{{"a":{{"b":{number}}}}}' for number in (1, 2, 3, 4)]
+
+    def it_takes_columns_of_any_name(self, fit):
+        ddl = "`value` bigint, `topic` string, `a.b` bigint, `c``d` bigint, `row` bigint, `payload` bigint"
+        value = '{"value":1,"topic":"x","a.b":2,"c`d":3,"row":4,"payload":5}'
+        assert fit(ddl, [value]) == [value]
+
+    def it_can_be_appended_to_a_table_with_required_columns(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL, s STRUCT<y: INT NOT NULL>, a ARRAY<STRUCT<d: DATE>>) USING iceberg")
+        values = ['{"id":1,"s":{"y":2},"a":[{"d":"2024-01-01"}]}', '{"s":null}']
+        table = f"lake.ns.{name}"
+        frame = fitted(decoded(records(spark, values), settings()), spark.table(table).schema, settings())
+        frame.where("fits").select("row.*").writeTo(table).append()
+        assert [row.id for row in spark.table(table).collect()] == [1]
+
+    def it_parses_once_even_when_the_problem_is_filtered(self, spark):
+        frame = fitted(decoded(records(spark, ["{}"]), settings()), T.StructType.fromDDL("x bigint"), settings())
+        plan = frame.where("problem is null").select("row.*")._jdf.queryExecution().optimizedPlan().toString()
+        assert plan.count("AS _icecdc_parsed") == 1
+        assert plan.index("Filter isnull(problem") < plan.index("AS _icecdc_parsed")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+PIECES = st.text('{}[]":,0123eE.+-ntfu\\ ab', max_size=30)
+KINDS = "a bigint, b int, c double, d float, e decimal(10,2), f string, g timestamp, h date, i boolean, j array<bigint>"
+
+
+class DescribeNastyJson:
+    @examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys("abcdefghij", JSON)), min_size=30, max_size=60))
+    def it_never_makes_a_value_null(self, spark, dicts):
+        texts = [json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts]
+        source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
+        frame = fitted(source, schema, settings())
+        alone(frame, schema, source, settings())
+        lost = [
+            (text, name)
+            for text, each, row in zip(texts, dicts, frame.orderBy("offset").collect(), strict=True)
+            for name, value in each.items()
+            if row.problem is None and value is not None and row.row[name] is None
+        ]
+        assert lost == []
+
+    @examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50))
+    def it_takes_nothing_that_is_no_json_object(self, spark, texts):
+        source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
+        frame = fitted(source, schema, settings())
+        alone(frame, schema, source, settings())
+        taken = [bytes(row.value) for row in frame.where("problem is null").select("value").collect()]
+        assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
+
+    @examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.dictionaries(st.text(max_size=4), JSON, max_size=4), min_size=20, max_size=40))
+    def it_fits_whatever_a_schema_was_inferred_from(self, spark, dicts):
+        texts = [json.dumps(each) for each in dicts if "" not in each and not _has_nan(each)]
+        chosen = settings(unknown_fields="reject")
+        source = decoded(records(spark, texts), chosen)
+        schema = inferred(source)
+        problems = [row.problem for row in fitted(source, schema, chosen).select("problem").collect() if row.problem]
+        assert [problem for problem in problems if "cannot be compared" not in problem and "UTF-8" not in problem] == []
+
+
+def _has_nan(value):
+    if isinstance(value, dict):
+        return any(_has_nan(inner) or key == "" for key, inner in value.items())
+    if isinstance(value, list):
+        return any(map(_has_nan, value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+class DescribeInferred:
+    def it_takes_types_from_values(self, spark):
+        values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
+                  '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip
+        actual = inferred(decoded(records(spark, values), settings()))
+        assert actual.simpleString() == (
+            "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
+        )
+
+    def it_widens_for_a_guess_only_what_must_be(self, spark):
+        current = T.StructType.fromDDL("a int, b int, s struct<c:float,d:float>, x int, l array<int>")
+        values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
+        chosen = settings(evolve_schema=True)
+        seen = inferred(decoded(records(spark, values), chosen), current)
+        actual = [str(change) for change in evolution(current, seen, chosen)]
+        assert actual == ["widen b bigint", "widen s.d double"]
+
+    def it_lets_no_bad_value_hide_what_the_good_ones_need(self, spark):
+        current = T.StructType.fromDDL("a int, b int, f float, s struct<c:int>, l array<struct<x:int>>, k bigint")
+        values = ['{"a":"x"}', '{"a":1.5}', '{"a":true}', '{"a":99999999999999999999}', '{"a":[1]}', '{"f":"x"}',
+                  '{"f":{}}', '{"s":"x"}', '{"l":["x"]}', '{"l":5}', '{"b":"x"}', '{"k":"x","f":[1]}', '{"a":"1"}',
+                  '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
+                  '{"a":3}', "{}"]  # fmt: skip
+        chosen = settings(evolve_schema=True)
+        source = decoded(records(spark, values), chosen)
+        actual = evolution(current, inferred(source, current), chosen)
+        assert sorted(map(str, actual)) == [
+            "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
+        ]  # fmt: skip
+
+    def it_sees_fields_without_a_column_beside_bad_values(self, fit):
+        actual = fit("s struct<a:int>", ['{"s":"x"}', '{"s":{"a":1,"b":2}}'], unknown_fields="reject")
+        assert actual[1] == "field s.b: '2' has no column"
+
+    def it_says_why_a_field_can_have_no_column(self, fit):
+        values = ['{"id":1}', '{"Id":2}', '{"_File":3}', '{"":4}', '{"s":{"X":5}}', '{"l":[{"X":6}]}', '{"n":{"":7}}',
+                  '{"s":{"":8}}']  # fmt: skip
+        actual = fit("id bigint, s struct<x:int>, l array<struct<x:int>>", values, evolve_schema=True)
+        none = "has no column: its name"
+        assert actual == [
+            '{"id":1}',
+            f"field Id: '2' {none} differs from id only in case",
+            f"field _File: '3' {none} is reserved",
+            f"field \"\": '4' {none} is empty",
+            f"field s.X: '5' {none} differs from x only in case",
+            f"field l (its X) {none} differs from x only in case",
+            f'field n: \'{{"":7}}\' (its "") {none} is empty',
+            f"field s.\"\": '8' {none} is empty",
+        ]
+
+    def it_is_empty_for_nothing(self, spark):
+        assert inferred(decoded(records(spark, []), settings())) == T.StructType()
+
+
+class DescribeEvolving:
+    def it_lets_a_table_follow_its_records(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT NOT NULL) USING iceberg")
+        table, chosen = f"lake.ns.{name}", settings(evolve_schema=True)
+        source = decoded(records(spark, ['{"id":1,"tags":["a"],"s":{"n":1.5}}', '{"id":2,"s":{"m":true}}']), chosen)
+        seen = inferred(source)
+        evolve(spark, table, evolution(spark.table(table).schema, seen, chosen))
+        schema = spark.table(table).schema
+        rows = fitted(source, schema, chosen, seen).where("problem is null").select("row.*")
+        rows.writeTo(table).append()
+        assert schema.simpleString() == "struct<id:int,s:struct<m:boolean,n:double>,tags:array<string>>"
+        assert sorted(map(tuple, spark.table(table).collect())) == [(1, (None, 1.5), ["a"]), (2, (True, None), None)]
+
+
+class DescribeField:
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [("a", "1"), ("b.c", "x"), ("b", '{"c":"x"}'), ("no", None), ("b.no", None), ("d`e", "true")],
+    )
+    def it_reads_one_field_as_text(self, spark, name, expected):
+        frame = spark.createDataFrame([('{"a":1,"b":{"c":"x"},"d`e":true}',)], "payload string")
+        assert frame.select(field(F.col("payload"), name)).first()[0] == expected

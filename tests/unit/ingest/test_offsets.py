@@ -1,0 +1,67 @@
+"""Offsets: what is done, what comes next, what is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.ingest.kafka import offsets
+
+A = {"t": {0: 5, 1: 7}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({}, {}, {}),
+        ({}, A, A),
+        ({"t": {0: 9}}, A, {"t": {0: 9, 1: 7}}),
+        ({"s": {0: 1}}, {"t": {0: 2}}, {"s": {0: 1}, "t": {0: 2}}),
+    ],
+)
+def it_takes_the_furthest_of_each_partition(first, second, expected):
+    assert offsets.furthest(first, second) == expected
+
+
+def it_lowers_only_partitions_that_the_limit_has():
+    assert offsets.at_most(A, {"t": {0: 2}, "s": {0: 0}}) == {"t": {0: 2, 1: 7}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (A, A, True),
+        (A, {}, True),
+        ({}, A, False),
+        ({"t": {0: 5, 1: 6}}, A, False),
+        ({"t": {0: 5}}, {"t": {0: 5, 1: 0}}, True),
+    ],
+)
+def it_says_whether_everything_is_covered(one, other, expected):
+    assert offsets.covers(one, other) is expected
+
+
+def it_counts_what_is_between():
+    assert offsets.count({"t": {0: 2}}, A) == 10
+
+
+def it_is_the_same_text_for_the_same_offsets():
+    actual = offsets.text({"t": {10: 1, 2: 3}, "a": {0: 0}})
+    assert actual == '{"a":{"0":0},"t":{"2":3,"10":1}}'
+    assert offsets.parse(actual) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
+
+
+def it_tells_partitions_whose_next_record_is_gone():
+    assert offsets.behind(A, {"t": {0: 6, 1: 7}}) == [("t", 0, 5, 6)]
+
+
+def it_needs_no_condition_where_nothing_was_read():
+    assert offsets.unread(A, {"t": {0: 5, 1: 7}}) is None
+
+
+def it_leaves_out_records_that_were_read(spark):
+    records = spark.createDataFrame(
+        [("t", 0, 4), ("t", 0, 5), ("t", 1, 6), ("s", 0, 0)], "topic string, partition int, offset long"
+    )
+    condition = offsets.unread(A, {"t": {0: 0, 1: 0}, "s": {0: 0}})
+    actual = sorted(tuple(row) for row in records.where(condition).collect())
+    assert actual == [("s", 0, 0), ("t", 0, 5)]

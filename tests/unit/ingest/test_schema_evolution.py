@@ -1,0 +1,202 @@
+"""How tables follow their records: which changes there are, and that Iceberg takes them in one commit."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import types as T
+
+from icecdc_core.errors import SchemaChangeError
+from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.ingest.decoding import decoded
+from icecdc_core.ingest.rows.inference import GUESSED, variant_schema
+from icecdc_core.ingest.rows.type_widening import merged
+from icecdc_core.ingest.tables.destinations import grow, open_table
+from icecdc_core.ingest.tables.schema_evolution import Change, evolution, evolve
+from tests.kafka_records import records, settings
+
+# DDL is read by Spark.
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def ddl(text):
+    return T.StructType.fromDDL(text)
+
+
+def _struct(text):
+    """As `ddl`, but with empty names, which no DDL takes."""
+
+    def named(kind):
+        if isinstance(kind, T.StructType):
+            return T.StructType([T.StructField(f.name.replace("EMPTY", ""), named(f.dataType)) for f in kind.fields])
+        if isinstance(kind, T.ArrayType):
+            return T.ArrayType(named(kind.elementType))
+        return T.MapType(kind.keyType, named(kind.valueType)) if isinstance(kind, T.MapType) else kind
+
+    return named(ddl(text.replace("``", "EMPTY")))
+
+
+def changes(current, seen, **overrides):
+    return [
+        str(change) for change in evolution(ddl(current), ddl(seen), settings(**{"evolve_schema": True, **overrides}))
+    ]
+
+
+class DescribeEvolution:
+    @pytest.mark.parametrize(
+        ("current", "seen", "expected"),
+        [
+            ("id int", "id int", []),
+            ("id int", "id int, name string", ["add name string"]),
+            ("a struct<x:int>", "a struct<x:int,y:date>", ["add a.y date"]),
+            ("a array<struct<x:int>>", "a array<struct<x:int,y:date>>", ["add a.element.y date"]),
+            ("a map<string,struct<x:int>>", "a map<string,struct<y:date>>", ["add a.value.y date"]),
+            ("id int", "id bigint", ["widen id bigint"]),
+            ("id bigint", "id int", []),
+            ("x float", "x double", ["widen x double"]),
+            ("x decimal(5,2)", "x decimal(9,2)", ["widen x decimal(9,2)"]),
+            ("x decimal(5,2)", "x decimal(9,1)", ["widen x decimal(10,2)"]),
+            ("x decimal(5,2)", "x decimal(9,3)", []),
+            ("x decimal(9,2)", "x decimal(5,2)", []),
+            ("a array<int>", "a array<bigint>", ["widen a.element bigint"]),
+            ("id bigint", "id string", []),
+            ("id int not null", "id int", ["optional id"]),
+            ("id int", "id int not null", []),
+            ("id int not null", "name string", ["add name string"]),
+            ("id int", "n smallint", ["add n int"]),
+        ],
+        ids=str,
+    )
+    def it_names_what_has_to_change(self, current, seen, expected):
+        assert changes(current, seen) == expected
+
+    def it_changes_nothing_unless_asked(self):
+        assert changes("id int", "id bigint, name string", evolve_schema=False) == []
+
+    def it_leaves_identifier_columns_required(self):
+        assert changes("id int not null", "id int", identifier_columns=["ID"]) == []
+
+    @pytest.mark.parametrize(
+        ("case", "expected"),
+        [
+            ("sensitive", ["add Note string"]),
+            ("insensitive", ["add Note string"]),
+            ("lower", ["add note string"]),
+        ],
+    )
+    def it_tells_names_apart_by_the_case_rule(self, case, expected):
+        assert changes("orderid int", "orderId int, Note string, note string", column_case=case) == expected
+
+    def it_adds_no_column_with_which_the_table_could_not_be_read(self):
+        current = "id int, s struct<x:int>, l array<struct<x:int>>, m map<string,struct<x:int>>, a struct<b:int>"
+        seen = (
+            "Id int, _file int, _FILE int, _deleted int, _change_type int, _partition int, _row_id int, `` int,"
+            " `a.b` int, s struct<X:int,``:int,_file:int>, l array<struct<X:int,y:int>>,"
+            " m map<string,struct<X:int,y:int>>, "
+            "new int, New int, n struct<z:int,Z:int,``:int>, e struct<``:int>, p array<struct<``:int>>, id_bucket int"
+        )
+        found = evolution(ddl(current), _struct(seen), settings(evolve_schema=True), ["id_bucket"])
+        expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
+        assert [str(change) for change in found] == expected
+
+    def it_does_not_widen_for_a_guess(self):
+        seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
+        assert evolution(ddl("id int not null"), seen, settings(evolve_schema=True)) == []
+
+
+class DescribeVariantSchema:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("VOID", "struct<>"),
+            ("BIGINT", "struct<>"),
+            ("OBJECT<>", "struct<>"),
+            ("OBJECT<a: BIGINT, b: STRING, c: BOOLEAN>", "struct<a:bigint,b:string,c:boolean>"),
+            ("OBJECT<a: DECIMAL(2,1), b: DECIMAL(20,0), c: DOUBLE>", "struct<a:double,b:decimal(38,0),c:double>"),
+            ("OBJECT<a: VOID, b: ARRAY<VOID>, c: OBJECT<>, d: ARRAY<OBJECT<x: VOID>>>", "struct<>"),
+            ("OBJECT<a: VARIANT, b: ARRAY<VARIANT>>", "struct<a:string,b:array<string>>"),
+            ("OBJECT<`a b`: OBJECT<`c``, d`: BIGINT>, e: STRING>", "struct<a b:struct<c`, d:bigint>,e:string>"),
+        ],
+    )
+    def it_reads_types_and_names(self, text, expected):
+        assert variant_schema(text).simpleString() == expected
+
+
+class DescribeMerged:
+    @pytest.mark.parametrize(
+        ("left", "right", "expected"),
+        [
+            ("int", "bigint", "bigint"),
+            ("smallint", "int", "int"),
+            ("bigint", "double", "double"),
+            ("float", "double", "double"),
+            ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+            ("decimal(38,0)", "decimal(10,2)", "string"),
+            ("int", "decimal(4,2)", "decimal(12,2)"),
+            ("string", "bigint", "string"),
+            ("date", "timestamp", "string"),
+            ("array<int>", "array<bigint>", "array<bigint>"),
+            ("map<string,int>", "map<string,bigint>", "map<string,bigint>"),
+            ("struct<a:int>", "struct<b:int,a:bigint>", "struct<a:bigint,b:int>"),
+        ],
+    )
+    def it_finds_the_type_that_holds_both(self, left, right, expected):
+        kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
+        assert merged(*kinds).simpleString() == expected
+
+
+class DescribeTables:
+    @staticmethod
+    def records(spark, config, value):
+        return decoded(records(spark, [(None, value)]), config)
+
+    @staticmethod
+    def config(name, **overrides):
+        given = {"job": "j", "bootstrap_servers": "127.0.0.1:1", "topics": "t", "table": f"lake.ns.{name}"}
+        return IngestConfig(**given, evolve_schema=True, **overrides)
+
+    def it_widens_a_column_for_a_number_that_does_not_fit(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, kept INT, x FLOAT) USING iceberg")
+        config = self.config(name)
+        grow(spark, config.table, self.records(spark, config, '{"id": 3000000000, "kept": 1, "x": 1e300}'), config)
+        assert spark.table(config.table).schema.simpleString() == "struct<id:bigint,kept:int,x:double>"
+
+    def it_names_columns_of_a_new_table_by_the_case_rule(self, spark, name):
+        config = self.config(name, auto_create=True, column_case="lower", identifier_columns=["id"], mode="upsert")
+        try:
+            records = self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}')
+            open_table(spark, config.table, lambda: records, config)
+            columns = spark.table(config.table).schema
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {config.table}")
+        found = columns.simpleString(), [column.nullable for column in columns]
+        assert found == ("struct<id:bigint,place:struct<lat:double>>", [False, True])
+
+
+class DescribeEvolve:
+    def it_makes_all_changes_in_one_commit(self, spark, sql, name):
+        sql(
+            "CREATE TABLE {t} (id INT NOT NULL, x DECIMAL(5,2), a ARRAY<STRUCT<q: INT>>, m MAP<STRING, STRUCT<v: INT>>)"
+            " USING iceberg"
+        )
+        seen = ddl(
+            "id bigint, x decimal(9,2), a array<struct<q:bigint,r:string>>, m map<string,struct<w:timestamp>>,"
+            " `new.name` struct<u:int,w:array<double>>"
+        )
+        table = f"lake.ns.{name}"
+        evolve(spark, table, evolution(spark.table(table).schema, seen, settings(evolve_schema=True)))
+        assert spark.table(table).schema.simpleString() == (
+            "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
+            "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"
+        )
+
+    def it_leaves_what_somebody_else_has_added(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, b STRING) USING iceberg")
+        evolve(spark, f"lake.ns.{name}", [Change("add", ("b",), T.StringType()), Change("add", ("c",), T.DateType())])
+        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int,b:string,c:date>"
+
+    def it_refuses_what_iceberg_cannot_do_and_leaves_the_table(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT) USING iceberg")
+        wanted = [Change("add", ("b",), T.StringType()), Change("widen", ("id",), T.StringType())]
+        with pytest.raises(SchemaChangeError, match=r"int -> string.*without evolve_schema"):
+            evolve(spark, f"lake.ns.{name}", wanted)
+        assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int>"

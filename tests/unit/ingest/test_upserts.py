@@ -1,0 +1,110 @@
+"""Which record of a key is the last one, and what a merge of it leaves in the table."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
+
+SCHEMA = f"{IDENTIFIER}0 long, topic string, partition int, offset long, timestamp timestamp, op string, {ORDER} long"
+
+
+def record(number, partition, offset, second, op=None, order=None):
+    return (number, "t", partition, offset, second, op, order)
+
+
+def last(spark, *records):
+    schema = SCHEMA.replace("timestamp timestamp", "timestamp long")
+    rows = spark.createDataFrame(list(records), schema).withColumn("timestamp", F.timestamp_seconds("timestamp"))
+    return sorted((row[0], row.partition, row.offset) for row in last_of_each(rows).collect())
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        # One partition: the offset decides, whatever the clocks said.
+        ([record(1, 0, 1, 9), record(1, 0, 2, 5)], [(1, 0, 2)]),
+        # Several: each one's last, and of those the youngest.
+        ([record(1, 0, 1, 9), record(1, 0, 2, 5), record(1, 1, 8, 7)], [(1, 1, 8)]),
+        ([record(1, 0, 1, 3), record(1, 1, 1, 3)], [(1, 1, 1)]),
+        # An ordering column beats both; without a value a record is the oldest.
+        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, order=4), record(1, 1, 3, 3)], [(1, 0, 1)]),
+        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, order=5)], [(1, 0, 2)]),
+        # A delete without ordering value is newer than all before it, in its partition and by the timestamp in others.
+        ([record(1, 0, 1, 1, order=9), record(1, 0, 2, 2, order=5), record(1, 0, 3, 3, "delete")], [(1, 0, 3)]),
+        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 9, order=4)], [(1, 0, 2)]),
+        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 9, order=6)], [(1, 1, 9)]),
+        ([record(1, 0, 1, 1, order=5), record(1, 0, 2, 2, "delete"), record(1, 1, 9, 0, order=6)], [(1, 0, 2)]),
+        # What comes after it is newer, unless its ordering value is lower than one from before the delete.
+        ([record(1, 0, 1, 1, "delete"), record(1, 0, 2, 2, order=5)], [(1, 0, 2)]),
+        ([record(1, 0, 1, 1, "delete"), record(1, 1, 7, 2, order=5)], [(1, 1, 7)]),
+        ([record(1, 0, 1, 1, order=9), record(1, 0, 2, 2, "delete"), record(1, 0, 3, 3, order=5)], [(1, 0, 2)]),
+        ([record(1, 0, 2, 2, "delete"), record(2, 0, 3, 3)], [(1, 0, 2), (2, 0, 3)]),
+        # Without an ordering column it is like any other record.
+        ([record(1, 0, 2, 2, "delete", 0), record(1, 0, 3, 3, None, 0)], [(1, 0, 3)]),
+        ([record(1, 0, 2, 2, None, 0), record(1, 0, 3, 3, "delete", 0)], [(1, 0, 3)]),
+    ],
+)
+def it_keeps_the_last_of_each_key(spark, records, expected):
+    assert last(spark, *records) == expected
+
+
+EVENTS = [("upsert", None), ("upsert", 1), ("upsert", 2), ("upsert", 3), ("delete", None), ("delete", 2)]
+"""What a record is and its ordering value."""
+
+
+def histories(longest):
+    """Every history, with every way to cut it into batches: one number for each record, that of its batch."""
+    for length in range(1, longest + 1):
+        for history, ends in product(product(EVENTS, repeat=length), product([False, True], repeat=length - 1)):
+            yield history, [sum(ends[:place]) for place in range(length)]
+
+
+def row_after(history, batches):
+    """Which record is the row in the end. The highest ordering value is forgotten with a row that a batch deleted."""
+    row, highest, last_batch = None, 0, 0
+    for place, ((op, order), batch) in enumerate(zip(history, batches, strict=True)):
+        if batch != last_batch and row is None:
+            highest = 0
+        last_batch = batch
+        if op == "delete" and order is None:
+            row = None
+        elif (order or 0) >= highest:
+            row, highest = place if op == "upsert" else None, order or 0
+    return row
+
+
+def has_late_upsert_after_delete(history):
+    """Whether an upsert follows a delete although its ordering value is lower than one from before."""
+    seen = [order or 0 for _, order in history]
+    deletes = [place for place, (op, _) in enumerate(history) if op == "delete"]
+    return any(
+        op == "upsert" and any(place > delete for delete in deletes) and seen[place] < max(seen[:place], default=0)
+        for place, (op, _) in enumerate(history)
+    )
+
+
+@pytest.mark.parametrize(("longest", "partitions"), [(4, 1), (3, 2)])
+def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, sql, name, longest, partitions):
+    every = list(enumerate(histories(longest)))
+    for _, (history, batches) in every:
+        if not has_late_upsert_after_delete(history):
+            assert row_after(history, batches) == row_after(history, [0] * len(history))
+    sql("CREATE TABLE {t} (id BIGINT, place INT, ts BIGINT) USING iceberg")
+    records = [
+        (number, "t", place % partitions, place, place, op, order, order, place, batches[place])
+        for number, (history, batches) in every
+        for place, (op, order) in enumerate(history)
+    ]
+    schema = SCHEMA.replace("timestamp timestamp", "timestamp long") + ", ts long, place int, batch int"
+    rows = spark.createDataFrame(records, schema).withColumn("timestamp", F.timestamp_seconds("timestamp")).cache()
+    columns = {"id": F.col(f"{IDENTIFIER}0"), "place": F.col("place"), "ts": F.col("ts")}
+    for batch in range(longest):
+        merge(last_of_each(rows.where(F.col("batch") == batch)), f"lake.ns.{name}", columns, ["id"], "ts", {})
+    found = {row.id: row.place for row in sql("SELECT * FROM {t}").collect()}
+    rows.unpersist()
+    expected = {number: row_after(*told) for number, told in every}
+    assert found == {number: row for number, row in expected.items() if row is not None}

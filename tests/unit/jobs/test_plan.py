@@ -1,0 +1,55 @@
+"""What a sync does next, by position and parameters alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.jobs.plan import Range, Start, next_range, sync_start
+
+SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
+NEW = Position("t", "lake.ns.t", "u")
+THERE = replace(NEW, snapshot_id=7, physical_index="t--1", schema="{}")
+EXPORT = Batch("export", 2, None, 8, "t--2")
+SYNC = Batch("sync", 2, 7, 8, "t--1", schema="{}", on_duplicate_identifier="fail")
+REPAIR = Batch("repair", 2, 7, 7, "t--1")
+
+
+def config(**more):
+    return SimpleNamespace(**{"start_point": None, "on_duplicate_identifier": "fail", **more})
+
+
+class DescribeStart:
+    @pytest.mark.parametrize(
+        ("position", "start_point", "expected"),
+        [
+            (NEW, None, Start(NEW, exports=True)),
+            (replace(NEW, batch=EXPORT), "latest", Start(replace(NEW, batch=EXPORT), exports=True)),
+            (replace(THERE, batch=EXPORT), None, Start(replace(THERE, batch=EXPORT), exports=True)),
+            (THERE, "latest", Start(THERE)),
+            (replace(THERE, batch=SYNC), None, Start(replace(THERE, batch=SYNC))),
+            (replace(THERE, batch=REPAIR), None, Start(THERE)),
+        ],
+        ids=["nothing", "begun export", "begun export of an index", "position", "begun sync", "begun repair"],
+    )
+    def it_is_an_export_or_the_position(self, position, start_point, expected):
+        assert sync_start(position, SOURCE, config(start_point=start_point)) == expected
+
+
+class DescribeRange:
+    @pytest.mark.parametrize(
+        ("batch", "policy", "expected"),
+        [
+            (None, "fail", Range(9)),
+            (SYNC, "fail", Range(8, replayed=SYNC)),
+            (SYNC, "last", Range(9, cuts=(8,))),
+            (replace(SYNC, schema="{ }"), "fail", Range(9, cuts=(8,))),
+            (replace(SYNC, failure="rejected"), "fail", Range(9, cuts=(8,))),
+        ],
+        ids=["nothing begun", "begun", "another policy", "another schema", "failed"],
+    )
+    def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(self, batch, policy, expected):
+        assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected

@@ -1,0 +1,217 @@
+"""Parameters under Jupyter, papermill and Databricks; the report handed back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import ConfigError, IndexDiffersError
+from icecdc_core.notebook import finish, read_parameters
+from icecdc_core.notebook.front_end import widget_text
+from icecdc_core.reporting.reports import RunReport, ValidationReport
+from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
+
+REPORT = RunReport(kind="sync", table="lake.ns.t", index="t", upserts=3)
+CELL = """table = ""
+index = ""
+opensearch_url = ""
+identifier_columns = ""
+dry_run = False
+max_polls = 1"""
+READ = "config = read_parameters(globals())"
+
+
+def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
+    """The globals of a notebook whose cells ran in this order, as IPython keeps them."""
+    namespace: dict[str, Any] = {"In": ["", *cells, READ], "Out": {}, "spark": object(), "display": print}
+    if dbutils is not None:
+        namespace["dbutils"] = dbutils
+    for cell in cells:
+        exec(cell, namespace)
+    return namespace
+
+
+class DescribeReadParametersUnderPapermill:
+    def it_takes_the_values_of_the_cell(self):
+        actual = read_parameters(_namespace(CELL.replace('table = ""', 'table = "lake.ns.t"')))
+        assert (actual.table, actual.index, actual.dry_run) == ("lake.ns.t", "t", False)
+
+    def it_takes_what_papermill_injected_after_the_cell(self):
+        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.u"\ndry_run = True\n'))
+        assert (actual.table, actual.dry_run) == ("lake.ns.u", True)
+
+    def it_takes_a_list_and_a_mapping_as_they_are(self):
+        injected = '# Parameters\ntable = "a.b.c"\nidentifier_columns = ["x", "y"]\nspark_conf = {"a": "b"}'
+        actual = read_parameters(_namespace(CELL, injected))
+        assert (actual.identifier_columns, dict(actual.spark_conf)) == (["x", "y"], {"a": "b"})
+
+    def it_takes_an_empty_text_for_not_given(self):
+        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.t"'))
+        assert "opensearch_url" not in actual.model_fields_set
+
+    def it_refuses_an_injected_parameter_that_does_not_exist(self):
+        with pytest.raises(ConfigError, match=r"identifier_column: .*did you mean identifier_columns"):
+            read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"\nidentifier_column = "id"'))
+
+    def it_tells_all_problems_together(self):
+        with pytest.raises(ConfigError) as caught:
+            read_parameters(_namespace(CELL, '# Parameters\ntabel = "a.b.c"\nmax_polls = -1'))
+        assert sorted(problem.split(":")[0] for problem in caught.value.problems) == [
+            "max_polls",
+            "tabel",
+            "table",
+        ]
+
+    def it_refuses_a_missing_table(self):
+        with pytest.raises(ConfigError, match="table: missing"):
+            read_parameters(_namespace(CELL))
+
+    def it_does_not_look_at_cells_before_the_parameters(self):
+        actual = read_parameters(_namespace("x = 1\nimport os", CELL, '# Parameters\ntable = "a.b.c"'))
+        assert actual.table == "a.b.c"
+
+    @pytest.mark.parametrize(
+        "scratch",
+        [
+            "columns = ['a', 'b']\nbranch = 'dev'",
+            "columns = ['a']\nfor branch in ('dev',): pass",
+            "columns, branch = ['a'], 'dev'",
+        ],
+    )
+    def it_does_not_take_what_a_scratch_cell_before_the_parameters_set(self, scratch):
+        actual = read_parameters(_namespace(scratch, CELL, '# Parameters\ntable = "a.b.c"'))
+        assert (actual.columns, actual.branch) == ([], "main")
+
+    def it_takes_what_cells_after_the_parameters_set(self):
+        later = "import json\ncatalog_properties = json.dumps({'type': 'rest'})"
+        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"', later))
+        assert dict(actual.catalog_properties) == {"type": "rest"}
+
+    def it_takes_a_cell_that_only_names_the_table_for_the_parameters(self):
+        actual = read_parameters(_namespace("columns = ['x']", 'table = "a.b.c"', "branch = 'dev'\nindex = 'i'"))
+        assert (actual.columns, actual.branch, actual.index) == ([], "dev", "i")
+
+    def it_warns_of_names_that_are_no_parameters(self):
+        injected = '# Parameters\ntable = "a.b.c"\nenv = "prod"\ntopics = "t"'
+        with pytest.warns(UserWarning, match=r"no parameters here: env, topics"):
+            assert read_parameters(_namespace(CELL, injected)).table == "a.b.c"
+
+    def it_ignores_what_other_code_left_under_a_parameter_name(self):
+        namespace = _namespace(CELL, '# Parameters\ntable = "a.b.c"')
+        namespace["columns"] = print
+        assert read_parameters(namespace).columns == []
+
+    def it_works_without_a_shell(self):
+        assert read_parameters({"table": "a.b.c"}).table == "a.b.c"
+
+
+class DescribeReadParametersOnDatabricks:
+    def it_reads_what_the_job_passed(self):
+        dbutils = Dbutils(table="main.ns.t", opensearch_url="https://search:9200", dry_run="true", max_polls="3")
+        actual = read_parameters(_namespace(CELL, dbutils=dbutils))
+        assert (actual.table, actual.dry_run, actual.max_polls) == ("main.ns.t", True, 3)
+
+    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
+    def it_makes_a_widget_with_the_value_of_the_cell_as_default(self, widgets):
+        cell = CELL.replace('table = ""', 'table = "a.b.c"').replace('url = ""', 'url = "https://s:1"')
+        dbutils = Dbutils(widgets)
+        read_parameters(_namespace(cell, dbutils=dbutils))
+        actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "max_polls", "index")]
+        assert actual == ["a.b.c", "false", "1", ""]
+
+    def it_takes_a_passed_parameter_that_has_no_line_in_the_cell(self):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
+        assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
+
+    def it_refuses_a_passed_parameter_that_does_not_exist(self):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", indx="t")
+        with pytest.raises(ConfigError, match=r"indx: unknown parameter\. Remedy: did you mean index"):
+            read_parameters(_namespace(CELL, dbutils=dbutils))
+
+    def it_warns_of_names_that_a_job_passes_to_others(self):
+        given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
+        with pytest.warns(UserWarning, match="env, run_date, warehouse_id, timeout_seconds, topics"):
+            assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
+
+    @pytest.mark.parametrize(
+        "name", ["tabel", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config"]
+    )
+    def it_refuses_a_slip_of_a_passed_name(self, name):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **{name: "x"})
+        with pytest.raises(ConfigError, match=f"{name}: unknown parameter.*did you mean"):
+            read_parameters(_namespace(CELL, dbutils=dbutils))
+
+    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
+    def it_shows_both_values_where_a_widget_outlives_an_edit_of_the_cell(self, capsys, widgets):
+        cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
+        dbutils = Dbutils(widgets)
+        read_parameters(_namespace(cell.replace("dry_run = False", "dry_run = True"), dbutils=dbutils))
+        assert capsys.readouterr().out == ""
+        assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
+        assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used, not the cell's 'false'\n"
+
+    def it_shows_no_secret_of_a_widget(self, capsys):
+        cell = f'{CELL}\ncatalog_properties = ""\nopensearch_username = ""\nopensearch_password = ""'
+        given = {"catalog_properties": '{"token": "hunter2"}', "opensearch_password": "hunter2"}
+        with pytest.raises(ConfigError):
+            read_parameters(_namespace(cell, dbutils=Dbutils(table="a.b.c", **given)))
+        assert "hunter2" not in capsys.readouterr().out
+
+    def it_makes_no_widget_of_what_a_scratch_cell_set(self):
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1")
+        read_parameters(_namespace("columns = 'x'", CELL, dbutils=dbutils))
+        assert "columns" not in dbutils.widgets.getAll()
+
+    def it_asks_for_a_server_because_a_cluster_cannot_reach_an_embedded_one(self):
+        with pytest.raises(ConfigError, match="opensearch_url: missing"):
+            read_parameters(_namespace(CELL, dbutils=Dbutils(table="a.b.c")))
+
+
+class DescribeWidgetText:
+    @pytest.mark.parametrize("value", [True, 0.5, ["a", "b,c"], {"type": "rest"}, "plain", [], {}, 7])
+    def it_survives_the_way_through_a_widget(self, value):
+        name = {
+            bool: "dry_run",
+            float: "lease_seconds",
+            int: "max_polls",
+            list: "columns",
+            dict: "spark_conf",
+        }
+        parameter = name.get(type(value), "row_filter")
+        actual = SyncConfig(table="a.b.c", **{parameter: widget_text(value)})
+        assert getattr(actual, parameter) == getattr(SyncConfig(table="a.b.c", **{parameter: value}), parameter)
+
+    def it_turns_none_into_not_given(self):
+        assert widget_text(None) == ""
+
+
+class DescribeFinish:
+    def it_prints_one_json_object(self, capsys):
+        finish(REPORT, SyncConfig(table="lake.ns.t"), {})
+        assert json.loads(capsys.readouterr().out) == REPORT.to_dict()
+
+    def it_writes_the_report_where_asked(self, tmp_path: Path):
+        path = tmp_path / "report.json"
+        finish(REPORT, SyncConfig(table="lake.ns.t", report_path=str(path)), {})
+        assert json.loads(path.read_text()) == REPORT.to_dict()
+
+    def it_hands_the_report_to_the_job_and_ends_the_notebook(self):
+        with pytest.raises(NotebookExit) as caught:
+            finish(REPORT, SyncConfig(table="lake.ns.t"), {"dbutils": Dbutils()})
+        assert json.loads(str(caught.value)) == REPORT.to_dict()
+
+    def it_fails_after_the_report_when_a_difference_must_fail(self, tmp_path: Path):
+        config = SyncConfig(table="a.b.c", fail_on_difference=True, report_path=str(tmp_path / "report.json"))
+        report = ValidationReport(ok=False, source_rows=1, index_documents=0, missing=1, table="a.b.c", index="c")
+        with pytest.raises(IndexDiffersError, match="1 missing"):
+            finish(report, config, {})
+        assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
+
+    def it_takes_plain_values_too(self, capsys):
+        finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
+        assert json.loads(capsys.readouterr().out) == {"ready": True}

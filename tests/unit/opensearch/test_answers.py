@@ -1,0 +1,110 @@
+"""Truth tables: which answers are OpenSearch's, and which are of something in between."""
+
+from __future__ import annotations
+
+import pytest
+from opensearchpy.exceptions import NotFoundError, TransportError
+from opensearchpy.serializer import DEFAULT_SERIALIZERS
+
+from icecdc_core.opensearch.answers import AnswerConnection, AnswerDeserializer, UnusableAnswerError, require_usable
+from icecdc_core.opensearch.client import typed
+from icecdc_core.opensearch.retry import is_transient
+from icecdc_core.reporting.exit_states import state_of
+
+JSON = "application/json; charset=UTF-8"
+
+
+class DescribeRequireUsable:
+    @pytest.mark.parametrize(
+        ("method", "path", "answer"),
+        [
+            ("GET", "/", {"version": {"number": "2.19.1"}}),
+            ("HEAD", "/films", True),
+            ("HEAD", "/films", False),
+            ("GET", "/films", {"films--000001": {"aliases": {}}}),
+            ("GET", "/films--*", {}),
+            ("GET", "/_alias/films", {"films--000001": {"aliases": {}}}),
+            ("PUT", "/films--000001", {"acknowledged": True, "index": "films--000001"}),
+            ("DELETE", "/films--000001", {"acknowledged": True}),
+            ("POST", "/_aliases", {"acknowledged": True}),
+            ("GET", "/positions/_doc/position:films", {"_id": "position:films", "found": True}),
+            ("PUT", "/positions/_doc/position:films", {"_id": "position:films", "result": "created"}),
+            ("POST", "/films/_search", {"hits": {"hits": []}}),
+            ("POST", "/_search", '{"hits":{"hits":[]}}'),
+            ("POST", "/films/_search/point_in_time", {"pit_id": "x"}),
+            ("DELETE", "/_search/point_in_time", {"pits": []}),
+            ("GET", "/_cluster/health", {"status": "green"}),
+        ],
+    )
+    def it_lets_answers_of_opensearch_pass(self, method, path, answer):
+        require_usable(method, path, answer)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "answer"),
+        [
+            ("GET", "/", {}),
+            ("GET", "/", None),
+            ("GET", "/", ""),
+            ("GET", "/", ["version"]),
+            ("GET", "/films", {"message": "ok"}),
+            ("PUT", "/films", {}),
+            ("POST", "/_aliases", {"message": "ok"}),
+            ("GET", "/positions/_doc/position:films", {"message": "ok"}),
+            ("POST", "/films/_refresh", {}),
+            ("POST", "/films/_search", {"hits": None}),
+            ("POST", "/films/_search", {"hits": {"total": 3}}),
+            ("POST", "/films/_search/point_in_time", {"hits": {"hits": []}}),
+            ("GET", "/films/_search_shards", {"hits": {"hits": []}}),
+            ("GET", "/films/_count", {}),
+        ],
+    )
+    def it_refuses_what_opensearch_never_answers(self, method, path, answer):
+        with pytest.raises(UnusableAnswerError):
+            require_usable(method, path, answer)
+
+
+class DescribeAnswerDeserializer:
+    def it_reads_json_whatever_its_character_set_is_said_to_be(self):
+        assert AnswerDeserializer(DEFAULT_SERIALIZERS).loads('{"a": 1}', JSON) == {"a": 1}
+
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            ("<html>", "text/html"),
+            ('{"a": 1}', "text/plain"),
+            ("<html>", JSON),
+            ('{"a": ', JSON),
+            ("garbage", None),
+        ],
+    )
+    def it_refuses_everything_else(self, text, kind):
+        with pytest.raises(UnusableAnswerError):
+            AnswerDeserializer(DEFAULT_SERIALIZERS).loads(text, kind)
+
+
+class DescribeAnswerConnection:
+    @pytest.mark.parametrize(
+        ("status", "text", "kind", "expected"),
+        [
+            (404, '{"found":false}', JSON, NotFoundError),
+            (404, "", JSON, NotFoundError),
+            (404, "", "text/html", UnusableAnswerError),
+            (404, "<html>", "text/html", UnusableAnswerError),
+            (404, "null", JSON, UnusableAnswerError),
+            (409, "<html>", "text/html", UnusableAnswerError),
+            (503, "<html>", "text/html", TransportError),
+            (503, "[]", JSON, TransportError),
+            (503, "null", JSON, TransportError),
+            (502, "{cut", JSON, TransportError),
+        ],
+    )
+    def it_takes_only_opensearchs_own_word_for_what_is_missing_or_in_conflict(self, status, text, kind, expected):
+        with pytest.raises(TransportError) as caught:
+            AnswerConnection()._raise_error(status, text, kind)
+        assert type(caught.value) is expected
+
+    def it_is_retried_and_ends_with_the_state_retry(self):
+        with pytest.raises(UnusableAnswerError) as caught:
+            AnswerConnection()._raise_error(404, "<html>", "text/html")
+        error = typed(caught.value, "http://127.0.0.1:9200", "reading the position")
+        assert (is_transient(caught.value), state_of(error)) == (True, "retry")

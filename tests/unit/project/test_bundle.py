@@ -1,0 +1,272 @@
+"""bundle.yml against what Databricks accepts, the notebooks, and pyproject.toml; offline."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+from databricks.bundles.jobs import Job
+from papermill.inspection import _infer_parameters
+from papermill.iorw import load_notebook_node
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.ingest import IngestConfig
+from icecdc_core.session.packages import ICEBERG_RUNTIMES
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[3]
+BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
+JOBS = BUNDLE["resources"]["jobs"]
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+INGEST = "40_kafka_ingest.ipynb"
+SYNC_JOBS = {name: job for name, job in JOBS.items() if name != "kafka_ingest"}
+SYNC_NOTEBOOKS = [name for name in NOTEBOOKS if name != INGEST]
+KNOWN = {
+    notebook: {parameter.name: parameter for parameter in kind.parameters()}
+    for kind, notebooks in ((SyncConfig, SYNC_NOTEBOOKS), (IngestConfig, [INGEST]))
+    for notebook in notebooks
+}
+# Notebook parameters that no job passes: their defaults are right for a job, or they make sense only for a person.
+DEFAULTED = {
+    "branch": "the main branch is what a job follows",
+    "bulk_bytes": "a tuning knob",
+    "bulk_connections": "a tuning knob",
+    "columns": "another selection for each table belongs in a job of its own",
+    "dead_letter_table": "beside each table, unless a person chooses another place",
+    "dry_run": "a job is there to write",
+    "export_group_bytes": "a tuning knob",
+    "lease_seconds": "a tuning knob",
+    "log_path": "the log of the job cluster is kept by Databricks",
+    "max_polls": "the schedule repeats, a run syncs once",
+    "max_rejected_documents": "a job that loses documents must fail",
+    "metrics_folder": "a cluster has no textfile collector",
+    "metrics_url": "not every workspace has a Pushgateway",
+    "number_of_replicas": "a property of the cluster, set with an index template",
+    "number_of_shards": "a tuning knob",
+    "on_duplicate_identifier": "duplicates must fail until a person has looked",
+    "on_history_gap": "setup and export do not depend on the history",
+    "on_schema_change": "setup and export do not depend on the history",
+    "opensearch_aws_region": "for Amazon's service; then there is no password",
+    "opensearch_aws_service": "for Amazon's service",
+    "opensearch_ca_certs": "clusters trust the system's certificates",
+    "opensearch_client_cert": "files on the cluster are a decision of its owner",
+    "opensearch_client_key": "files on the cluster are a decision of its owner",
+    "opensearch_verify_certs": "a job must verify",
+    "positions_index": "one for all tables",
+    "report_path": "the report is the notebook's result",
+    "request_timeout_seconds": "a tuning knob",
+    "retry_timeout_seconds": "a tuning knob",
+    "spark_conf": "the job cluster has its own",
+    "start_from": "a one-time decision of a person",
+    "warehouse": "belongs to the embedded catalog",
+    # Of an ingest.
+    "column_case": "a decision for good, made with the table",
+    "commit_log_table": "beside the tables",
+    "compact_min_files": "many tables have their own maintenance",
+    "distribution": "a tuning knob",
+    "isolation_level": "aborted records must not be seen",
+    "max_records_per_batch": "a tuning knob",
+    "max_seconds": "a scheduled run ends by itself",
+    "key_format": "text is right for almost all producers",
+    "metadata_columns": "a decision for good, made with the table",
+    "ordering_column": "another one for each table belongs in a job of its own",
+    "partition_by": "belongs to each table",
+    "row_hash": "a decision for tables whose writers are not trusted",
+    "schema_registry_password": "not every registry has users",
+    "schema_registry_username": "not every registry has users",
+    "sort_columns": "belongs to each table",
+    "starting_offsets": "a one-time decision of a person",
+    "table_concurrency": "a tuning knob",
+    "table_properties": "belongs to each table",
+    "target_file_bytes": "a property of the table",
+    "tombstones": "the safe way is the default",
+    "topic_pattern": "topics are listed",
+    "trigger_interval_seconds": "for continuous runs",
+    "unknown_fields": "another choice belongs in a job of its own",
+}
+
+
+def _tasks(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for task in job["tasks"]:
+        yield task["for_each_task"]["task"] if "for_each_task" in task else task
+
+
+def _all_tasks() -> list[tuple[str, dict[str, Any]]]:
+    return [(f"{name}.{task['task_key']}", task) for name, job in JOBS.items() for task in _tasks(job)]
+
+
+def _parameters(notebook: str) -> dict[str, Any]:
+    """The parameters of a notebook as papermill sees them."""
+    node = load_notebook_node(str(ROOT / "notebooks" / notebook))
+    return {parameter.name: parameter for parameter in _infer_parameters(node)}
+
+
+each_task = pytest.mark.parametrize("task", [task for _, task in _all_tasks()], ids=[n for n, _ in _all_tasks()])
+each_sync_job = pytest.mark.parametrize("job", SYNC_JOBS.values(), ids=SYNC_JOBS)
+each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS)
+
+
+class DescribeTheBundle:
+    @each_job
+    def it_is_accepted_by_databricks_own_model(self, job):
+        assert Job.from_dict(job).name == job["name"]
+
+    def it_is_refused_there_when_a_field_is_misspelt(self):
+        with pytest.raises((TypeError, ValueError)):
+            Job.from_dict({**JOBS["initial_export"], "max_concurent_runs": 1})
+
+    @each_job
+    def it_runs_a_job_once_at_a_time(self, job):
+        assert job["max_concurrent_runs"] == 1
+
+    @each_task
+    def it_retries(self, task):
+        assert task["max_retries"] >= 1
+
+    def it_ships_schedules_paused(self):
+        actual = [job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job]
+        assert actual == ["PAUSED", "PAUSED"]
+
+    @each_sync_job
+    def it_validates_at_the_end(self, job):
+        assert [*_tasks(job)][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
+
+    @each_sync_job
+    def it_runs_each_task_for_each_table(self, job):
+        assert {task["for_each_task"]["inputs"] for task in job["tasks"]} == {"${var.tables}"}
+
+    def it_ingests_for_each_entry_of_a_list(self):
+        inputs = {task["for_each_task"]["inputs"] for task in JOBS["kafka_ingest"]["tasks"]}
+        assert inputs == {"${var.ingests}"}
+
+    @each_job
+    def it_runs_the_tasks_one_after_the_other(self, job):
+        before = [None, *[task["task_key"] for task in job["tasks"]][:-1]]
+        actual = [(task.get("depends_on") or [{"task_key": None}])[0]["task_key"] for task in job["tasks"]]
+        assert actual == before
+
+    @each_job
+    def it_uses_a_single_user_cluster_because_maven_libraries_need_one(self, job):
+        modes = {cluster["new_cluster"]["data_security_mode"] for cluster in job["job_clusters"]}
+        assert modes == {"SINGLE_USER"}
+
+    @each_task
+    def it_brings_the_wheel_and_the_iceberg_runtime(self, task):
+        expected = [{"whl": "./dist/*.whl"}, {"maven": {"coordinates": "${var.iceberg_runtime}"}}]
+        assert task["libraries"] == expected
+
+    def it_has_a_development_and_a_production_target(self):
+        modes = {name: target["mode"] for name, target in BUNDLE["targets"].items()}
+        assert modes == {"dev": "development", "prod": "production"}
+        assert BUNDLE["targets"]["prod"]["workspace"]["root_path"].startswith("/Workspace/")
+
+    @pytest.mark.parametrize("name", BUNDLE["variables"])
+    def it_describes_each_variable_with_an_example_or_a_default(self, name):
+        variable = BUNDLE["variables"][name]
+        assert len(variable["description"]) > 20
+        assert "Example" in variable["description"] or variable["default"]
+
+    def it_uses_each_variable_and_no_other(self):
+        text = (ROOT / "bundle.yml").read_text()
+        assert set(re.findall(r"\$\{var\.(\w+)}", text)) == set(BUNDLE["variables"])
+
+    def it_has_a_list_of_tables_whose_fields_are_the_inputs_of_a_task(self):
+        lists = [json.loads(BUNDLE["variables"][name]["default"]) for name in ("tables", "ingests")]
+        fields = {field for entries in lists for entry in entries for field in entry}
+        used = set(re.findall(r"{{input\.(\w+)}}", (ROOT / "bundle.yml").read_text()))
+        assert used == fields
+
+
+class DescribeTheNotebooksOfTheBundle:
+    def it_uses_each_notebook_and_no_other(self):
+        used = {task["notebook_task"]["notebook_path"] for _, task in _all_tasks()}
+        assert used == {f"notebooks/{name}" for name in NOTEBOOKS}
+
+    @each_task
+    def it_passes_only_parameters_that_the_notebook_has(self, task):
+        notebook = task["notebook_task"]
+        known = _parameters(Path(notebook["notebook_path"]).name)
+        assert set(notebook["base_parameters"]) - set(known) == set()
+
+    @each_task
+    def it_passes_or_explains_each_parameter_of_the_notebook(self, task):
+        notebook = task["notebook_task"]
+        known = _parameters(Path(notebook["notebook_path"]).name)
+        assert set(known) - set(notebook["base_parameters"]) - set(DEFAULTED) == set()
+
+    @each_task
+    def it_passes_texts_only(self, task):
+        assert {type(value) for value in task["notebook_task"]["base_parameters"].values()} == {str}
+
+    def it_explains_only_what_is_left_out_somewhere(self):
+        passed = [set(task["notebook_task"]["base_parameters"]) for _, task in _all_tasks()]
+        assert set(DEFAULTED) & set.intersection(*passed) == set()
+
+
+class DescribeTheParametersOfTheNotebooks:
+    @each_notebook
+    def it_has_only_parameters_of_the_configuration(self, notebook):
+        assert set(_parameters(notebook)) - set(KNOWN[notebook]) == set()
+
+    @each_notebook
+    def it_documents_each_parameter_with_type_and_help(self, notebook):
+        found = _parameters(notebook).values()
+        assert [parameter.name for parameter in found if not parameter.help or not parameter.inferred_type_name] == []
+
+    @each_notebook
+    def it_has_the_configuration_s_defaults(self, notebook):
+        given = {name: json.loads(_python_to_json(found.default)) for name, found in _parameters(notebook).items()}
+        if notebook == INGEST:
+            needed = {"job": "j", "bootstrap_servers": "127.0.0.1:9092", "topics": "t", "table": "lake.ns.t"}
+            assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
+        else:
+            assert SyncConfig(**{**given, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
+
+    def it_has_each_parameter_in_some_notebook(self):
+        assert set().union(*(set(_parameters(n)) for n in SYNC_NOTEBOOKS)) == set(KNOWN[SYNC_NOTEBOOKS[0]])
+        assert set(_parameters(INGEST)) == set(KNOWN[INGEST])
+
+    @each_notebook
+    def it_is_small_stripped_and_stable(self, notebook):
+        node = nbformat.read(ROOT / "notebooks" / notebook, as_version=nbformat.NO_CONVERT)
+        nbformat.validate(node)
+        assert (node.nbformat, node.nbformat_minor, node.metadata.kernelspec.name) == (4, 5, "python3")
+        assert 6 <= len(node.cells) <= 12
+        assert all(not cell.get("outputs") for cell in node.cells)
+        assert len({cell.id for cell in node.cells}) == len(node.cells)
+
+
+class DescribeTheVersions:
+    def it_names_an_iceberg_runtime_that_the_session_knows(self):
+        coordinate = BUNDLE["variables"]["iceberg_runtime"]["default"]
+        known = [f"org.apache.iceberg:iceberg-spark-runtime-{s}_2.13:{v}" for s, v in ICEBERG_RUNTIMES.items()]
+        assert coordinate in known
+
+    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self):
+        sparks = {"17.3.x-scala2.13": "4.0"}
+        spark = sparks[BUNDLE["variables"]["spark_version"]["default"]]
+        assert f"runtime-{spark}_2.13:" in BUNDLE["variables"]["iceberg_runtime"]["default"]
+
+    def it_builds_the_wheel_of_pyproject(self):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert BUNDLE["bundle"]["name"] == project["name"] == next(iter(BUNDLE["artifacts"]))
+
+    def it_runs_locally_on_a_spark_the_session_has_a_runtime_for(self):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        pinned = next(r for r in project["optional-dependencies"]["local"] if r.startswith("pyspark=="))
+        assert ".".join(pinned.removeprefix("pyspark==").split(".")[:2]) in ICEBERG_RUNTIMES
+
+
+def _python_to_json(literal: str) -> str:
+    return {"True": "true", "False": "false"}.get(literal, literal)

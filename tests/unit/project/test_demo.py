@@ -1,0 +1,59 @@
+"""The demo's plain parts: its folder, its parameters, its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from demo.__main__ import Demo, _config, _parser, main, make_empty
+from demo.day import DAY, TABLES
+from demo.results import summary
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import ConfigError
+
+
+class DescribeTheDemo:
+    def it_leaves_a_folder_alone_that_no_demo_made(self, tmp_path: Path, capsys):
+        (tmp_path / "thesis.txt").write_text("ten years of work")
+        assert main(["--output", str(tmp_path)]) == 1
+        assert (tmp_path / "thesis.txt").exists()
+        assert "no demo wrote" in capsys.readouterr().err
+
+    def it_starts_from_nothing_each_time(self, tmp_path: Path):
+        make_empty(tmp_path / "demo")
+        (tmp_path / "demo" / "old.html").touch()
+        make_empty(tmp_path / "demo")
+        assert [path.name for path in (tmp_path / "demo").iterdir()] == [".icecdc-demo"]
+
+    def it_uses_other_services_by_parameters_alone(self, tmp_path: Path):
+        given = ["--catalog-properties", '{"type": "rest", "uri": "http://127.0.0.1:8181"}']
+        actual = _config(_parser().parse_args(given), "http://127.0.0.1:9200", tmp_path)
+        assert (dict(actual.catalog_properties)["type"], actual.warehouse) == ("rest", "")
+
+    def it_takes_the_services_from_the_environment(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("ICECDC_OPENSEARCH_URL", "http://127.0.0.1:9222")
+        assert _parser().parse_args([]).opensearch_url == "http://127.0.0.1:9222"
+
+    def it_sums_up_each_table_in_a_line(self, tmp_path: Path):
+        demo = Demo(SyncConfig(table="lake.demo.flights"), tmp_path)
+        for result in demo.results.values():
+            result.export = {"upserts": 336776, "seconds": 20.0}
+            result.sync = {"upserts": 1, "deletes": 2, "carryovers_removed": 3, "seconds": 10.0}
+            result.validation = {"ok": True, "source_rows": 5, "index_documents": 5, "seconds": 1.5}
+        actual = summary(demo.results.values()).splitlines()
+        assert actual[1].split() == ["flights", "5", "5", "336,776", "1", "2", "3", "yes", "31.5"]
+        assert len(actual) == 1 + len(TABLES)
+
+    def it_changes_every_table_in_a_day(self):
+        changed = {table.name for table in TABLES if any(f"demo.{table.name}" in sql for _, sql in DAY)}
+        assert changed == {table.name for table in TABLES}
+
+    def it_refuses_a_wrong_parameter_in_words(self, tmp_path: Path, capsys):
+        given = ["--output", str(tmp_path / "demo"), "--opensearch-url", "nonsense"]
+        assert main(given) == 1
+        assert "opensearch_url" in capsys.readouterr().err
+
+    def it_knows_its_errors_from_others(self):
+        with pytest.raises(ConfigError):
+            _config(_parser().parse_args([]), "nonsense", Path("x"))

@@ -1,0 +1,92 @@
+"""Names from outside can be anything: what is accepted stays one name, in SQL, in JSON and in a URL."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from icecdc_core.columns import quoted
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import table_parts
+from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.client import Connection
+
+NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
+HOSTILE = ["t`; DROP TABLE x; --", "a/../b", "a%2f_all", "a?x=true", "_all", "*", "a,b", '"}}', "<a-{now/d}>", "a#b"]
+
+
+def accepted(**parameters):
+    try:
+        return SyncConfig(**{"table": "lake.ns.t", **parameters})
+    except ConfigError:
+        return None
+
+
+class DescribeIndexNames:
+    @settings(max_examples=300, deadline=None)
+    @given(NAMES)
+    @example("a%2f_all")
+    @example("a/_all")
+    @example("*")
+    def it_names_one_index_and_no_other_path(self, name):
+        config = accepted(index=name)
+        if config is None:
+            return
+        settings_ = BulkSettings(Connection("http://127.0.0.1:1"), f"{config.index}--000001--write", 1024, 1, 0.0, 0)
+        path = BulkWriter(settings_)._path
+        segments = path.split("/")
+        whole = unquote(segments[1]) == f"{config.index}--000001--write"
+        assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
+
+    @pytest.mark.parametrize("name", [name for name in HOSTILE if name != "a%2f_all"])
+    def it_refuses_what_could_name_several(self, name):
+        assert accepted(index=name) is None
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def it_is_as_careful_with_the_positions(self, name):
+        assert accepted(positions_index=name) is None or name == "a%2f_all"
+
+
+class DescribeTableNames:
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(NAMES, min_size=1, max_size=4).map(".".join))
+    @example("lake.ns.`a``b`")
+    @example("lake.ns.t; DROP TABLE x")
+    def it_is_the_same_parts_once_quoted(self, name):
+        config = accepted(table=name, index="t")
+        if config is None:
+            return
+        assert table_parts(config.quoted_table) == config.table_parts == table_parts(name.strip())
+
+    @settings(max_examples=300, deadline=None)
+    @given(NAMES)
+    def it_quotes_a_name_so_that_it_cannot_end_early(self, name):
+        inside = quoted(name)[1:-1]
+        assert (quoted(name)[0], quoted(name)[-1], inside.replace("``", "").count("`")) == ("`", "`", 0)
+
+    @pytest.mark.parametrize("name", ["lake.ns.t WHERE 1=1", "lake.ns.t; SELECT 1", "lake.ns.`t", "lake.ns.", "t"])
+    def it_refuses_more_than_a_name(self, name):
+        assert accepted(table=name, index="t") is None
+        assert accepted(dead_letter_table=name) is None
+
+
+class DescribeUrls:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://u:p@h:1",
+            "https://h:1/?x=1",
+            "https://h:1/#x",
+            "ftp://h",
+            "file:///etc/passwd",
+            "http://h:1 /x",
+            "//h",
+        ],
+    )
+    @pytest.mark.parametrize("parameter", ["opensearch_url", "metrics_url"])
+    def it_takes_only_plain_addresses(self, url, parameter):
+        assert accepted(**{parameter: url}) is None

@@ -1,0 +1,52 @@
+"""Every error has a state, every state a code, and the documentation says the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import errors
+from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
+
+ERRORS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, errors.IcecdcError) and kind is not errors.IcecdcError
+]
+OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+class DescribeStates:
+    @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+    def it_knows_every_error(self, kind):
+        assert state_of(kind("made by the test")) != "failed"
+
+    @pytest.mark.parametrize(
+        ("error", "state"),
+        [
+            (None, "ok"),
+            (errors.OpenSearchUnreachableError("x"), "retry"),
+            (errors.HiddenHistoryError("x"), "reexport"),
+            (errors.TableLockedError("x"), "locked"),
+            (errors.IcecdcError("x"), "failed"),
+            (ValueError("x"), "failed"),
+        ],
+    )
+    def it_says_how_a_run_ended(self, error, state):
+        assert state_of(error) == state
+
+    def it_gives_every_state_a_code_of_its_own(self):
+        assert (len({exit_code(state) for state in EXIT_STATES}), exit_code("ok"), exit_code("failed")) == (11, 0, 1)
+
+    def it_is_documented_state_by_state(self):
+        rows = re.findall(r"\| (\d+) \| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]*) \|", OPERATIONS)
+        documented = {name: (int(code), meaning, action) for code, name, meaning, action, _ in rows}
+        assert documented == {name: tuple(state) for name, state in EXIT_STATES.items()}
+
+    def it_is_documented_error_by_error(self):
+        rows = re.findall(r"\| \d+ \| `(\w+)` \| [^|]+ \| [^|]+ \| ([^|]*) \|", OPERATIONS)
+        documented = {error: state for state, names in rows for error in re.findall(r"`(\w+Error)`", names)}
+        assert documented == {kind.__name__: state_of(kind("x")) for kind in ERRORS}

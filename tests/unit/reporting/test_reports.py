@@ -1,0 +1,147 @@
+"""Reports as data, tables and figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure, stage_figure
+from icecdc_core.reporting.reports import RunReport, ValidationReport, progress, write_report
+
+SYNC = RunReport(
+    kind="sync",
+    table="lake.demo.flights",
+    index="flights",
+    from_snapshot_id=3051729675574597004,
+    to_snapshot_id=8924558786060583479,
+    strategy="file diff",
+    upserts=5200,
+    deletes=8255,
+    carryovers_removed=890_000,
+    seconds=12.34,
+    snapshots=6,
+    stage_seconds={"plan": 0.4, "read": 6.0, "write": 4.1},
+)
+DIFFERENT = ValidationReport(
+    ok=False,
+    source_rows=10,
+    index_documents=9,
+    missing=2,
+    extra=1,
+    stale=1,
+    missing_ids=["a", "b"],
+    extra_ids=["x"],
+    stale_ids=["c"],
+    table="lake.demo.flights",
+    index="flights",
+    snapshot_id=7,
+    stage_seconds={"compare": 1.5},
+)
+CHANGES = pd.DataFrame(
+    {
+        "snapshot_id": [11, 12, 13],
+        "committed_at": pd.to_datetime(["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]),
+        "operation": ["delete", "overwrite", "replace"],
+        "inserted": [0, 120, 0],
+        "updated": [0, 900, 0],
+        "deleted": [8255, 0, 0],
+        "carryovers_removed": [320_000, 336_000, 0],
+    }
+)
+
+
+def _texts(figure: Figure) -> str:
+    return "\n".join(str(text.get_text()) for text in figure.findobj(lambda part: hasattr(part, "get_text")))
+
+
+class DescribeReports:
+    def it_keeps_64_bit_snapshot_ids_exact_in_json(self):
+        source = SYNC
+        actual = json.loads(source.to_json())["to_snapshot_id"]
+        assert actual == 8924558786060583479
+
+    def it_gives_every_field_in_json(self):
+        actual = json.loads(DIFFERENT.to_json())
+        assert actual == DIFFERENT.to_dict()
+
+    def it_is_one_line_of_json(self):
+        assert "\n" not in SYNC.to_json()
+
+    def it_tells_counts_readably(self):
+        actual = SYNC.summary().loc["carryovers removed", "value"]
+        assert actual == "890,000"
+
+    def it_leaves_out_of_the_table_what_is_not_known(self):
+        source = RunReport(kind="export", table="lake.ns.t", index="t", to_snapshot_id=5)
+        actual = [name for name in ("from snapshot", "to snapshot") if name in source.summary().index]
+        assert actual == ["to snapshot"]
+
+    def it_says_when_nothing_was_written_on_purpose(self):
+        source = RunReport(kind="sync", table="lake.ns.t", index="t", dry_run=True)
+        assert source.summary().loc["run", "value"] == "sync (dry run: nothing was written)"
+
+    @pytest.mark.parametrize(("ok", "expected"), [(True, "equal"), (False, "NOT equal")])
+    def it_gives_the_verdict_in_words(self, ok, expected):
+        source = ValidationReport(ok=ok, source_rows=1, index_documents=1)
+        assert source.summary().loc["verdict", "value"] == expected
+
+    def it_names_what_is_wrong_with_each_document(self):
+        actual = [tuple(row) for row in DIFFERENT.differences().to_numpy()]
+        assert actual == [("missing", "a"), ("missing", "b"), ("extra", "x"), ("stale", "c")]
+
+
+class DescribeWriteReport:
+    def it_writes_one_json_object_and_makes_the_folder(self, tmp_path: Path):
+        path = tmp_path / "new" / "report.json"
+        write_report(SYNC, str(path))
+        assert json.loads(path.read_text()) == SYNC.to_dict()
+
+    def it_says_which_parameter_is_wrong_when_it_cannot_write(self, tmp_path: Path):
+        (tmp_path / "file").touch()
+        with pytest.raises(ConfigError, match="report_path"):
+            write_report(SYNC, str(tmp_path / "file" / "report.json"))
+
+
+class DescribeFigures:
+    def it_labels_what_a_run_wrote(self):
+        actual = _texts(SYNC.figure())
+        assert all(text in actual for text in ("5,200", "8,255", "890,000 carryovers removed", "6.0 s"))
+
+    def it_shows_the_verdict_of_a_validation(self):
+        assert "NOT equal" in _texts(DIFFERENT.figure())
+
+    def it_shows_the_difference_of_the_counts(self):
+        assert "difference -1" in _texts(DIFFERENT.figure())
+
+    def it_labels_each_snapshot_with_what_changed_in_it(self):
+        actual = _texts(changes_figure(CHANGES))
+        assert all(text in actual for text in ("-8,255", "+120  ~900", "no row changed", "336 k"))
+
+    def it_gives_carryovers_a_scale_of_their_own(self):
+        real, carried = changes_figure(CHANGES).axes
+        assert real.get_xlim()[1] < 20_000 < carried.get_xlim()[1]
+
+    def it_says_that_there_is_nothing_to_show(self):
+        actual = _texts(changes_figure(CHANGES.iloc[:0])) + _texts(stage_figure({}, 0.0))
+        assert "No new snapshot" in actual
+        assert "no stage was run" in actual
+
+    def it_draws_an_empty_table_beside_an_empty_index(self):
+        assert "documents in index" in _texts(rows_and_documents_figure({"rows": 0, "documents": 0}))
+
+    def it_shows_itself_in_a_notebook_as_png(self):
+        png, size = SYNC.figure()._repr_png_()
+        assert png.startswith(b"\x89PNG")
+        assert size["width"] < 900
+
+
+class DescribeProgress:
+    def it_counts_what_was_done(self):
+        with progress(10, "exporting") as bar:
+            bar.update(4)
+            assert bar.n == 4 or bar.disable

@@ -1,0 +1,101 @@
+"""The settings that define a catalog; no Spark."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import SecretError
+from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, secret_settings
+
+PREFIX = "spark.sql.catalog.lake"
+
+
+def settings(**parameters):
+    """The settings without their common prefix; the catalog's class is under the empty name."""
+    given = catalog_settings(SyncConfig(table="lake.ns.t", **parameters))
+    return {name.removeprefix(PREFIX).lstrip("."): value for name, value in given.items()}
+
+
+class DescribeCatalogSettings:
+    def it_is_an_iceberg_catalog_that_caches_no_tables(self, tmp_path):
+        found = settings(warehouse=str(tmp_path))
+        assert (found[""], found["cache-enabled"]) == ("org.apache.iceberg.spark.SparkCatalog", "false")
+
+    def it_lets_the_cache_be_asked_for(self):
+        assert settings(catalog_properties={"type": "rest", "cache-enabled": "true"})["cache-enabled"] == "true"
+
+    def it_uses_the_embedded_catalog_without_properties(self, tmp_path):
+        found = settings(warehouse=str(tmp_path))
+        expected = ("jdbc", f"jdbc:sqlite:{tmp_path}/catalog.db", str(tmp_path))
+        assert (found["type"], found["uri"], found["warehouse"]) == expected
+
+    @pytest.mark.parametrize(
+        ("properties", "kind"),
+        [
+            ({"type": "glue"}, "glue"),
+            ({"catalog-impl": "org.example.Mine"}, None),
+            ({"uri": "http://127.0.0.1:8181"}, "rest"),
+            ({"uri": "https://lake.example/api"}, "rest"),
+            ({"uri": "thrift://metastore:9083"}, "hive"),
+            ({"uri": "jdbc:postgresql://db/lake"}, "jdbc"),
+            ({"warehouse": "/data"}, "hadoop"),
+        ],
+        ids=str,
+    )
+    def it_knows_the_kind_of_catalog_by_its_properties(self, properties, kind):
+        assert settings(catalog_properties=properties).get("type") == kind
+
+    def it_takes_properties_as_json(self):
+        assert settings(catalog_properties='{"type": "rest", "uri": "http://x"}')["uri"] == "http://x"
+
+    def it_puts_secrets_in_where_references_are(self, monkeypatch):
+        monkeypatch.setenv("LAKE_TOKEN", "hidden")
+        assert settings(catalog_properties={"type": "rest", "token": "env:LAKE_TOKEN"})["token"] == "hidden"
+
+    def it_names_the_property_whose_secret_is_missing(self, monkeypatch):
+        monkeypatch.delenv("LAKE_TOKEN", raising=False)
+        with pytest.raises(SecretError, match=r"catalog_properties\.token='env:LAKE_TOKEN'"):
+            settings(catalog_properties={"type": "rest", "token": "env:LAKE_TOKEN"})
+
+
+class DescribeTheEmbeddedCatalog:
+    def it_makes_the_folder_so_that_sqlite_can_open_its_file(self, tmp_path):
+        uri = embedded_catalog_properties(str(tmp_path / "a" / "b"))["uri"]
+        sqlite3.connect(uri.removeprefix("jdbc:sqlite:")).close()
+        assert (tmp_path / "a" / "b").is_dir()
+
+    def it_keeps_the_file_at_home_when_the_warehouse_is_an_object_store(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        one = embedded_catalog_properties("s3://bucket/one")
+        two = embedded_catalog_properties("s3://bucket/two")
+        home = f"jdbc:sqlite:{tmp_path}/"
+        assert (one["warehouse"], one["uri"].startswith(home), one["uri"] == two["uri"]) == (
+            "s3://bucket/one",
+            True,
+            False,
+        )
+
+    def it_reads_an_object_store_with_the_client_that_the_scheme_asks_for(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        kinds = [embedded_catalog_properties(warehouse).get("io-impl") for warehouse in ("gs://b/w", str(tmp_path))]
+        assert kinds == ["org.apache.iceberg.io.ResolvingFileIO", None]
+
+
+class DescribeSecretSettings:
+    def it_keeps_references_and_what_looks_like_a_secret_off_the_command_line(self, monkeypatch):
+        monkeypatch.setenv("PLANTED", "planted")
+        config = SyncConfig(
+            table="lake.ns.t",
+            catalog_properties={"type": "jdbc", "uri": "jdbc:x://h/?password=p", "thing": "env:PLANTED", "token": "t"},
+            spark_conf={"spark.hadoop.fs.key": "env:PLANTED", "spark.master": "local[1]"},
+        )
+        settings = {**catalog_settings(config), **config.resolved_spark_conf()}
+        assert secret_settings(config, settings) == {
+            "spark.sql.catalog.lake.uri",
+            "spark.sql.catalog.lake.thing",
+            "spark.sql.catalog.lake.token",
+            "spark.hadoop.fs.key",
+        }

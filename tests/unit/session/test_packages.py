@@ -1,0 +1,79 @@
+"""Which jars a session gets; no Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.errors import DependencyError
+from icecdc_core.session.packages import avro_package, iceberg_packages, merged_packages, needed_bundles
+
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
+
+
+class DescribeIcebergPackages:
+    @pytest.mark.parametrize(
+        ("pyspark", "expected"),
+        [
+            ("4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
+            ("4.0.5", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0"),
+        ],
+    )
+    def it_names_the_runtime_that_was_made_for_a_pyspark(self, pyspark, expected):
+        assert iceberg_packages(pyspark)[0] == expected
+
+    def it_adds_a_bundle_of_the_same_version_when_asked(self):
+        assert iceberg_packages("4.0.5", ["iceberg-aws-bundle"])[-1] == "org.apache.iceberg:iceberg-aws-bundle:1.11.0"
+
+    @pytest.mark.parametrize("pyspark", ["3.5.0", "4.2.0", "5.0.0.dev1"])
+    def it_refuses_a_pyspark_without_a_runtime(self, pyspark):
+        with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
+            iceberg_packages(pyspark)
+
+
+class DescribeAvroPackage:
+    @pytest.mark.parametrize(("pyspark", "line"), [("4.1.4", "4.1."), ("4.0.5", "4.0.")])
+    def it_names_a_reader_of_the_same_line(self, pyspark, line):
+        assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{line}")
+
+
+class DescribeBundles:
+    @pytest.mark.parametrize(
+        ("properties", "bundles"),
+        [
+            ({"type": "jdbc", "warehouse": "/data/s3/gs"}, []),
+            ({"type": "rest", "uri": "https://s3.example/glue"}, []),
+            ({"type": "glue"}, ["iceberg-aws-bundle"]),
+            ({"type": "jdbc", "warehouse": "s3://bucket/lake"}, ["iceberg-aws-bundle"]),
+            ({"type": "rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}, ["iceberg-aws-bundle"]),
+            ({"type": "rest", "rest.sigv4-enabled": "true"}, ["iceberg-aws-bundle"]),
+            ({"type": "rest", "warehouse": "arn:aws:s3tables:eu-west-1:1:bucket/b"}, ["iceberg-aws-bundle"]),
+            ({"catalog-impl": "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog"}, ["iceberg-aws-bundle"]),
+            ({"type": "hive", "warehouse": "gs://bucket/lake"}, ["iceberg-gcp-bundle"]),
+            ({"type": "rest", "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO"}, ["iceberg-gcp-bundle"]),
+            ({"type": "jdbc", "warehouse": "abfss://c@a.dfs.core.windows.net/x"}, ["iceberg-azure-bundle"]),
+            ({"type": "rest", "adls.sas-token.a": "x"}, ["iceberg-azure-bundle"]),
+        ],
+        ids=str,
+    )
+    def it_is_known_by_the_properties_what_a_store_needs(self, properties, bundles):
+        assert needed_bundles(properties) == bundles
+
+
+class DescribeMergedPackages:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (None, f"{RUNTIME},{SQLITE}"),
+            ("org.postgresql:postgresql:42.7.7", f"{RUNTIME},{SQLITE},org.postgresql:postgresql:42.7.7"),
+            ("org.xerial:sqlite-jdbc:3.50.0.0 , a:b:1", f"{RUNTIME},org.xerial:sqlite-jdbc:3.50.0.0,a:b:1"),
+            (
+                "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+                f"{SQLITE},org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+            ),
+            ("", ""),
+        ],
+        ids=["none", "another", "another-version", "another-runtime", "nothing"],
+    )
+    def it_adds_what_the_user_names(self, given, expected):
+        assert merged_packages([RUNTIME, SQLITE], given) == expected

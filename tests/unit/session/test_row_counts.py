@@ -1,0 +1,37 @@
+"""Rows are counted by the action that reads them, whatever the optimiser keeps of it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.session import row_counts
+from icecdc_core.session.row_counts import RowCount
+
+
+def jobs(spark):
+    """How many jobs the session has run; each adds a stage, and stages are numbered."""
+    return spark.sparkContext._jsc.sc().dagScheduler().nextJobId()
+
+
+class DescribeRowCount:
+    @pytest.mark.parametrize(("condition", "expected"), [(None, 10), ("id < 3", 3), ("id > 99", 0)])
+    def it_is_known_after_an_action_without_another_job(self, spark, condition, expected):
+        count = RowCount(spark.range(10), condition and F.expr(condition))
+        read = len(count.rows.collect())
+        before = jobs(spark)
+        assert (read, count.value(), jobs(spark) - before) == (10, expected, 0)
+
+    def it_counts_again_when_adaptive_execution_drops_what_was_observed(self, spark):
+        count = RowCount(spark.range(0, 100, 1, 4).where("id % 2 = 0"), F.col("id") < 20)
+        nothing = spark.range(0, 100, 1, 4).where("id < 0 OR rand(1) > 2").repartition("id").hint("merge")
+        joined = count.rows.repartition("id").join(nothing, "id")
+        assert (joined.collect(), count.value()) == ([], 10)
+
+    def it_is_zero_for_a_frame_that_spark_sees_to_be_empty(self, spark):
+        count = RowCount(spark.range(10).where("1 = 2"))
+        assert (count.rows.collect(), count.value()) == ([], 0)
+
+    def it_waits_no_longer_than_it_has_patience_for_a_report_that_does_not_come(self, spark, monkeypatch):
+        monkeypatch.setattr(row_counts, "_PATIENCE_SECONDS", 0.0)
+        assert RowCount(spark.range(10)).value() == 10

@@ -1,0 +1,77 @@
+"""Settings for groups and shuffles hold while something is computed, and only where the session has none of its own."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark import StorageLevel
+
+from icecdc_core.session.spark_settings import keeping, many_groups, partitions_for
+
+PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
+BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
+INITIAL = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+CAPACITY = "spark.sql.codegen.aggregate.fastHashMap.capacityBit"
+
+
+def settings(spark):
+    return spark.conf.get(PARTIAL_ONLY, None), spark.conf.get(CAPACITY, None)
+
+
+class DescribeManyGroups:
+    def it_sets_what_helps_and_takes_it_back(self, spark):
+        with many_groups(spark):
+            inside = settings(spark)
+        assert (inside, settings(spark)) == (("false", "20"), (None, None))
+
+    def it_keeps_the_settings_of_the_session(self, spark):
+        spark.conf.set(CAPACITY, "12")
+        try:
+            with many_groups(spark):
+                inside = settings(spark)
+            after = settings(spark)
+        finally:
+            spark.conf.unset(CAPACITY)
+        assert (inside, after) == (("false", "12"), (None, "12"))
+
+    def it_groups_right_beyond_the_room_of_the_fast_map(self, spark):
+        spark.conf.set(CAPACITY, "10")
+        try:
+            with many_groups(spark):
+                rows = spark.range(0, 40_000, 1, 2).selectExpr("id % 20000 AS id", "id AS value").repartition(1, "id")
+                sums = rows.groupBy("id").sum("value").collect()
+        finally:
+            spark.conf.unset(CAPACITY)
+        assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
+
+
+class DescribePartitionsFor:
+    def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth(self, spark):
+        usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
+        with partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
+            inside = spark.conf.get(INITIAL, None)
+            plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
+        assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
+        assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
+
+    def it_leaves_small_ones_and_settings_of_the_session_alone(self, spark):
+        with partitions_for(spark, 1000):
+            small = spark.conf.get(INITIAL, None)
+        spark.conf.set(INITIAL, "7")
+        try:
+            with partitions_for(spark, 10**12):
+                inside = spark.conf.get(INITIAL, None)
+        finally:
+            spark.conf.unset(INITIAL)
+        assert (small, inside) == (None, "7")
+
+
+class DescribeKeeping:
+    def it_keeps_what_fits_into_memory_there(self, spark):
+        with keeping(spark, 1024**2) as level:
+            assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
+
+    def it_keeps_all_else_on_disk_in_small_batches(self, spark):
+        with keeping(spark, 1024**4) as level:
+            inside = level, spark.conf.get(BATCH)
+        assert (inside, spark.conf.get(BATCH)) == ((StorageLevel.DISK_ONLY, "256"), "10000")
