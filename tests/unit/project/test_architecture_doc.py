@@ -10,7 +10,7 @@ import icecdc_core
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"`([\w/]+?)/?`", TEXT.split("## Packages")[1].split("## How to read")[0])
+NAMED = re.findall(r"`([\w/]+?)/?`", TEXT.split("## Packages")[1].split("\n## ")[0])
 
 
 def layers(contract: str) -> list[str]:
