@@ -51,7 +51,7 @@ class AnswerConnection(Urllib3HttpConnection):
         details: object = None
         if is_json:
             # A HEAD request is refused without a body.
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 details = json.loads(text or "{}")
         if isinstance(details, dict):
             super()._raise_error(status_code, text, content_type)
@@ -69,7 +69,7 @@ class AnswerDeserializer(Deserializer):
             raise unusable(f"the answer is {mimetype}, not JSON", s)
         try:
             return self.default.loads(s)
-        except (SerializationError, ValueError) as error:
+        except (SerializationError, ValueError, RecursionError) as error:
             raise unusable("the answer is no JSON", s) from error
 
 

@@ -57,7 +57,7 @@ def outcomes(answer: Any, are_upserts: np.ndarray[Any, Any]) -> list[tuple[str, 
     """
     try:
         items = (json.loads(answer) if isinstance(answer, str) else answer).get("items")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise unusable("the answer is no JSON", answer) from error
     if not isinstance(items, list) or len(items) != len(are_upserts):
         found = len(items) if isinstance(items, list) else "no"
@@ -71,5 +71,15 @@ def outcomes(answer: Any, are_upserts: np.ndarray[Any, Any]) -> list[tuple[str, 
 
 
 def _is_outcome(status: object, error: object) -> bool:
-    known = type(status) is int and (status in (200, 201) or 400 <= status < 600)
-    return known and (error is None or isinstance(error, dict))
+    """Whether an item has a status that OpenSearch gives, and no error or one of OpenSearch's shape."""
+    if type(status) is not int or not (status in (200, 201) or 400 <= status < 600):
+        return False
+    if error is None:
+        return True
+    if status in (200, 201) or not isinstance(error, dict):
+        return False
+    cause = error.get("caused_by") or {}
+    if not isinstance(cause, dict):
+        return False
+    texts = (error.get("type"), error.get("reason"), cause.get("reason"))
+    return all(text is None or isinstance(text, str) for text in texts)

@@ -60,8 +60,13 @@ def settings(opensearch_url, alias):
     return build
 
 
-def good_answer(*items):
-    return json.dumps({"errors": False, "items": list(items)}, separators=(",", ":"))
+def good_answer(*items, errors=False):
+    return json.dumps({"errors": errors, "items": list(items)}, separators=(",", ":"))
+
+
+def failed_answer(status, error):
+    """An answer that says of the index operation that it failed like this."""
+    return good_answer({"index": {"status": status, "error": error}}, DELETED, errors=True)
 
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
@@ -77,6 +82,16 @@ NO_ANSWERS = {
     "an item that is no object": Page(good_answer(WRITTEN, None)),
     "more than one outcome in an item": Page(good_answer({**WRITTEN, **DELETED}, DELETED)),
     "something behind it": Page(good_answer(WRITTEN, DELETED) + good_answer(WRITTEN)),
+    "an error beside a success": Page(failed_answer(200, {"type": "x", "reason": "y"})),
+    "an error that is a text": Page(failed_answer(400, "x")),
+    "an error whose reason is a number": Page(failed_answer(409, {"type": "x", "reason": 5})),
+    "an error whose type is a list": Page(failed_answer(400, {"type": ["x"], "reason": "y"})),
+    "an error whose cause is a text": Page(failed_answer(400, {"type": "x", "reason": "y", "caused_by": "s"})),
+    "an error whose cause has a number as reason": Page(
+        failed_answer(400, {"type": "x", "reason": "y", "caused_by": {"reason": 5}})
+    ),
+    "JSON that is nested too deeply": Page('{"errors":false,"items":' + "[" * 100_000),
+    "JSON with errors that is nested too deeply": Page("[" * 200_000),
     "truncated JSON": Page(good_answer(WRITTEN, DELETED)[:-1]),
     "truncated JSON with errors": Page('{"errors":true,"items":[{"index":{"sta'),
     "no object": Page("[]"),

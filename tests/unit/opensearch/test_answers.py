@@ -75,6 +75,7 @@ class DescribeAnswerDeserializer:
             ("<html>", JSON),
             ('{"a": ', JSON),
             ("garbage", None),
+            ("[" * 200_000, JSON),
         ],
     )
     def it_refuses_everything_else(self, text, kind):
@@ -96,6 +97,7 @@ class DescribeAnswerConnection:
             (503, "[]", JSON, TransportError),
             (503, "null", JSON, TransportError),
             (502, "{cut", JSON, TransportError),
+            (404, "[" * 200_000, JSON, UnusableAnswerError),
         ],
     )
     def it_takes_only_opensearchs_own_word_for_what_is_missing_or_in_conflict(self, status, text, kind, expected):
