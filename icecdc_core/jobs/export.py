@@ -271,7 +271,7 @@ def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, group
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
             rows = _rows_to_write(source, tasks, config.on_duplicate_identifier)
             actions = to_actions(rows, source.identifier_columns, batch.epoch)
-            total.add(write_batch(run, lock, actions, batch.rejected + total.rejected))
+            total += write_batch(run, lock, actions, batch.rejected + total.rejected)
             source.table.release()
             lock.progress(number, batch.rejected + total.rejected)
             bar.update(1)

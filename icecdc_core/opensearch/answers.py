@@ -10,9 +10,10 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import orjson
 from opensearchpy import Urllib3HttpConnection
 from opensearchpy.exceptions import SerializationError, TransportError
-from opensearchpy.serializer import Deserializer
+from opensearchpy.serializer import Deserializer, JSONSerializer
 
 _JSON = frozenset({"application/json", "application/vnd.elasticsearch+json"})
 # What an answer always has, by the API's name in the path; "" is the creation and the deletion of an index.
@@ -58,6 +59,18 @@ class AnswerConnection(Urllib3HttpConnection):
         if status_code in _INFORMING:
             raise unusable("the refusal is no JSON object", text, status_code)
         super()._raise_error(status_code, text, "text/plain")
+
+
+class FastAnswers(JSONSerializer):
+    """Reads answers several times faster than the client's own serializer."""
+
+    def loads(self, s: str) -> Any:
+        """Read an answer."""
+        try:
+            return orjson.loads(s)
+        except orjson.JSONDecodeError:
+            # The standard library reads lone surrogates, which orjson refuses.
+            return super().loads(s)
 
 
 class AnswerDeserializer(Deserializer):
