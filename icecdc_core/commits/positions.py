@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import ConflictError, NotFoundError, OpenSearchException, RequestError
+from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
 
 from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work, is_gone
 from icecdc_core.commits.position_format import (
@@ -32,7 +32,7 @@ from icecdc_core.commits.position_format import (
     version_of,
 )
 from icecdc_core.config.values import MAX_LEASE_SECONDS
-from icecdc_core.errors import FencedError, IcecdcError, IndexNotFoundError, PositionError, TableLockedError
+from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.logs import event, set_fields
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import write_alias
@@ -141,10 +141,11 @@ class PositionStore:
             remedy="wait until it has ended; schedule at most one run at a time for each index",
         )
 
-    def _get(self) -> Any:
+    def _get(self, timeout_seconds: float | None = None) -> Any:
+        params = {} if timeout_seconds is None else {"request_timeout": timeout_seconds}
         with typed_errors(self._url, "reading the position"):
             try:
-                return self.client.get(index=self._where, id=f"position:{self._index}")
+                return self.client.get(index=self._where, id=f"position:{self._index}", params=params)
             except NotFoundError:
                 return None
 
@@ -184,13 +185,14 @@ class PositionStore:
             answer = self._put(f"position:{self._index}", position_document(position, owner), condition)
         except ConflictError:
             # The answer to an earlier write of this run may have been lost: then what is there is its own.
-            document = self._get()
+            document = self._get(timeout_seconds)
             if document is None:
                 if version is not None:
                     raise self._deleted() from None
                 return None
-            found, holder = version_of(document, doing), source_of(document, doing).get("owner") or {}
-            if not run_id or holder.get("run_id") != run_id or version == found:
+            found, holder = version_of(document, doing), source_of(document, doing).get("owner")
+            # An owner that somebody edited into something else is another holder.
+            if not isinstance(holder, dict) or holder.get("run_id") != run_id or version == found:
                 return None
             return self._write(position, owner, found, run_id, timeout_seconds)
         return version_of(answer, doing)
@@ -339,14 +341,14 @@ class IndexLock:
         self._ended.set()
         end_work(self._owner.run_id)
         if not self._mutex.acquire(timeout=_RELEASE_SECONDS):
-            event("the index was not given back: a renewal is under way", logging.WARNING)
+            event("the lock was not released: a renewal is under way", logging.WARNING)
             return
         try:
             if not self._lost:
                 with without_retries(self._store.client):
                     self._store._write(self.position, None, self._version, self._owner.run_id, _RELEASE_SECONDS)
-        except (OpenSearchException, IcecdcError) as error:
-            event(f"the index was not given back: {error}", logging.WARNING)
+        except Exception as error:
+            event(f"the lock was not released: {error}", logging.WARNING)
         finally:
             self._lost = True
             self._mutex.release()
@@ -360,8 +362,8 @@ class IndexLock:
                         return
                     try:
                         version = self._renewals._write(self.position, self._owner, self._version, self._owner.run_id)
-                    except (OpenSearchException, IcecdcError) as error:
-                        # There is a next renewal, and a write that matters says so.
+                    except Exception as error:
+                        # A later renewal may succeed, and a lost lock shows at the next write.
                         event(f"the lease was not renewed: {error}", logging.WARNING)
                         continue
                     self._lost = version is None
