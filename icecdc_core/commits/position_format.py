@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -149,12 +150,30 @@ def stored_position(source: Mapping[str, Any]) -> Position:
     except ValidationError as error:
         problems = [(".".join(map(str, each["loc"])), each) for each in error.errors(include_url=False)]
         raise _unreadable(index, [_problem(name, each["type"], each["msg"]) for name, each in problems]) from None
+    schemas = {"schema": position.schema, "batch.schema": position.batch.schema if position.batch else ""}
+    if wrong := [name for name, text in schemas.items() if text and not _is_schema(text)]:
+        raise _unreadable(index, [_problem(name, "", "it is not an Iceberg schema as JSON") for name in wrong])
     holder = source.get("owner")
     if not isinstance(holder, (dict, type(None))):
         raise _unreadable(index, [_problem("owner", "", "it is not an object")])
     if unknown := sorted((holder or {}).keys() - LeaseHolder.__dataclass_fields__.keys()):
         raise _unreadable(index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown])
+    texts = ("run_id", "host", "started", "since")
+    if wrong := [name for name in texts if not isinstance((holder or {}).get(name, ""), str)]:
+        raise _unreadable(index, [_problem(f"owner.{name}", "", "it is not a text") for name in wrong])
     return position
+
+
+def _is_schema(text: str) -> bool:
+    """Whether a text has the shape of an Iceberg schema: an object with a list of fields."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return isinstance(fields, list) and all(
+        isinstance(field, dict) and field.keys() >= {"id", "name", "type"} for field in fields
+    )
 
 
 def _problem(name: str, kind: str, message: str) -> str:

@@ -51,6 +51,12 @@ class DescribeOwner:
         again = LeaseHolder.this("another run")
         assert (again.host, again.pid, again.started) == (here.host, here.pid, here.started)
 
+    @needs_proc
+    def it_says_when_the_process_started_as_the_system_counts_it(self, here):
+        with open("/proc/self/stat") as stat:
+            ticks = stat.read().rpartition(")")[2].split()[19]
+        assert here.started == ticks
+
 
 class DescribeIsGone:
     def it_finds_a_run_of_its_own_process_alive_while_it_holds_an_index(self, here):
@@ -72,6 +78,9 @@ class DescribeIsGone:
     @needs_proc
     def it_finds_another_process_alive(self, here, other):
         assert is_gone(asdict(owner_of(other)), here) is False
+
+    def it_finds_another_process_alive_whose_start_an_older_release_did_not_store(self, here, other):
+        assert is_gone({**asdict(owner_of(other)), "started": ""}, here) is False
 
     @needs_proc
     @pytest.mark.parametrize(("age", "gone"), [(59, False), (61, True), (-5, True)])
@@ -112,3 +121,7 @@ class DescribeIsGone:
     @needs_proc
     def it_is_not_fooled_by_a_process_that_got_the_number_of_one_that_ended(self, here, other):
         assert is_gone({**asdict(owner_of(other)), "started": "1"}, here) is True
+
+    @pytest.mark.parametrize("pid", [2**31, 2**63, 2**70, 0, -1, "7", None, True, [7]])
+    def it_finds_a_process_gone_whose_number_none_can_have(self, here, pid):
+        assert is_gone({**asdict(here), "pid": pid, "run_id": "other run"}, here) is True
