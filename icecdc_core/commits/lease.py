@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from icecdc_core.config.values import MAX_LEASE_SECONDS
+
 
 @dataclass(frozen=True)
 class LeaseHolder:
@@ -78,6 +80,17 @@ def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
     if not isinstance(lease, (int, float)) or not isinstance(renewed, (int, float)) or not lease:
         return None  # an older release does not store when it renewed its lease
     return not 0 <= time.monotonic() - renewed < lease
+
+
+def lease_of(holder: Mapping[str, Any], fallback: float) -> float:
+    """Return the lease of a holder in seconds.
+
+    Args:
+        holder: The holder as stored in the position.
+        fallback: The lease of a holder whose own is missing or none that a run may ask for.
+    """
+    lease = holder.get("lease_seconds")
+    return float(lease) if isinstance(lease, (int, float)) and 0 < lease <= MAX_LEASE_SECONDS else fallback
 
 
 def begin_work(run_id: str) -> None:

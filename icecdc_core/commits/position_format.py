@@ -17,21 +17,6 @@ FORMAT = 2
 """Grows when an older release could misread what this one writes. Positions without a format have 1."""
 
 _OF_THE_DOCUMENT = frozenset({"type", "format", "owner", "updated_at"})
-_LONG = {"type": "long"}
-_KEYWORD = {"type": "keyword"}
-MAPPING: dict[str, Any] = {
-    "dynamic": False,
-    "properties": {
-        "type": _KEYWORD,
-        "kind": _KEYWORD,
-        "index": _KEYWORD,
-        "table": _KEYWORD,
-        "snapshot_id": _LONG,
-        "epoch": _LONG,
-        "updated_at": {"type": "date"},
-    },
-}
-"""The mapping of a positions index; nothing in it is ever guessed."""
 
 
 @dataclass(frozen=True)
@@ -238,29 +223,3 @@ def _unusable(doing: str) -> OpenSearchRequestError:
         subject="opensearch_url",
         remedy="check what stands between icecdc and OpenSearch; run again",
     )
-
-
-def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
-    """Check that a positions index has the mapping it was created with.
-
-    Raises:
-        PositionError: It was created by a write, with a mapping that OpenSearch guessed, or keeps no whole sources.
-    """
-    properties = mappings.get("properties") or {}
-    wrong = [
-        f"{field} is mapped as {properties[field].get('type')}"
-        for field, mapped in MAPPING["properties"].items()
-        if field in properties and properties[field].get("type") != mapped["type"]
-    ]
-    if str(mappings.get("dynamic")).lower() != "false":
-        wrong.insert(0, "its mapping was guessed")
-    if mappings.get("_source"):
-        wrong.append("it does not keep whole sources")
-    if wrong:
-        raise PositionError(
-            f"'{name}' is no positions index as icecdc creates it: {', '.join(wrong)}",
-            subject="positions_index",
-            value=name,
-            remedy="restore it from a snapshot of the cluster, or delete it and run the exports; see to it that no "
-            "index template changes its mapping",
-        )

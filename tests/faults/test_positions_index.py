@@ -76,7 +76,7 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
         opensearch.indices.delete(index=exported.positions_index)
         body = {"mappings": {**mapping, "_source": {"enabled": False}}}
         opensearch.indices.create(index=exported.positions_index, body=body)
-        with pytest.raises(PositionError, match="does not keep whole sources"):
+        with pytest.raises(PositionError, match="does not store whole sources"):
             export_table(spark, exported)
         opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body={"type": "position"})
         with pytest.raises(PositionError, match="keeps no sources"):

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import pytest
 
-from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work, is_gone
+from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work, is_gone, lease_of
 
 
 @pytest.fixture
@@ -125,3 +125,12 @@ class DescribeIsGone:
     @pytest.mark.parametrize("pid", [2**31, 2**63, 2**70, 0, -1, "7", None, True, [7]])
     def it_finds_a_process_gone_whose_number_none_can_have(self, here, pid):
         assert is_gone({**asdict(here), "pid": pid, "run_id": "other run"}, here) is True
+
+
+class DescribeLeaseOf:
+    @pytest.mark.parametrize(
+        ("lease", "seconds"),
+        [(5, 5.0), (3600, 3600.0), (1e300, 60.0), (-1, 60.0), (0, 60.0), ("x", 60.0), (None, 60.0)],
+    )
+    def it_trusts_only_a_lease_that_a_run_may_ask_for(self, lease, seconds):
+        assert lease_of({"lease_seconds": lease}, 60.0) == seconds

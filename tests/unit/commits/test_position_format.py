@@ -9,16 +9,15 @@ import pytest
 from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.position_format import (
     FORMAT,
-    MAPPING,
     Batch,
     Position,
     position_document,
-    require_mapping,
     source_of,
     sources_of,
     stored_position,
     version_of,
 )
+from icecdc_core.commits.positions_index import MAPPING, require_mapping
 from icecdc_core.errors import OpenSearchRequestError, PositionError
 
 SCHEMA = '{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true}]}'
@@ -114,8 +113,8 @@ class DescribeAMapping:
             ({}, "its mapping was guessed"),
             ({"properties": {"type": {"type": "text"}}}, "type is mapped as text"),
             ({**MAPPING, "dynamic": "true"}, "its mapping was guessed"),
-            ({**MAPPING, "_source": {"enabled": False}}, "does not keep whole sources"),
-            ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not keep whole sources"),
+            ({**MAPPING, "_source": {"enabled": False}}, "does not store whole sources"),
+            ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not store whole sources"),
         ],
     )
     def it_is_refused_when_it_is_another(self, mapping, message):
