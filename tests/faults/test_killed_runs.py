@@ -159,12 +159,14 @@ class DescribeTwoRunsAtOnce:
         with loopback_proxy(opensearch_url, trouble=lambda *_: Act.RESET if dead.is_set() else None) as proxy:
             # Its renewals go through the proxy.
             through = PositionStore(opensearch, config.replace(opensearch_url=proxy.url))
-            through.lock(config.table, "", "the-dead-run")
+            lock = through.lock(config.table, "", "the-dead-run")
             dead.set()
             _move_elsewhere(opensearch, config)
             begun = time.monotonic()
             store.lock(config.table, "", "the-next-run").release()
-            assert time.monotonic() - begun >= 1
+            seconds = time.monotonic() - begun
+            lock.release()
+        assert seconds >= 1
 
 
 def _forget_commit(opensearch, config, report):

@@ -14,7 +14,7 @@ from icecdc_core.commits.positions import MAX_EPOCH, Batch, Position, PositionSt
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.opensearch.client import Connection
-from tests.unit.commits.tiny_opensearch import error, tiny_opensearch
+from tests.tiny_opensearch import error, tiny_opensearch
 
 POSITION = "position:t"
 CONFLICT = error(409, "version_conflict_engine_exception")

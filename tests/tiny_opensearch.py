@@ -50,6 +50,9 @@ class TinyOpenSearch:
             return made
         names = [unquote(part) for part in parts.path.strip("/").split("/")]
         with self._lock:
+            if names[0] == "_alias":
+                shown = {each: {} for each, entry in self.indexes.items() if names[1] in entry["aliases"]}
+                return (200, shown) if shown else error(404, "alias_missing")
             if names == ["_aliases"]:
                 return self._change_aliases(body["actions"])
             index, api = names[0], names[1] if len(names) > 1 else ""
@@ -61,9 +64,12 @@ class TinyOpenSearch:
             if api == "_settings":
                 self.indexes[index]["settings"]["index"].update(body["index"])
                 return 200, {"acknowledged": True}
-            if api == "_alias":
-                shown = {each: {} for each, entry in self.indexes.items() if names[2] in entry["aliases"]}
-                return (200, shown) if shown else error(404, "alias_missing")
+            if api == "_mapping":
+                known = self.indexes[index]["mappings"]["properties"]
+                if wrong := [name for name, field in body["properties"].items() if known.get(name, field) != field]:
+                    return error(400, "illegal_argument_exception", f"mapper [{wrong[0]}] cannot be changed")
+                known.update(body["properties"])
+                return 200, {"acknowledged": True}
             if api == "_refresh":
                 return 200, {"_shards": {}}
             return self._index(method, index, body)
