@@ -14,14 +14,9 @@ from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.export import current_rows, settled_position
 from icecdc_core.jobs.repair import repair_differences
 from icecdc_core.jobs.run import Run
-from icecdc_core.opensearch.checksums import (
-    holds_texts_of,
-    index_checksums,
-    index_parts,
-    index_text_checksums,
-    source_checksums,
-    source_text_checksums,
-)
+from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
+from icecdc_core.opensearch.checksums.index_pages import index_parts
+from icecdc_core.opensearch.checksums.texts import holds_texts_of, index_text_checksums, source_text_checksums
 from icecdc_core.reporting.instrumentation import observed
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.session.spark_settings import many_groups

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from opensearchpy.exceptions import NotFoundError, TransportError
 from opensearchpy.serializer import DEFAULT_SERIALIZERS
 
-from icecdc_core.opensearch.answers import AnswerConnection, AnswerDeserializer, UnusableAnswerError, require_usable
+from icecdc_core.opensearch.answers import (
+    AnswerConnection,
+    AnswerDeserializer,
+    FastAnswers,
+    UnusableAnswerError,
+    require_usable,
+)
 from icecdc_core.opensearch.client import typed
 from icecdc_core.opensearch.retry import is_transient
 from icecdc_core.reporting.exit_states import state_of
@@ -81,6 +89,18 @@ class DescribeAnswerDeserializer:
     def it_refuses_everything_else(self, text, kind):
         with pytest.raises(UnusableAnswerError):
             AnswerDeserializer(DEFAULT_SERIALIZERS).loads(text, kind)
+
+
+class DescribeFastAnswers:
+    @pytest.mark.parametrize("text", ['{"a": [1, "é"]}', '{"a": "\\ud800"}'], ids=["ordinary", "a lone surrogate"])
+    def it_reads_what_the_standard_library_reads(self, text):
+        assert FastAnswers().loads(text) == json.loads(text)
+
+    @pytest.mark.parametrize("text", ["", "garbage", '{"a": ', "[" * 200_000])
+    def it_refuses_other_texts_as_the_client_expects(self, text):
+        deserializer = AnswerDeserializer({"application/json": FastAnswers()}, "application/json")
+        with pytest.raises(UnusableAnswerError):
+            deserializer.loads(text, JSON)
 
 
 class DescribeAnswerConnection:
