@@ -65,7 +65,7 @@ def await_true(condition, seconds=30):
 
 
 class DescribeTheRenewal:
-    def it_goes_on_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
+    def it_continues_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
         config, failed = make_config(lease_seconds=2), []
 
         def trouble(method, path, body):
@@ -112,7 +112,7 @@ class DescribeTheRenewal:
 
 
 class DescribeAStoppedProcess:
-    def it_loses_the_index_on_its_own_machine_after_its_lease(self, make_config, opensearch):
+    def it_loses_the_lock_on_its_own_machine_after_its_lease(self, make_config, opensearch):
         config = make_config(lease_seconds=3)
         given = {name: getattr(config, name) for name in ("table", "index", "opensearch_url", "positions_index")}
         command = [sys.executable, "-c", HOLDER, json.dumps({**given, "lease_seconds": 3})]
@@ -193,7 +193,7 @@ class DescribeRelease:
 
 
 class DescribeARejectedBatch:
-    def it_is_named_though_the_index_was_lost_meanwhile(self, spark, make_config, opensearch):
+    def it_is_reported_although_the_lock_was_lost_meanwhile(self, spark, make_config, opensearch):
         config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
         run = Run(config)
         lock = run.positions.lock(config.table, "", run.run_id)

@@ -152,7 +152,7 @@ class DescribeRejections:
         with pytest.raises(RejectedDocumentsError, match=r"'7': mapper_parsing_exception.*Remedy: correct the rows"):
             write_actions(actions, settings())
 
-    def it_writes_the_others_when_so_many_may_be_rejected(self, settings, indexed):
+    def it_writes_the_other_documents_when_rejections_are_allowed(self, settings, indexed):
         result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
         assert (result.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
             1,
@@ -178,7 +178,7 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *actions)
         assert (result.upserts, result.bytes, len(indexed())) == (16, sum(map(len, actions)), 16)
 
-    def it_rejects_the_one_document_that_no_request_can_hold(self, opensearch_url, settings, indexed):
+    def it_rejects_the_one_document_that_is_larger_than_any_request(self, opensearch_url, settings, indexed):
         actions = [index_action(1), index_action(2, value=2 * 10**17), index_action(3)]
 
         def too_large(method, path, body):
@@ -189,7 +189,7 @@ class DescribeTrouble:
         reasons = [(sample["id"], sample["status"]) for sample in result.rejected_samples]
         assert (result.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
 
-    def it_sends_items_again_that_were_pushed_back(self, opensearch_url, settings, indexed):
+    def it_retries_items_that_were_rejected_with_429(self, opensearch_url, settings, indexed):
         actions = [index_action(n) for n in range(10)]
         sent = []
 
@@ -205,7 +205,7 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *actions)
         assert (result.upserts, result.retries, len(sent), len(indexed())) == (10, 2, 3, 10)
 
-    def it_sends_only_those_items_again_and_none_is_written_twice(self, opensearch_url, settings, indexed):
+    def it_retries_only_those_items_and_writes_none_twice(self, opensearch_url, settings, indexed):
         bulks = []
 
         def spoil(path, body, answer):
@@ -220,7 +220,7 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.upserts, result.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
-    def it_counts_an_answer_that_says_more_than_was_asked_for(self, opensearch_url, settings):
+    def it_counts_an_answer_with_additional_fields(self, opensearch_url, settings):
         def spoil(path, body, answer):
             if "_bulk" in path:
                 for item in answer["items"]:
@@ -232,7 +232,7 @@ class DescribeTrouble:
         assert (result.upserts, result.deletes, result.already_applied) == (2, 0, 1)
 
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
-    def it_tries_a_refused_request_again(self, opensearch_url, settings, indexed, status):
+    def it_retries_a_refused_request(self, opensearch_url, settings, indexed, status):
         left = [2]
 
         def busy(method, path, body):
@@ -255,7 +255,7 @@ class DescribeTrouble:
             write_actions(actions, settings(proxy.url, retry_timeout_seconds=0.3))
         assert indexed() == {}
 
-    def it_does_not_repeat_a_request_that_is_wrong(self, spark, opensearch_url, settings):
+    def it_does_not_retry_a_wrong_request(self, spark, opensearch_url, settings):
         def wrong(method, path, body):
             return 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
 
@@ -266,9 +266,9 @@ class DescribeTrouble:
             assert len(proxy.bulks) == 1
 
 
-class DescribeAnAnswerThatIsNone:
+class DescribeAnUnusableAnswer:
     @pytest.mark.parametrize("kind", NO_ANSWERS)
-    def it_counts_as_a_failing_server_and_the_operations_are_sent_again(self, opensearch_url, settings, indexed, kind):
+    def it_counts_as_a_failing_server_and_the_operations_are_retried(self, opensearch_url, settings, indexed, kind):
         left = [1]
         write(settings(), index_action(2))
 
@@ -286,7 +286,7 @@ class DescribeAnAnswerThatIsNone:
         )
 
     @pytest.mark.parametrize("kind", NO_ANSWERS)
-    def it_ends_the_run_with_the_state_retry_when_it_goes_on(self, opensearch_url, settings, indexed, kind):
+    def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed, kind):
         with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS[kind]) as proxy:
             short = settings(proxy.url, retry_timeout_seconds=0.2)
             result = write(short, index_action(1), delete_action(2))

@@ -88,7 +88,7 @@ class DescribeAnAnswer:
         with pytest.raises(OpenSearchRequestError, match="no usable answer while reading"):
             source_of(answer, "reading")
 
-    def it_names_an_index_that_keeps_no_sources(self):
+    def it_names_an_index_that_stores_no_sources(self):
         with pytest.raises(PositionError, match=r"'p' keeps no sources.*template"):
             source_of({"_index": "p", "_id": "x", "_seq_no": 1, "_primary_term": 1, "found": True}, "reading")
 
@@ -104,7 +104,7 @@ class DescribeAnAnswer:
 
 
 class DescribeAMapping:
-    def it_is_taken_as_the_server_shows_it(self):
+    def it_is_accepted_in_the_form_that_the_server_returns(self):
         require_mapping("p", {**MAPPING, "dynamic": "false"})
 
     @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ class DescribeAMapping:
             ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not store whole sources"),
         ],
     )
-    def it_is_refused_when_it_is_another(self, mapping, message):
+    def it_is_refused_when_it_differs(self, mapping, message):
         with pytest.raises(PositionError, match=message):
             require_mapping("p", mapping)

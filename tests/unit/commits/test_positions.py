@@ -291,7 +291,7 @@ class DescribeTheRenewal:
         lock.write(lock.position)
         lock.release()
 
-    def it_goes_on_after_errors_of_any_kind(self, server, store):
+    def it_continues_after_errors_of_any_kind(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
         answers = [error(500, "broken"), (200, ["no", "object"]), CONFLICT, error(401, "security_exception")]
 

@@ -44,7 +44,7 @@ class DescribeRequireUsable:
             ("GET", "/_cluster/health", {"status": "green"}),
         ],
     )
-    def it_lets_answers_of_opensearch_pass(self, method, path, answer):
+    def it_accepts_answers_of_opensearch(self, method, path, answer):
         require_usable(method, path, answer)
 
     @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ class DescribeRequireUsable:
 
 
 class DescribeAnswerDeserializer:
-    def it_reads_json_whatever_its_character_set_is_said_to_be(self):
+    def it_reads_json_with_any_declared_character_set(self):
         assert AnswerDeserializer(DEFAULT_SERIALIZERS).loads('{"a": 1}', JSON) == {"a": 1}
 
     @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ class DescribeAnswerConnection:
             (404, "[" * 200_000, JSON, UnusableAnswerError),
         ],
     )
-    def it_takes_only_opensearchs_own_word_for_what_is_missing_or_in_conflict(self, status, text, kind, expected):
+    def it_accepts_404_and_409_only_from_opensearch(self, status, text, kind, expected):
         with pytest.raises(TransportError) as caught:
             AnswerConnection()._raise_error(status, text, kind)
         assert type(caught.value) is expected

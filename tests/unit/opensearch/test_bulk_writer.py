@@ -45,10 +45,10 @@ class DescribeRequests:
         column = texts(3, 4, 5, 6, 7)
         assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
 
-    def it_takes_a_slice_that_ends_before_the_column_does(self):
+    def it_cuts_a_slice_that_ends_before_the_column(self):
         assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
 
-    def it_takes_a_column_of_several_chunks(self):
+    def it_cuts_a_column_of_several_chunks(self):
         assert cut(pa.chunked_array([texts(3), texts(3)]), 4) == ["aaa", "aaa"]
 
     def it_counts_bytes_and_not_characters(self):
@@ -70,7 +70,7 @@ class DescribeRequests:
     def it_finds_the_document_of_an_action(self, action):
         assert document_id_of(action) == "é|"
 
-    def it_takes_just_the_actions_that_are_sent_again(self):
+    def it_sends_only_the_selected_actions_again(self):
         again = texts(3, 4, 5).take(pa.array([0, 2]))
         assert bytes(request_body(again)) == b"aaaccccc"
 
