@@ -50,7 +50,7 @@ def source_text_checksums(documents: DataFrame) -> DataFrame:
     return as_numbers(documents.select("id", F.sha2("doc", 256).alias("digest")))
 
 
-def holds_texts_of(client: OpenSearch, pit: str, schema: StructType) -> bool:
+def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
     """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal.
 
     Args:
