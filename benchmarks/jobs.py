@@ -110,8 +110,8 @@ class WholeTableBenchmark:
         begin = time.perf_counter()
         result = write_actions(to_actions(rows, ["id"], 1), BulkSettings.of(self._job, SINK_ALIAS))
         taken = time.perf_counter() - begin
-        if result.upserts != self._documents:
-            raise SystemExit(f"{result.upserts} documents were written, expected {self._documents}")
+        if result.counts.upserts != self._documents:
+            raise SystemExit(f"{result.counts.upserts} documents were written, expected {self._documents}")
         return taken
 
     def _validate(self) -> float:

@@ -1,4 +1,4 @@
-"""The commit protocol: positions, the commit log, the lease, and what forbids continuing from a position.
+"""The commit protocol: positions, the commit log, the lock and its lease, and the preconditions of a sync.
 
-In: a batch with its epoch. Out: a position that moved, or an error that says who holds the index.
+In: a batch with its epoch. Out: a position that moved, or an error that names the run that has the lock.
 """

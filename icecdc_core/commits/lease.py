@@ -1,4 +1,4 @@
-"""Who runs: the identity of a run, and whether the process behind it is still there."""
+"""The lease of a lock: which run holds it, and whether that run still renews it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from icecdc_core.config.values import MAX_LEASE_SECONDS
+
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """The run that holds a table.
+    """The run that holds the lock of an index.
 
     Attributes:
         run_id: The run.
         host: The machine and process namespace it runs in.
         pid: Its driver process.
-        started: When that process started, as the operating system says it; process ids are used again.
-        since: When the run took the table (ISO 8601).
-        lease_seconds: Seconds after which the run loses the table unless it renews its lease.
-        renewed: When it last did, by the monotonic clock that all processes of its machine share.
+        started: When that process started, as text; a process id alone may belong to a later process.
+        since: When the run acquired the lock (ISO 8601).
+        lease_seconds: Seconds without a renewal after which the lock expires.
+        renewed: The time of the last renewal by the monotonic clock that all processes of the machine share.
     """
 
     run_id: str
@@ -36,50 +40,74 @@ class LeaseHolder:
 
     @classmethod
     def this(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
-        """Return the owner that this process is."""
+        """Return this process as the holder.
+
+        Args:
+            run_id: The run.
+            lease_seconds: Seconds without a renewal after which its lock expires.
+        """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now, lease_seconds).renewing()
 
     def renewing(self) -> LeaseHolder:
-        """Return the owner as it renews its lease now."""
+        """Return the holder with a renewal now."""
         return replace(self, renewed=time.monotonic())
 
 
-_at_work: set[str] = set()
-"""Runs of this process that hold an index."""
+_active_runs: set[str] = set()
+"""Runs of this process that hold a lock."""
 
 
 def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
-    """Return whether the holder lost the table; None when that cannot be known from this machine.
+    """Return whether a holder lost its lock; None when this machine cannot tell.
 
-    On one machine a process that ended loses it at once, and a process that is there but does not renew its lease,
-    because it is stopped or does other work, loses it after the holder's ``lease_seconds``. A process outlives its
-    runs where it polls: of its own runs it knows itself which still hold an index.
+    On the same machine, a process that ended loses its lock at once. A process that exists but does not renew its
+    lease, because it is stopped or hangs, loses the lock after its ``lease_seconds``. A process that polls outlives its
+    runs; it knows which of its own runs still hold a lock.
+
+    Args:
+        holder: The holder as stored in the position.
+        here: A holder of this process.
     """
     if holder.get("host") != here.host:
         return None
     if (holder.get("pid"), holder.get("started")) == (here.pid, here.started):
-        if holder.get("run_id") not in _at_work:
+        if holder.get("run_id") not in _active_runs:
             return True
-    elif not _is_there(holder):
+    elif not _exists(holder):
         return True
     lease, renewed = holder.get("lease_seconds"), holder.get("renewed")
     if not isinstance(lease, (int, float)) or not isinstance(renewed, (int, float)) or not lease:
-        return None  # an older release does not say when it renewed its lease
+        return None  # an older release does not store when it renewed its lease
     return not 0 <= time.monotonic() - renewed < lease
 
 
+def lease_of(holder: Mapping[str, Any], fallback: float) -> float:
+    """Return the lease of a holder in seconds.
+
+    Args:
+        holder: The holder as stored in the position.
+        fallback: The lease of a holder whose own is missing or none that a run may ask for.
+    """
+    lease = holder.get("lease_seconds")
+    return float(lease) if isinstance(lease, (int, float)) and 0 < lease <= MAX_LEASE_SECONDS else fallback
+
+
 def begin_work(run_id: str) -> None:
-    """Note that a run of this process holds an index."""
-    _at_work.add(run_id)
+    """Record that a run of this process holds a lock."""
+    _active_runs.add(run_id)
 
 
 def end_work(run_id: str) -> None:
-    """Note that it does so no more."""
-    _at_work.discard(run_id)
+    """Record that a run of this process no longer holds a lock."""
+    _active_runs.discard(run_id)
 
 
 def _host() -> str:
+    """The machine, its boot and the process namespace: within all three, a process id means one process.
+
+    psutil knows neither the boot id nor the namespace. Containers share host names and start with the same process ids.
+    """
     parts = [socket.gethostname()]
     for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
         try:
@@ -89,23 +117,31 @@ def _host() -> str:
     return "/".join(parts)
 
 
-def _is_there(holder: Mapping[str, Any]) -> bool:
+def _exists(holder: Mapping[str, Any]) -> bool:
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        # Where there is no /proc, an older release stored no start time.
+        return holder.get("started") in ("", _started(pid))
+    except psutil.AccessDenied:
+        return True  # the process of another user: only its lease can show that it is gone
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        pass
-    return _started(pid) == holder.get("started")
 
 
 def _started(pid: int) -> str:
-    try:
-        # The name in field 2 may hold spaces, so count from its closing bracket; field 22 is the start time.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "ended" if fields[0] in "ZX" else fields[19]
-    except (OSError, IndexError):
-        return ""
+    """When a process started, as text.
+
+    Raises:
+        psutil.NoSuchProcess: There is no such process, or it ended and its parent did not wait for it yet.
+        psutil.AccessDenied: Its details are hidden from this user.
+    """
+    process = psutil.Process(pid)
+    if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        raise psutil.ZombieProcess(pid)
+    boot, created = psutil.boot_time(), process.create_time()
+    if not psutil.LINUX:
+        return str(created)
+    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
+    return str(round((created - boot) * os.sysconf("SC_CLK_TCK")))

@@ -1,7 +1,8 @@
-"""What a position is, how it is stored, and what is refused: another format, unknown fields, a guessed mapping."""
+"""Positions and batches: their fields, how they are stored, and which stored positions are refused."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -13,24 +14,9 @@ from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.errors import OpenSearchRequestError, PositionError
 
 FORMAT = 2
-"""Grows when an older release could misread what this one writes. Positions without a format have 1."""
+"""The format of a stored position. It grows when an older release could misread it; a position without one has 1."""
 
-_OF_THE_DOCUMENT = frozenset({"type", "format", "owner", "updated_at"})
-_LONG = {"type": "long"}
-_KEYWORD = {"type": "keyword"}
-MAPPING: dict[str, Any] = {
-    "dynamic": False,
-    "properties": {
-        "type": _KEYWORD,
-        "kind": _KEYWORD,
-        "index": _KEYWORD,
-        "table": _KEYWORD,
-        "snapshot_id": _LONG,
-        "epoch": _LONG,
-        "updated_at": {"type": "date"},
-    },
-}
-"""The mapping of a positions index; nothing in it is ever guessed."""
+_DOCUMENT_FIELDS = frozenset({"type", "format", "owner", "updated_at"})
 
 
 @dataclass(frozen=True)
@@ -39,21 +25,21 @@ class Batch:
 
     Attributes:
         kind: ``export``, ``sync`` or ``repair``.
-        epoch: Number of the batch; the documents' versions are made of it.
+        epoch: The number of the batch; the versions of its documents are computed from it.
         from_snapshot_id: Exclusive start of the range; None for an export.
         to_snapshot_id: Inclusive end of the range; None for the export of an empty table.
-        physical_index: The index that is written.
-        table_uuid: Identity of the table that is read.
-        selection: What of the table is read, see ``Source.stored_selection``.
-        schema: The Iceberg schema (JSON) of the documents it writes.
-        groups_done: For an export, the file groups whose documents are in.
-        rejected: For an export, the documents of those groups that were rejected.
-        group_bytes: For an export, the group size the groups were cut with, in bytes.
-        groups_digest: For an export, a digest of the groups' data files, in order.
-        on_duplicate_identifier: The policy the batch was begun with; empty in one that an older release began.
-        index_uuid: For an export, the identity of the physical index it created; empty until that is recorded.
-        index_digest: For an export, a digest of that index's settings and mapping as it was created.
-        failure: Why the last attempt ended, when it ended by itself.
+        physical_index: The index that is written to.
+        table_uuid: The identity of the table.
+        selection: The selected part of the table, see ``Source.stored_selection``.
+        schema: The Iceberg schema (JSON) of its documents.
+        groups_done: For an export, the number of file groups whose documents are written.
+        rejected: For an export, the number of documents of these groups that were rejected.
+        group_bytes: For an export, the size of a file group in bytes.
+        groups_digest: For an export, a digest of the data files of all groups, in order.
+        on_duplicate_identifier: The policy of the batch; empty if an older release began it.
+        index_uuid: For an export, the identity of the physical index that it created; empty until it is recorded.
+        index_digest: For an export, a digest of the settings and the mapping of that index after its creation.
+        failure: Why the last attempt failed; empty if it was killed.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -78,17 +64,17 @@ class Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """How far an index is.
+    """The state of an index: which snapshot it is in sync with, and the batch that was begun.
 
     Attributes:
         index: The alias that readers use.
         table: ``catalog.namespace.table``.
-        table_uuid: Identity of the table; a re-created table has another.
-        snapshot_id: The snapshot the index equals; None before the first commit.
-        epoch: The highest epoch ever begun.
+        table_uuid: The identity of the table; a table that is created again has another one.
+        snapshot_id: The snapshot that the index is in sync with; None before the first commit.
+        epoch: The highest epoch of all batches.
         physical_index: The index behind the alias; empty before the first commit.
-        selection: What of the table is indexed: branch, columns, row filter, identifier columns.
-        schema: The Iceberg schema (JSON) the mapping was last made for.
+        selection: The selected part of the table: branch, columns, row filter, identifier columns.
+        schema: The Iceberg schema (JSON) of the last mapping.
         batch: The begun batch, if any.
     """
 
@@ -106,12 +92,12 @@ class Position:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever committed."""
+        """Whether a batch was ever committed."""
         return bool(self.physical_index)
 
     @property
     def committed_index(self) -> tuple[str, str, str]:
-        """The alias of the readers, the committed index, and the index of a begun export (or an empty string)."""
+        """The readers' alias, the committed index, and the index of a begun export (or an empty string)."""
         exported = self.batch.physical_index if self.batch and self.batch.kind == "export" else ""
         return self.index, self.physical_index, exported
 
@@ -119,42 +105,65 @@ class Position:
 _READER = TypeAdapter(Position)
 
 
-def position_document(position: Position, owner: LeaseHolder | None) -> dict[str, Any]:
-    """Return a position and who holds it as they are stored."""
+def position_document(position: Position, holder: LeaseHolder | None) -> dict[str, Any]:
+    """Return the document of a position.
+
+    Args:
+        position: The position.
+        holder: The run that has the lock; None: no run.
+    """
     return {
         "type": "position",
         "format": FORMAT,
         **asdict(position),
-        "owner": asdict(owner.renewing()) if owner else None,
+        "owner": asdict(holder.renewing()) if holder else None,
         "updated_at": datetime.now(timezone.utc).isoformat(),
     }
 
 
 def stored_position(source: Mapping[str, Any]) -> Position:
-    """Return the position that a document holds.
+    """Return the position of a document.
 
     Raises:
-        PositionError: A newer release wrote it, or it has unknown, missing or wrong fields.
+        PositionError: A newer release wrote the document, or fields are unknown, missing or wrong.
     """
-    index, written = source.get("index"), source.get("format", 1)
-    if not isinstance(written, int) or not 1 <= written <= FORMAT:
+    index, stored_format = source.get("index"), source.get("format", 1)
+    if not isinstance(stored_format, int) or not 1 <= stored_format <= FORMAT:
         raise PositionError(
-            f"The position of '{index}' has format {written!r}, this release knows up to {FORMAT}",
+            f"The position of '{index}' has format {stored_format!r}, this release knows up to {FORMAT}",
             subject="index",
             value=index,
             remedy="use the release of icecdc that wrote it, or a newer one",
         )
     try:
-        position = _READER.validate_python({name: source[name] for name in source.keys() - _OF_THE_DOCUMENT})
+        position = _READER.validate_python({name: source[name] for name in source.keys() - _DOCUMENT_FIELDS})
     except ValidationError as error:
         problems = [(".".join(map(str, each["loc"])), each) for each in error.errors(include_url=False)]
         raise _unreadable(index, [_problem(name, each["type"], each["msg"]) for name, each in problems]) from None
+    schemas = {"schema": position.schema, "batch.schema": position.batch.schema if position.batch else ""}
+    if wrong := [name for name, text in schemas.items() if text and not _is_schema(text)]:
+        raise _unreadable(index, [_problem(name, "", "it is not an Iceberg schema as JSON") for name in wrong])
     holder = source.get("owner")
     if not isinstance(holder, (dict, type(None))):
         raise _unreadable(index, [_problem("owner", "", "it is not an object")])
     if unknown := sorted((holder or {}).keys() - LeaseHolder.__dataclass_fields__.keys()):
         raise _unreadable(index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown])
+    texts = ("run_id", "host", "started", "since")
+    if wrong := [name for name in texts if not isinstance((holder or {}).get(name, ""), str)]:
+        raise _unreadable(index, [_problem(f"owner.{name}", "", "it is not a text") for name in wrong])
     return position
+
+
+def _is_schema(text: str) -> bool:
+    """Whether a text has the shape of an Iceberg schema: an object with a list of fields."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return isinstance(fields, list) and all(
+        isinstance(field, dict) and field.keys() >= {"id", "name", "type"} for field in fields
+    )
 
 
 def _problem(name: str, kind: str, message: str) -> str:
@@ -166,17 +175,21 @@ def _unreadable(index: Any, problems: list[str]) -> PositionError:
         f"The position of '{index}' cannot be read: {'; '.join(problems)}",
         subject="index",
         value=index,
-        remedy="if a newer release of icecdc wrote it, use that; if somebody edited it, undo that, or delete the "
-        "position and run the export",
+        remedy="if a newer release of icecdc wrote it, use that release; if somebody edited it, undo the edit, or "
+        "delete the position and run the export",
     )
 
 
 def source_of(answer: Any, doing: str) -> dict[str, Any]:
-    """Return the document in an answer or a hit.
+    """Return the source of a document.
+
+    Args:
+        answer: The answer to a get request, or a hit of a search.
+        doing: The activity, for the message.
 
     Raises:
-        OpenSearchRequestError: The answer is not one.
-        PositionError: The index keeps no sources.
+        OpenSearchRequestError: The answer has no document.
+        PositionError: The index does not store sources.
     """
     found = answer.get("_source") if isinstance(answer, dict) else None
     if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
@@ -184,8 +197,8 @@ def source_of(answer: Any, doing: str) -> dict[str, Any]:
             f"The index '{answer.get('_index')}' keeps no sources, so no position can be read from it",
             subject="positions_index",
             value=answer.get("_index"),
-            remedy="find the index template that switches `_source` off and leave this index out of it; then restore "
-            "the index, or delete it and run the exports",
+            remedy="find the index template that switches `_source` off and exclude this index; then restore the "
+            "index, or delete it and run the exports",
         )
     if not isinstance(found, dict):
         raise _unusable(doing)
@@ -193,7 +206,16 @@ def source_of(answer: Any, doing: str) -> dict[str, Any]:
 
 
 def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
-    """Return the documents in the answer to a search; raises as `source_of` does."""
+    """Return the sources of the hits of a search.
+
+    Args:
+        answer: The answer to the search.
+        doing: The activity, for the message.
+
+    Raises:
+        OpenSearchRequestError: The answer has no hits, or hits without a document.
+        PositionError: The index does not store sources.
+    """
     hits = answer.get("hits") if isinstance(answer, dict) else None
     found = hits.get("hits") if isinstance(hits, dict) else None
     if not isinstance(found, list):
@@ -202,10 +224,14 @@ def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
 
 
 def version_of(answer: Any, doing: str) -> tuple[int, int]:
-    """Return the sequence number and the primary term in an answer.
+    """Return the sequence number and the primary term of a document.
+
+    Args:
+        answer: The answer to a get or an index request.
+        doing: The activity, for the message.
 
     Raises:
-        OpenSearchRequestError: It has none.
+        OpenSearchRequestError: The answer does not have them.
     """
     found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
     if not isinstance(found[0], int) or not isinstance(found[1], int):
@@ -217,31 +243,5 @@ def _unusable(doing: str) -> OpenSearchRequestError:
     return OpenSearchRequestError(
         f"OpenSearch gave no usable answer while {doing}",
         subject="opensearch_url",
-        remedy="check what stands between icecdc and OpenSearch; run again",
+        remedy="check the proxy or gateway in front of OpenSearch; run again",
     )
-
-
-def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
-    """Check that a positions index has the mapping it was created with.
-
-    Raises:
-        PositionError: It was created by a write, with a mapping that OpenSearch guessed, or keeps no whole sources.
-    """
-    properties = mappings.get("properties") or {}
-    wrong = [
-        f"{field} is mapped as {properties[field].get('type')}"
-        for field, mapped in MAPPING["properties"].items()
-        if field in properties and properties[field].get("type") != mapped["type"]
-    ]
-    if str(mappings.get("dynamic")).lower() != "false":
-        wrong.insert(0, "its mapping was guessed")
-    if mappings.get("_source"):
-        wrong.append("it does not keep whole sources")
-    if wrong:
-        raise PositionError(
-            f"'{name}' is no positions index as icecdc creates it: {', '.join(wrong)}",
-            subject="positions_index",
-            value=name,
-            remedy="restore it from a snapshot of the cluster, or delete it and run the exports; see to it that no "
-            "index template changes its mapping",
-        )

@@ -1,4 +1,4 @@
-"""What forbids taking the changes since a position, found before anything is written."""
+"""Preconditions of a sync: whether the changes since a position can be read, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -18,63 +18,75 @@ _REEXPORT = "run the export (it builds a new index behind the alias, without dow
 
 @dataclass(frozen=True)
 class FailedPrecondition:
-    """Why the changes cannot be taken, and the parameter that says what to do then."""
+    """Why the changes since a position cannot be read.
+
+    Attributes:
+        policy: The parameter that says what to do then.
+        error: The error, if it says `fail`.
+    """
 
     policy: str
     error: IcecdcError
 
 
 def check_preconditions(position: Position, source: Source) -> FailedPrecondition | None:
-    """Compare a position with the table as it is now; None when the changes can be taken."""
-    name, config_gap, config_schema = source.table.name, "on_history_gap", "on_schema_change"
+    """Compare a position with the current state of its table.
+
+    Args:
+        position: The position.
+        source: The table.
+
+    Returns:
+        The first precondition that fails; None when the changes can be read.
+    """
+    name, gap_policy, schema_policy = source.table.name, "on_history_gap", "on_schema_change"
     if position.table_uuid != source.table_uuid:
         return FailedPrecondition(
-            config_gap,
+            gap_policy,
             TableReplacedError(
                 f"'{name}' was dropped and created again since the index was written",
                 subject="table_uuid",
                 value=source.table_uuid,
-                remedy=_REEXPORT.format(config_gap),
+                remedy=_REEXPORT.format(gap_policy),
             ),
         )
     begun = position.batch.to_snapshot_id if position.batch else None
     for snapshot_id in (position.snapshot_id, begun):
         if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)) is not None:
-            return FailedPrecondition(config_gap, gap)
+            return FailedPrecondition(gap_policy, gap)
     if position.snapshot_id is not None and source.head is None:
         return FailedPrecondition(
-            config_gap,
+            gap_policy,
             HistoryGapError(
-                f"'{name}' has no current snapshot any more, but the index holds snapshot {position.snapshot_id}",
+                f"'{name}' has no current snapshot any more, but the index has snapshot {position.snapshot_id}",
                 subject="branch",
                 value=source.branch,
-                remedy=_REEXPORT.format(config_gap),
+                remedy=_REEXPORT.format(gap_policy),
             ),
         )
-    # A position of another release may know more or fewer parts of a selection.
-    known, wanted = position.selection, source.stored_selection
-    if changed := sorted(key for key in known.keys() | wanted.keys() if known.get(key) != wanted.get(key)):
+    # The position of another release may have more or fewer parts of a selection.
+    stored, current = position.selection, source.stored_selection
+    if changed := sorted(key for key in stored.keys() | current.keys() if stored.get(key) != current.get(key)):
         return FailedPrecondition(
-            config_schema,
+            schema_policy,
             SchemaChangeError(
-                f"The index was built with other {', '.join(changed)}: "
-                + ", ".join(f"{key}={known.get(key)!r}" for key in changed),
+                f"The index was built with another {', '.join(changed)}: "
+                + ", ".join(f"{key}={stored.get(key)!r}" for key in changed),
                 subject=changed[0],
-                value=wanted.get(changed[0]),
-                remedy=_REEXPORT.format(config_schema),
+                value=current.get(changed[0]),
+                remedy=_REEXPORT.format(schema_policy),
             ),
         )
-    current = source.schema_json
-    if position.schema and position.schema != current:
-        changes = schema_change(position.schema, current)
+    if position.schema and position.schema != source.schema_json:
+        changes = schema_change(position.schema, source.schema_json)
         if not is_additive(changes):
             return FailedPrecondition(
-                config_schema,
+                schema_policy,
                 SchemaChangeError(
                     f"The schema of '{name}' changed: " + "; ".join(str(change) for change in changes),
                     subject="on_schema_change",
                     value="fail",
-                    remedy=_REEXPORT.format(config_schema),
+                    remedy=_REEXPORT.format(schema_policy),
                 ),
             )
     return None

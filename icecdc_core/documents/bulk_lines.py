@@ -1,11 +1,11 @@
-"""Rows to bulk actions: the document, its id and the complete NDJSON of one operation, all built in the JVM.
+"""Bulk actions from rows: the id, the document and the complete NDJSON of one operation, all built in the JVM.
 
-A row of `(id=7, price=1.50, seen=2026-01-31 12:00 UTC)` inserted in epoch 3 becomes:
+An insert of the row `(id=7, price=1.50, seen=2026-01-31 12:00 UTC)` in epoch 3 becomes:
 
     {"index":{"_id":"7","version":7,"version_type":"external"}}
     {"id":7,"price":"1.50","seen":"2026-01-31T12:00:00.000000Z"}
 
-and its deletion `{"delete":{"_id":"7","version":6,"version_type":"external"}}`.
+and its delete becomes `{"delete":{"_id":"7","version":6,"version_type":"external"}}`.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from icecdc_core.documents.values import json_ready, needs_rebuild, scalar_text
 from icecdc_core.errors import IdentifierColumnsError
 
 MAX_ID_BYTES = 512
-"""OpenSearch refuses longer ids."""
+"""The longest id that OpenSearch accepts."""
 
 
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
-    """Turn change rows, one for each document, into bulk operations.
+    """Turn change rows into bulk operations.
 
     Args:
-        changes: The table's columns and `_change_type`; without identifier columns `_row_position` too.
-        identifier_columns: Columns that make the id; empty: the id is `_row_position`.
-        epoch: Number of the batch; it gives version `2 * epoch + 1` to an upsert and `2 * epoch` to a delete.
+        changes: One row for each document: the table's columns and `_change_type`; without identifier columns also
+            `_row_position`.
+        identifier_columns: The columns of the id; empty: the id is `_row_position`.
+        epoch: The number of the batch. An upsert has the version `2 * epoch + 1`, a delete `2 * epoch`.
 
     Returns:
-        `action` (NDJSON, ready to be concatenated), `id` and `op` (`index` or `delete`). A null identifier
-        fails the query when it runs, with "null identifier" in the error.
+        A frame with `action` (NDJSON, ready to be concatenated), `id` and `op` (`index` or `delete`). A null
+        identifier fails the query when it runs; the error has "null identifier".
 
     Raises:
-        IdentifierColumnsError: An identifier column is not there or cannot make an id.
+        IdentifierColumnsError: An identifier column is missing, or its type cannot be an id.
     """
     identifier = document_id(changes.schema, identifier_columns)
-    # The id is used several times; a step of its own keeps it from being computed as often.
+    # The id is used several times; a projection of its own computes it once.
     document_key = unused("_document_id", changes.columns)
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
@@ -62,20 +63,35 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     )
 
 
-def stored_actions(letters: DataFrame) -> DataFrame:
-    """Turn documents as they were once sent (`document_id`, `version`, `document`) into index operations again."""
+def stored_actions(dead_letters: DataFrame) -> DataFrame:
+    """Turn stored documents into index operations again, with the versions that they had.
+
+    Args:
+        dead_letters: A frame with `document_id`, `version` and `document` (JSON).
+
+    Returns:
+        A frame with `action`.
+    """
     version = F.col("version").cast("string")
-    return letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
+    return dead_letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
-    """Turn document ids (column `id`) into delete operations, in the form of `to_actions`."""
+    """Turn document ids into delete operations.
+
+    Args:
+        ids: A frame with the column `id`.
+        epoch: The number of the batch.
+
+    Returns:
+        A frame like that of `to_actions`.
+    """
     action = _delete(_json_string(F.col("id")), epoch)
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
 
 def document_json(schema: T.StructType) -> Column:
-    """The row as JSON text: its columns in order, without the reserved ones; nulls are kept."""
+    """Return the row as JSON: all columns in order except the reserved ones, with nulls."""
     fields = [field for field in schema.fields if field.name not in RESERVED]
     columns = [
         (
@@ -89,14 +105,18 @@ def document_json(schema: T.StructType) -> Column:
 
 
 def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Column:
-    r"""The document's id as a function of the row.
+    r"""Return the id of a row's document.
 
-    No column: where the row lies (`_row_position`). One column: its text. Several: their texts joined by `|`, with
-    `\` and `|` in them escaped by `\`. An id that OpenSearch cannot hold (empty, longer than 512 bytes, not valid
-    UTF-8) is replaced by its SHA-256 in hex.
+    Without identifier columns it is the position of the row (`_row_position`). With one it is the value as a string,
+    with several the strings joined by `|`, in which `\` and `|` are escaped by `\`. An id that OpenSearch refuses
+    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits.
+
+    Args:
+        schema: The columns of the row.
+        identifier_columns: The columns of the id.
 
     Raises:
-        IdentifierColumnsError: An identifier column is not there or cannot make an id.
+        IdentifierColumnsError: An identifier column is missing, or its type cannot be an id.
     """
     if not identifier_columns:
         return F.col(ROW_POSITION)
@@ -116,10 +136,15 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 
 
 def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -> None:
-    """Refuse identifier columns that are not there or whose values have no exact text.
+    """Check that the identifier columns exist and that equal values of them are equal strings.
+
+    Args:
+        schema: The columns of the table.
+        identifier_columns: The columns of the id.
+
 
     Raises:
-        IdentifierColumnsError: Names the column, what it is, and the remedy.
+        IdentifierColumnsError: They do not; the error names the column, the problem and the remedy.
     """
     names = [field.name for field in schema.fields if field.name not in RESERVED]
     for name in identifier_columns:
@@ -134,11 +159,11 @@ def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -
         data_type = schema[name].dataType
         if isinstance(data_type, UNFIT_IDENTIFIERS):
             raise IdentifierColumnsError(
-                f"A column of type {data_type.simpleString()} cannot be an identifier column: equal values must "
-                "have one exact text",
+                f"A column of type {data_type.simpleString()} cannot be an identifier column: its equal values are not "
+                "always equal strings",
                 subject="identifier_columns",
                 value=name,
-                remedy="choose columns of whole numbers, decimals, texts, dates, times, booleans or binary",
+                remedy="choose columns of whole numbers, decimals, strings, dates, times, booleans or binary",
             )
 
 
@@ -153,6 +178,6 @@ def _delete(text: Column, epoch: int) -> Column:
 
 
 def _json_string(text: Column) -> Column:
-    """The text as a JSON string, quotes included: `to_json` escapes it, then the object around it is cut off."""
+    """The text as a JSON string with quotes: `to_json` escapes it, then the object around it is removed."""
     json = F.to_json(F.struct(text.alias("t")))
     return F.substr(json, F.lit(6), F.length(json) - F.lit(6))

@@ -1,20 +1,20 @@
-"""Iceberg schema, as Spark gives it, to an explicit index mapping; nothing is ever mapped by guessing.
+"""The explicit index mapping of a table's columns; OpenSearch guesses no field.
 
-| column | field | because |
+| column | field | reason |
 |---|---|---|
 | boolean, long, float, double | the same | |
 | byte, short, int | `integer` | |
-| decimal | `double` | ranges want a number; only the index rounds, `_source` keeps the exact text |
-| string, uuid | `text` with `.keyword` | full text and exact; `.keyword` leaves out texts above 8191 characters |
-| date, timestamp, timestamp_ntz | `date` | any year, unlike `date_nanos`; only the index cuts to milliseconds |
-| binary, fixed | `binary` | kept, not searchable |
+| decimal | `double` | range queries need a number; only the index rounds, `_source` has the exact text |
+| string, uuid | `text` with `.keyword` | full-text and exact search; `.keyword` skips strings above 8191 characters |
+| date, timestamp, timestamp_ntz | `date` | any year, unlike `date_nanos`; only the index has milliseconds |
+| binary, fixed | `binary` | stored, not searchable |
 | struct | `object` | |
-| array | as its element | an array of structs is an `object`, not `nested`: no hidden documents |
-| map | `flat_object` | keys are data: any key may come, and none of them may grow the mapping |
-| variant | `object`, not enabled | any JSON may come, a number as well as an object: kept, not searchable |
-| unknown | `object`, not enabled | it is always null |
+| array | that of its element | an array of structs is an `object`, not `nested`: no hidden documents |
+| map | `flat_object` | keys are data and must not add fields to the mapping |
+| variant | `object`, not enabled | it may be any JSON, a number or an object: stored, not searchable |
+| unknown | `object`, not enabled | its values are always null |
 
-docs/types.md says the same of Iceberg's types, with the JSON and the identifier each of them gives.
+docs/types.md has the same table for Iceberg's types, with their JSON and whether they can be identifiers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pyspark.sql import types as T
 from icecdc_core.columns import OWN_PREFIX, RESERVED
 from icecdc_core.errors import UnsupportedTypeError
 
-_KEPT: dict[str, Any] = {"type": "object", "enabled": False}
+_STORED_ONLY: dict[str, Any] = {"type": "object", "enabled": False}
 
-# UTF-8 needs up to 4 bytes a character and Lucene takes terms of up to 32766 bytes.
+# UTF-8 needs up to 4 bytes for a character, and Lucene accepts terms of up to 32766 bytes.
 _KEYWORD_LIMIT = 8191
 _DEFAULT_FIELD_LIMIT = 1000
 _DEFAULT_DEPTH_LIMIT = 20
@@ -47,11 +47,11 @@ _SIMPLE_FIELDS: dict[type[T.DataType], dict[str, Any]] = {
     T.TimestampType: {"type": "date", "format": "strict_date_optional_time_nanos"},
     T.TimestampNTZType: {"type": "date", "format": "strict_date_optional_time_nanos"},
     T.BinaryType: {"type": "binary"},
-    T.VariantType: _KEPT,
-    T.NullType: _KEPT,
+    T.VariantType: _STORED_ONLY,
+    T.NullType: _STORED_ONLY,
 }
 
-# What OpenSearch 2.19 refuses at the top of a document; inside a struct all of these are plain names.
+# Names that OpenSearch 2.19 refuses at the top of a document; inside a struct they are ordinary names.
 METADATA_FIELDS = frozenset(
     {
         "_id",
@@ -71,17 +71,17 @@ METADATA_FIELDS = frozenset(
 
 
 def index_mapping(schema: T.StructType) -> dict[str, Any]:
-    """The explicit mapping of a table's columns; fields that are not mapped are refused by OpenSearch.
+    """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping.
 
     Raises:
-        UnsupportedTypeError: A column's type or name cannot be held by a document.
+        UnsupportedTypeError: A document cannot have a column's type or name.
     """
     check_supported(schema)
-    return {"dynamic": "strict", "properties": {field.name: _mapped(field.dataType) for field in schema.fields}}
+    return {"dynamic": "strict", "properties": {field.name: _field_mapping(field.dataType) for field in schema.fields}}
 
 
 def index_limits(schema: T.StructType) -> dict[str, int]:
-    """Index settings a wide or deep table needs (`mapping.total_fields.limit`, ...); empty for most tables."""
+    """Return the index settings that a wide or deep table needs, such as `mapping.total_fields.limit`."""
     properties = index_mapping(schema)["properties"]
     fields, depth = _field_count(properties), _depth(properties)
     limits = {}
@@ -93,16 +93,16 @@ def index_limits(schema: T.StructType) -> dict[str, int]:
 
 
 def check_supported(schema: T.StructType) -> None:
-    """Refuse columns whose type or name a document cannot hold.
+    """Check that a document can have the types and names of all columns.
 
     Raises:
-        UnsupportedTypeError: Names the column, its type or what is wrong with its name, and the remedy.
+        UnsupportedTypeError: It cannot; the error names the column, the problem and the remedy.
     """
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
-            raise _refusal(field.name, "is a metadata field of OpenSearch, so no column can have that name")
+            raise _unsupported(field.name, "is a metadata field of OpenSearch, so no column can have that name")
         if field.name in RESERVED or field.name.lower().startswith(OWN_PREFIX):
-            raise _refusal(field.name, "is a name that icecdc needs for itself, so no column can have it")
+            raise _unsupported(field.name, "is a name that icecdc reserves, so no column can have it")
     _check_names(schema, "")
     for field in schema.fields:
         _check_type(field.name, field.dataType)
@@ -114,10 +114,10 @@ def _check_names(struct: T.StructType, prefix: str) -> None:
     for name in struct.fieldNames():
         parts = name.split(".")
         if not name or (len(parts) > 1 and any(not part.strip() for part in parts)):
-            raise _refusal(prefix + name, "has an empty name, or one with an empty part between dots")
+            raise _unsupported(prefix + name, "has an empty name, or a name with an empty part between dots")
         for count in range(1, len(parts)):
             if (outer := ".".join(parts[:count])) in names:
-                raise _refusal(prefix + name, f"cannot stand beside '{prefix}{outer}': dots are read as paths")
+                raise _unsupported(prefix + name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths")
 
 
 def _check_type(path: str, data_type: T.DataType) -> None:
@@ -131,16 +131,16 @@ def _check_type(path: str, data_type: T.DataType) -> None:
         _check_type(f"{path}.key", data_type.keyType)
         _check_type(f"{path}.value", data_type.valueType)
     elif _simple_field(data_type) is None:
-        raise _refusal(path, f"has the type {data_type.simpleString()}, which a document cannot hold")
+        raise _unsupported(path, f"has the type {data_type.simpleString()}, which a document cannot have")
 
 
-def _mapped(data_type: T.DataType) -> dict[str, Any]:
+def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
     if isinstance(data_type, T.ArrayType):
-        return _mapped(data_type.elementType)
+        return _field_mapping(data_type.elementType)
     if isinstance(data_type, T.MapType):
         return {"type": "flat_object"}
     if isinstance(data_type, T.StructType):
-        properties = {field.name: _mapped(field.dataType) for field in data_type.fields}
+        properties = {field.name: _field_mapping(field.dataType) for field in data_type.fields}
         return {"type": "object", "dynamic": "strict", "properties": properties}
     return _simple_field(data_type) or {}
 
@@ -151,7 +151,7 @@ def _simple_field(data_type: T.DataType) -> dict[str, Any] | None:
 
 
 def _field_count(properties: dict[str, Any]) -> int:
-    """Fields as OpenSearch counts them: objects and sub-fields too."""
+    """The number of fields as OpenSearch counts them, with objects and sub-fields."""
     return sum(
         1 + name.count(".") + _field_count({**field.get("properties", {}), **field.get("fields", {})})
         for name, field in properties.items()
@@ -164,7 +164,7 @@ def _depth(properties: dict[str, Any]) -> int:
     )
 
 
-def _refusal(column: str, problem: str) -> UnsupportedTypeError:
+def _unsupported(column: str, problem: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"Column '{column}' {problem}",
         subject="column",

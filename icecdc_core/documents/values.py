@@ -1,8 +1,8 @@
-"""Values as `to_json` should see them: it writes decimals as numbers and map keys as Spark's inner values.
+"""Values in the form that `to_json` needs: it writes decimals as numbers and map keys as Spark's internal values.
 
-Everything else it writes as a document wants it: null kept, binary as Base64, NaN and infinities as texts (which a
-numeric field rejects visibly), dates and times by the given formats, years before 0 and after 9999 with a sign.
-Only what holds a decimal or such a map key is rebuilt; the rest of the row is passed on untouched.
+It writes all other values as a document needs them: null as null, binary as Base64, NaN and infinities as strings
+(which a numeric field rejects), dates and times in the given formats, years before 0 and after 9999 with a sign. Only
+values with a decimal or such a map key are rebuilt; the rest of the row is not touched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 def needs_rebuild(data_type: T.DataType) -> bool:
-    """Whether `to_json` would not write values of this type as a document wants them."""
+    """Whether values of this type must be rebuilt before `to_json`."""
     if isinstance(data_type, T.DecimalType):
         return True
     if isinstance(data_type, T.StructType):
@@ -32,7 +32,13 @@ def needs_rebuild(data_type: T.DataType) -> bool:
 
 
 def json_ready(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
-    """The same value in the types whose JSON is the document's."""
+    """Return the value in types whose JSON is that of the document.
+
+    Args:
+        column: The value.
+        data_type: Its type.
+        options: The options of `to_json`.
+    """
     if not needs_rebuild(data_type):
         return column
     if isinstance(data_type, T.StructType):
@@ -56,16 +62,22 @@ def json_ready(column: Column, data_type: T.DataType, options: Mapping[str, str]
 
 
 def scalar_text(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
-    """The value as the text it has in the document; a struct, array or map as its JSON."""
+    """Return the value as the string that a document has; a struct, array or map as JSON.
+
+    Args:
+        column: The value.
+        data_type: Its type.
+        options: The options of `to_json`.
+    """
     if isinstance(data_type, T.StringType):
         return column
     if isinstance(data_type, T.DecimalType):
         return _decimal_text(column, data_type)
     if isinstance(data_type, T.BinaryType):
-        # base64() of some versions breaks lines after 76 characters, unlike to_json.
+        # base64() of some Spark versions breaks lines after 76 characters, to_json does not.
         return F.translate(F.base64(column), "\r\n", "")
     if isinstance(data_type, _TIMES):
-        # date_format() and casts follow the session's time zone; to_json is told UTC.
+        # date_format() and casts use the session's time zone; the options of to_json set UTC.
         json = F.to_json(F.struct(column.alias("t")), dict(options))
         return F.when(column.isNotNull(), F.substr(json, F.lit(7), F.length(json) - F.lit(8)))
     if isinstance(data_type, (T.StructType, T.ArrayType, T.MapType)):
@@ -74,7 +86,7 @@ def scalar_text(column: Column, data_type: T.DataType, options: Mapping[str, str
 
 
 def _decimal_text(column: Column, data_type: T.DecimalType) -> Column:
-    """Plain notation with the type's scale; without ANSI mode a cast writes small values as 1E-9."""
+    """The decimal in plain notation with all its digits; without ANSI mode a cast writes small values as 1E-9."""
     text = column.cast("string")
     if data_type.scale <= 6:
         return text

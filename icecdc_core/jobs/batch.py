@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.positions import Batch, IndexLock, Position
@@ -71,8 +71,7 @@ def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
     """Return what a report says of written documents, by the names of its fields."""
-    names = ("upserts", "deletes", "already_applied", "rejected", "rejected_samples", "requests", "retries", "bytes")
-    return {name: getattr(result, name) for name in names}
+    return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
 
 
 def begun_batch(lock: IndexLock) -> Batch:

@@ -101,7 +101,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         publish(run.client, config, batch.physical_index)
     report = replace(
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(written)),
-        rejected=batch.rejected + written.rejected,
+        rejected=batch.rejected + written.counts.rejected,
         snapshots=1 if batch.to_snapshot_id is not None else 0,
         epoch=batch.epoch,
         notes=notes,
@@ -164,9 +164,9 @@ def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, group
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
             rows = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
             actions = to_actions(rows, source.identifier_columns, batch.epoch)
-            total.add(write_batch(run, lock, actions, batch.rejected + total.rejected))
+            total += write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
             source.table.release()
-            lock.progress(number, batch.rejected + total.rejected)
+            lock.progress(number, batch.rejected + total.counts.rejected)
             bar.update(1)
     return total
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.reporting.reports import COUNTS, RunReport, write_report
+from icecdc_core.opensearch.counts import Counts
+from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import stop_on_sigterm
 
 
@@ -83,5 +84,5 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
         rejected_samples=[sample for report in reports for sample in report.rejected_samples],
         lag_snapshots=first.lag_snapshots,
         lag_seconds=first.lag_seconds,
-        **{name: sum(getattr(report, name) for report in reports) for name in COUNTS},
+        **asdict(sum((report.counts for report in reports), Counts())),
     )

@@ -51,7 +51,7 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
         run.client.indices.refresh(index=position.physical_index)
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         lock.commit(position, log_entry(report))
-        return result.upserts + result.deletes
+        return result.counts.upserts + result.counts.deletes
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:

@@ -13,14 +13,9 @@ from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.repair import repair_differences
 from icecdc_core.jobs.run import Run
-from icecdc_core.opensearch.checksums import (
-    holds_texts_of,
-    index_checksums,
-    index_parts,
-    index_text_checksums,
-    source_checksums,
-    source_text_checksums,
-)
+from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
+from icecdc_core.opensearch.checksums.index_pages import index_parts
+from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.session.spark_settings import many_groups
 from icecdc_core.table.source import Source
@@ -119,7 +114,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         pit = run.point_in_time(position.physical_index)
         parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
         by_content = not source.identifier_columns
-        if holds_texts_of(run.client, pit, source.schema):
+        if texts_are_comparable(run.client, pit, source.schema):
             texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index)
             found = _compared(source_text_checksums(documents), texts, by_content)
             if found.all_equal:

@@ -8,9 +8,13 @@ from icecdc_core.errors import DependencyError, SecretError
 
 
 def signer(region: str, service: str) -> Any:
-    """A signer with the credentials that are found where it runs: environment, profile, role of the machine.
+    """Return a signer with the credentials of this machine: environment, profile or role.
 
-    Driver and executors look for themselves, so that no credentials travel.
+    The driver and each executor find their own credentials, so no credentials travel.
+
+    Args:
+        region: The AWS region.
+        service: The AWS service.
 
     Raises:
         DependencyError: botocore is not installed.
@@ -32,6 +36,6 @@ def signer(region: str, service: str) -> Any:
             "No AWS credentials were found",
             subject="opensearch_aws_region",
             value=region,
-            remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY there",
+            remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on them",
         )
     return Urllib3AWSV4SignerAuth(credentials, region, service)

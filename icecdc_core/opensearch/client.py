@@ -1,4 +1,4 @@
-"""The OpenSearch client: built from the parameters, its failures turned into typed errors."""
+"""The OpenSearch client: built from the parameters of a job; its exceptions become typed errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach OpenSearch; travels to the executors, so the password is resolved but never printed."""
+    """How to reach OpenSearch. It travels to the executors with the resolved password, which is never printed.
+
+    Attributes:
+        url: ``opensearch_url``.
+        username: ``opensearch_username``.
+        password: The resolved ``opensearch_password``.
+        ca_certs: A file with the certificates of trusted authorities; empty: those of the system.
+        verify_certs: Whether the server's certificate is verified.
+        timeout_seconds: How long to wait for an answer.
+        client_cert: A file with the client's certificate.
+        client_key: A file with the client's key.
+        aws_region: Sign requests for this AWS region; empty: do not sign.
+        aws_service: The AWS service that requests are signed for.
+    """
 
     url: str
     username: str = ""
@@ -45,7 +58,7 @@ class Connection:
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
-        """Take the connection's part of the parameters.
+        """Return the connection of a job.
 
         Raises:
             SecretError: The password reference cannot be resolved.
@@ -67,9 +80,9 @@ class Connection:
         """Open a client.
 
         Args:
-            connections: How many connections it keeps.
-            retry_seconds: How long it tries a request again after a passing failure; 0: never.
-            answers: What reads JSON answers; None: the client's own way.
+            connections: The size of its connection pool.
+            retry_seconds: How long a request is retried after a transient failure; 0: never.
+            answers: The serializer that reads JSON answers; None: the client's own.
 
         Raises:
             ConfigError: A file with certificates or a key cannot be read.
@@ -91,7 +104,7 @@ class Connection:
             options["http_auth"] = signer(self.aws_region, self.aws_service)
         if self.url.startswith("https"):
             options["verify_certs"] = self.verify_certs
-            # Not to verify is a parameter of its own; urllib3's word about it in every process helps nobody.
+            # The user chose verify_certs=False, so a warning of urllib3 in every process helps nobody.
             options["ssl_show_warn"] = False
             files = {"ca_certs": self.ca_certs, "client_cert": self.client_cert, "client_key": self.client_key}
             options |= {name: _readable(name, path) for name, path in files.items() if path}
@@ -106,23 +119,23 @@ def _readable(name: str, path: str) -> str:
             f"The file cannot be read: {error.strerror}",
             subject=f"opensearch_{name}",
             value=path,
-            remedy="give a PEM file that driver and executors can read",
+            remedy="set it to a PEM file that the driver and the executors can read",
         ) from error
     return path
 
 
 @contextmanager
 def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
-    """Turn the client's exceptions into icecdc's.
+    """Turn the client's exceptions into typed errors.
 
     Args:
-        url: The server's address, for the message.
-        doing: What was being done, for the message ("reading the position").
-        username: Who asked, for the message.
+        url: The address of the server, for the message.
+        doing: The activity, for the message ("reading the position").
+        username: The user, for the message.
 
     Raises:
         OpenSearchAuthError: Credentials or permissions were refused.
-        OpenSearchUnreachableError: No connection, no answer in time, or none that is OpenSearch's.
+        OpenSearchUnreachableError: No connection, no answer in time, or an answer that is not OpenSearch's.
         OpenSearchRequestError: The request was refused for another reason.
     """
     try:
@@ -132,39 +145,46 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
 
 
 def typed(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
-    """Return the typed error for one of the client's exceptions."""
+    """Return the typed error for an exception of the client.
+
+    Args:
+        error: The exception.
+        url: The address of the server.
+        doing: The activity.
+        username: The user.
+    """
     if isinstance(error, (AuthenticationException, AuthorizationException)):
         return OpenSearchAuthError(
-            f"OpenSearch refused {doing}: {_reason(error)}",
+            f"OpenSearch refused the user or its permissions ({doing}): {_reason(error)}",
             subject="opensearch_username",
             value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
         )
     if isinstance(error, SSLError):
         return OpenSearchUnreachableError(
-            f"No trusted TLS connection to OpenSearch while {doing}: {_reason(error)}",
+            f"No trusted TLS connection to OpenSearch ({doing}): {_reason(error)}",
             subject="opensearch_ca_certs",
-            remedy="give the file with the server's CA in opensearch_ca_certs; check that the name in the URL is right",
+            remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
         )
     if isinstance(error, UnusableAnswerError):
         return OpenSearchUnreachableError(
-            f"What answers {doing} is not OpenSearch: {error.error}",
+            f"The answer is not OpenSearch's ({doing}): {error.error}",
             subject="opensearch_url",
             value=url,
-            remedy="run again; if it goes on, check the URL and the proxy or gateway between here and OpenSearch",
+            remedy="run again; if it happens again, check the URL, and the proxy or gateway in front of OpenSearch",
         )
     if isinstance(error, ConnectionError) or (isinstance(error, TransportError) and error.status_code == 503):
         return OpenSearchUnreachableError(
-            f"OpenSearch does not answer while {doing}: {_reason(error)}",
+            f"Cannot connect to OpenSearch ({doing}): {_reason(error)}",
             subject="opensearch_url",
             value=url,
-            remedy="check the URL, and that the cluster runs and can be reached from here",
+            remedy="check the URL, that the cluster runs, and that this machine can reach it",
         )
     return OpenSearchRequestError(
-        f"OpenSearch refused {doing}: {_reason(error)}",
+        f"OpenSearch refused a request ({doing}): {_reason(error)}",
         subject="opensearch_url",
         value=url,
-        remedy="see the reason above; the cluster's log has the details",
+        remedy="see the reason in this message; the log of the cluster has the details",
     )
 
 

@@ -1,4 +1,4 @@
-"""Physical indexes behind the alias: created explicitly, written through an alias of their own, swapped at the end."""
+"""The life of a physical index: created with an explicit mapping, loaded, published by an alias swap, deleted."""
 
 from __future__ import annotations
 
@@ -10,78 +10,68 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, RequestError
 
 from icecdc_core.documents.mapping import index_limits, index_mapping
-from icecdc_core.errors import IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.errors import IndexConflictError, SchemaChangeError
+from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
+from icecdc_core.opensearch.physical_indexes import (
+    icecdc_meta,
+    index_uuid,
+    indexes_behind,
+    physical_index,
+    write_alias,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icecdc_core.config import SyncConfig
 
-# How long a deleted document's version is remembered. A write that comes later than that could bring the
-# document back, so it must be longer than any task can linger; OpenSearch's own default is one minute.
+__all__ = [
+    "Created",
+    "create_physical",
+    "digest_of_new_index",
+    "drop_leftovers",
+    "drop_unread",
+    "evolve_mapping",
+    "index_uuid",
+    "physical_index",
+    "publish",
+    "require_ours",
+    "require_present",
+    "require_same_index",
+    "require_table",
+    "unused_epoch",
+    "write_alias",
+]
+
+# How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
+# back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
 _GC_DELETES = "1h"
-# What lets an alias show only a part of its index.
-_NARROWING = {"filter", "search_routing"}
-# Settings that differ between two indexes made the same way.
+# Settings that differ between two indexes that were created the same way.
 _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
 
 
-def physical_index(index: str, epoch: int) -> str:
-    """Return the name of the index that an export with this epoch builds behind the alias."""
-    return f"{index}--{epoch:06d}"
-
-
-def write_alias(physical: str) -> str:
-    """Return the alias through which a physical index is written; it dies with the index."""
-    return f"{physical}--write"
-
-
 class Created(NamedTuple):
-    """A physical index right after its creation: its identity, and a digest of its settings, mapping and aliases."""
+    """A physical index right after its creation.
+
+    Attributes:
+        uuid: Its identity.
+        digest: A digest of its settings, mapping and aliases.
+    """
 
     uuid: str
     digest: str
 
 
-def require_ours(client: OpenSearch, config: SyncConfig) -> None:
-    """Check that nothing but this table's index stands where the alias goes.
-
-    Raises:
-        IndexConflictError: An index or alias of that name exists and was not made by icecdc, or for another table.
-    """
-    index = config.index
-    found = _behind(client, index)
-    foreign = [name for name, entry in found.items() if name == index or _meta(entry).get("index") != index]
-    if foreign:
-        raise IndexConflictError(
-            f"'{index}' exists and was not made by icecdc ({', '.join(sorted(foreign))})",
-            subject="index",
-            value=index,
-            remedy="choose another index name, or delete that index or alias if it is no longer needed",
-        )
-    for entry in found.values():
-        require_table(config, str(_meta(entry).get("table")))
-
-
-def require_table(config: SyncConfig, table: str) -> None:
-    """Check that the index is kept equal to no other table.
-
-    Raises:
-        IndexConflictError: It is.
-    """
-    if table != config.table:
-        raise IndexConflictError(
-            f"The index '{config.index}' is kept equal to another table, {table}",
-            subject="index",
-            value=config.index,
-            remedy=f"give the index of {config.table} another name",
-        )
-
-
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
-    """Return this epoch or the next one whose physical index does not exist.
+    """Return the epoch, or the next one whose physical index does not exist.
 
-    One exists already when the positions were lost. Its documents have versions that a new export would not beat.
+    If the positions were lost, an index of that epoch may exist. A new export could not overwrite its documents,
+    because their versions are not lower.
+
+    Args:
+        client: The client.
+        index: The readers' alias.
+        epoch: The lowest epoch.
     """
     while client.indices.exists(index=physical_index(index, epoch)):
         epoch += 1
@@ -98,11 +88,12 @@ def create_physical(
         config: The job's parameters.
         physical: The name of the index.
         schema: The columns of a document.
-        run_id: The run, which the index keeps: so its own index differs from one that somebody else created.
+        run_id: The run, which the index stores: so the run knows its own index from one that somebody else created.
         loading: Whether the index is loaded before anybody reads it.
 
     Returns:
-        What proves later that it is still the same index, created with the settings that would apply then.
+        The identity and the digest of the index. Later they prove that it is still the same index, and that a new one
+        would get the same settings.
 
     Raises:
         IndexConflictError: Somebody else created an index of that name.
@@ -114,7 +105,7 @@ def create_physical(
         **index_limits(schema),
     }
     if loading:
-        # Nobody reads it yet: neither refreshes nor copies are worth their cost until it is complete.
+        # Nobody reads it before it is complete, so refreshes and replicas would only cost time.
         settings["refresh_interval"] = "-1"
     mapping = index_mapping(schema)
     mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index, "run": run_id}}
@@ -122,11 +113,11 @@ def create_physical(
     try:
         client.indices.create(index=physical, body=body)
     except RequestError as error:
-        # Made by an attempt whose answer was lost, or by somebody else.
+        # An attempt whose answer was lost created it, or somebody else.
         if error.error != "resource_already_exists_exception":
             raise
-    entry = _behind(client, physical).get(physical, {})
-    if _meta(entry).get("run") != run_id:
+    entry = indexes_behind(client, physical).get(physical, {})
+    if icecdc_meta(entry).get("run") != run_id:
         raise IndexConflictError(
             f"Somebody else created '{physical}' just now",
             subject="index",
@@ -136,32 +127,17 @@ def create_physical(
     return Created(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
 
 
-def index_uuid(client: OpenSearch, physical: str) -> str:
-    """Return the identity of a physical index; empty when there is none of that name."""
-    entry = _behind(client, physical).get(physical, {})
-    return str(entry["settings"]["index"]["uuid"]) if entry else ""
-
-
-def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uuid: str) -> None:
-    """Check that the index a begun export created is still the one that its documents went to.
-
-    Raises:
-        IndexNotFoundError: It was deleted, or created again.
-    """
-    if index_uuid(client, physical) != uuid:
-        raise IndexNotFoundError(
-            f"The index '{physical}' was deleted or created again while the export wrote to it",
-            subject="index",
-            value=config.index,
-            remedy="run the export again; it starts over with a new index",
-        )
-
-
 def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
-    """Return the digest that a physical index created now has.
+    """Return the digest of a physical index that is created now.
 
-    Only the cluster knows what its templates and defaults add to what is asked for, so an empty index is created and
-    deleted again.
+    Only the cluster knows which settings its templates and defaults add, so this creates an empty index and deletes it.
+
+    Args:
+        client: The client.
+        config: The job's parameters.
+        schema: The columns of a document.
+        run_id: The run.
+        epoch: The lowest epoch whose name the empty index may have.
     """
     probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
     created = create_physical(client, config, probe, schema, run_id)
@@ -170,43 +146,68 @@ def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructTy
 
 
 def drop_unread(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete a physical index of ours that no reader sees; one behind the readers' alias stays."""
-    entry = _behind(client, physical).get(physical, {})
-    if _meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
+    """Delete a physical index unless it is behind the readers' alias or icecdc did not create it.
+
+    Args:
+        client: The client.
+        config: The job's parameters.
+        physical: The name of the index.
+    """
+    entry = indexes_behind(client, physical).get(physical, {})
+    if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
 def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """End the loading of an index and let the alias point to it, in one atomic step; may be repeated."""
+    """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
+
+    Args:
+        client: The client.
+        config: The job's parameters.
+        physical: The name of the index.
+    """
     client.indices.put_settings(
         index=physical,
         body={"index": {"number_of_replicas": config.number_of_replicas, "refresh_interval": None}},
     )
     client.indices.refresh(index=physical)
     try:
-        holders = list(client.indices.get_alias(name=config.index))
+        published = list(client.indices.get_alias(name=config.index))
     except NotFoundError:
-        holders = []
+        published = []
     actions: list[dict[str, Any]] = [
-        {"remove": {"index": name, "alias": config.index, "must_exist": False}} for name in holders if name != physical
+        {"remove": {"index": name, "alias": config.index, "must_exist": False}}
+        for name in published
+        if name != physical
     ]
     actions.append({"add": {"index": physical, "alias": config.index}})
     client.indices.update_aliases(body={"actions": actions})
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> None:
-    """Delete physical indexes of ours that no position refers to any more."""
+    """Delete the physical indexes of earlier exports.
+
+    Args:
+        client: The client.
+        config: The job's parameters.
+        keep: The physical indexes that are in use.
+    """
     for name, entry in client.indices.get(index=f"{config.index}--*").items():
-        if name not in keep and _meta(entry).get("index") == config.index:
+        if name not in keep and icecdc_meta(entry).get("index") == config.index:
             client.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 
 def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:
-    """Add the mapping of columns that are new; known ones stay as they are.
+    """Add the fields of new columns to the mapping; existing fields do not change.
+
+    Args:
+        client: The client.
+        physical: The name of the index.
+        schema: The columns of a document.
 
     Raises:
-        SchemaChangeError: A new column has the name of one that the index knows with another type, from a batch that
-            was never committed.
+        SchemaChangeError: The index has a field of that name with another type, for example from a batch that was
+            never committed.
     """
     if limits := index_limits(schema):
         client.indices.put_settings(index=physical, body={"index": limits})
@@ -214,7 +215,7 @@ def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> Non
         client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
     except RequestError as error:
         raise SchemaChangeError(
-            f"The mapping of index '{physical}' cannot take the table's new columns: {_reason(error)}",
+            f"The table's new columns cannot be added to the mapping of index '{physical}': {_reason(error)}",
             subject="on_schema_change",
             value="fail",
             remedy="run the export (it builds a new index behind the alias, without downtime), "
@@ -225,63 +226,6 @@ def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> Non
 def _reason(error: RequestError) -> str:
     details = error.info.get("error") if isinstance(error.info, dict) else None
     return str(details.get("reason")) if isinstance(details, dict) else str(error)
-
-
-def require_present(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
-    """Check that a committed index is still there and is what readers see through the alias.
-
-    Args:
-        client: The client.
-        index: The alias of the readers.
-        physical: The index that the last commit wrote.
-        exported: The index of a begun export; it moves the alias to that before it commits.
-
-    Raises:
-        IndexNotFoundError: It was deleted, or its aliases were.
-        IndexConflictError: Readers see something else, or only a part of it.
-    """
-    seen = _behind(client, index)
-    ours = seen.get(physical)
-    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
-        raise IndexNotFoundError(
-            f"The index '{physical}' behind '{index}' is gone, though it has a position",
-            subject="index",
-            value=index,
-            remedy="run the export again; it builds a new index behind the alias",
-        )
-    remedy = f"let the alias '{index}' point to '{physical}' alone, without filter and routing (POST /_aliases)"
-    if not seen:
-        raise IndexNotFoundError(
-            f"The alias '{index}', through which readers see '{physical}', is gone",
-            subject="index",
-            value=index,
-            remedy=f"{remedy}, or run the export again",
-        )
-    if len(seen) != 1 or not seen.keys() <= {physical, exported or physical}:
-        what = "an index of that name" if index in seen else ", ".join(sorted(seen))
-        raise IndexConflictError(
-            f"Readers of '{index}' see {what} instead of '{physical}'", subject="index", value=index, remedy=remedy
-        )
-    if any(entry["aliases"][index].keys() & _NARROWING for entry in seen.values()):
-        raise IndexConflictError(
-            f"Readers of '{index}' see only a part of '{physical}': the alias has a filter or a routing",
-            subject="index",
-            value=index,
-            remedy=f"{remedy}, or run the export again",
-        )
-
-
-def _behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
-    """The physical indexes behind a name, with their aliases, mappings and settings; empty when there is none."""
-    try:
-        return dict(client.indices.get(index=index))
-    except NotFoundError:
-        return {}
-
-
-def _meta(entry: dict[str, Any]) -> dict[str, Any]:
-    meta = (entry.get("mappings") or {}).get("_meta") or {}
-    return dict(meta.get("icecdc") or {})
 
 
 def _digest(entry: dict[str, Any], own_alias: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests of the driver are tried again while OpenSearch is away for a moment; each wait is bounded and logged."""
+"""Retries of requests that fail for a moment: which failures are transient, how long to wait, when to give up."""
 
 from __future__ import annotations
 
@@ -16,16 +16,51 @@ from icecdc_core.logs import event
 from icecdc_core.opensearch.answers import AnswerDeserializer, UnusableAnswerError, require_usable
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-"""Back-pressure and passing trouble: worth another try. Everything else says that the request is wrong."""
+"""Back-pressure and temporary trouble. Every other status says that the request itself is wrong."""
 
-_LONGEST_PAUSE = 10.0
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class Backoff:
+    """Growing pauses between the attempts of one request, until it has failed for some time.
+
+    tenacity would replace only the loops around it: its clock starts with the first attempt and not with the first
+    failure, so a single timeout could use up all the time, and a bulk request changes between two attempts.
+
+    Args:
+        seconds: How long a request may fail.
+        first_pause: The first pause in seconds; each further one is twice as long.
+    """
+
+    def __init__(self, seconds: float, first_pause: float) -> None:
+        self._seconds = seconds
+        self._pause = first_pause
+        self._deadline = 0.0
+
+    def is_exhausted(self) -> bool:
+        """Whether a request that just failed has failed for too long."""
+        now = time.monotonic()
+        self._deadline = self._deadline or now + self._seconds
+        return now >= self._deadline
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until no attempt follows."""
+        return round(max(self._deadline - time.monotonic(), 0.0), 1)
+
+    def sleep(self) -> None:
+        """Pause before the next attempt; half of it is random, so that many clients do not return at once."""
+        left = max(self._deadline - time.monotonic(), 0.0)
+        time.sleep(min(self._pause, left) * random.uniform(0.5, 1.0))  # noqa: S311
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 class RetryingTransport(Transport):
-    """Tries a request again until `retry_seconds` have passed since its first failure.
+    """Retries a request until it has failed for `retry_seconds`.
 
-    Every request of the driver may be repeated: reads, settings and aliases are the same twice, and positions are
-    written under a condition that tells a repetition from somebody else's write.
+    Every request of the driver may be repeated: reads, settings and aliases have the same effect twice, and positions
+    are written under a condition that tells a repetition from the write of another run.
     """
 
     def __init__(self, *args: Any, retry_seconds: float = 0.0, **kwargs: Any) -> None:
@@ -35,32 +70,28 @@ class RetryingTransport(Transport):
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         """Perform a request as the client asks for it."""
-        deadline, pause = 0.0, 0.25
+        backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
         while True:
             try:
                 answer = super().perform_request(method, url, *args, **kwargs)
                 require_usable(method, url, answer)
                 return answer
             except (ConnectionError, TransportError) as error:
-                now = time.monotonic()
-                deadline = deadline or now + self.retry_seconds
-                if not is_transient(error) or now >= deadline:
+                if not is_transient(error) or backoff.is_exhausted():
                     raise
-                left = deadline - now
                 event(
-                    "OpenSearch gives no usable answer; the request is tried again",
+                    "OpenSearch gives no usable answer; the request is retried",
                     logging.WARNING,
                     request=f"{method} {url.partition('?')[0]}",
                     status=error.status_code,
-                    seconds_left=round(left, 1),
+                    seconds_left=backoff.seconds_left,
                 )
-                time.sleep(min(pause, left) * random.uniform(0.5, 1.0))  # noqa: S311
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                backoff.sleep()
 
 
 @contextmanager
 def without_retries(client: OpenSearch) -> Iterator[None]:
-    """Within the block the client tries nothing again."""
+    """Switch the client's retries off within the block."""
     transport: Any = client.transport
     before = getattr(transport, "retry_seconds", 0.0)
     transport.retry_seconds = 0.0
@@ -71,7 +102,7 @@ def without_retries(client: OpenSearch) -> Iterator[None]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a failed request may succeed when it is sent again."""
+    """Whether a failed request may succeed on a retry."""
     if isinstance(error, SSLError):
         return False
     if isinstance(error, (ConnectionError, UnusableAnswerError)):

@@ -7,13 +7,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.counts import Counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,13 +48,6 @@ class Report(ABC):
         rows = [row for row in self.rows() if row[1]]
         frame = pd.DataFrame(rows, columns=["", "value"]).set_index("")
         return frame.rename_axis(None)
-
-
-COUNTS = (
-    *("upserts", "deletes", "carryovers_removed", "already_applied", "rejected", "snapshots"),
-    *("requests", "retries", "bytes"),
-)
-"""The fields of a run's report that add up over several batches or runs."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +111,11 @@ class RunReport(Report):
     notes: list[str] = field(default_factory=list)
     stopped: bool = False
 
+    @property
+    def counts(self) -> Counts:
+        """The counters, which add up over batches and runs."""
+        return Counts(**{each.name: getattr(self, each.name) for each in fields(Counts)})
+
     def then(self, later: RunReport) -> RunReport:
         """Add a later batch of the same run: counts are added up, the rest is the later report's."""
         return replace(
@@ -125,7 +124,7 @@ class RunReport(Report):
             steps=[*self.steps, *later.steps],
             notes=[*self.notes, *later.notes],
             rejected_samples=[*self.rejected_samples, *later.rejected_samples],
-            **{name: getattr(self, name) + getattr(later, name) for name in COUNTS},
+            **asdict(self.counts + later.counts),
         )
 
     def rows(self) -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ class DescribeAZombie:
         assert (type(outcome[0]), after, equal(exported)) == (FencedError, before, True)
 
 
-class DescribeAWriterThatComesBackAfterTombstonesAreGone:
+class DescribeALateWriter:
     def action(self, identity, epoch):
         head = {"index": {"_id": identity, "version": 2 * epoch + 1, "version_type": "external"}}
         return json.dumps(head) + "\n" + json.dumps({"id": int(identity), "name": "old"}) + "\n"
@@ -71,13 +71,13 @@ class DescribeAWriterThatComesBackAfterTombstonesAreGone:
         settings = BulkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
         return BulkWriter(settings), physical
 
-    def it_brings_nothing_back_while_they_last(self, spark, exported, opensearch, equal):
+    def it_restores_no_document_while_tombstones_exist(self, spark, exported, opensearch, equal):
         sync_changes(spark, exported)
         writer, _ = self.writer(opensearch, exported)
         result = writer.write([pa.array([self.action("0", 1)], pa.string())])
-        assert (result.already_applied, equal(exported)) == (1, True)
+        assert (result.counts.already_applied, equal(exported)) == (1, True)
 
-    def it_can_bring_a_document_back_afterwards_which_a_validation_finds_and_mends(
+    def it_can_restore_a_document_after_tombstones_expired_and_a_repair_removes_it(
         self, spark, exported, opensearch, equal
     ):
         sync_changes(spark, exported)
@@ -88,17 +88,17 @@ class DescribeAWriterThatComesBackAfterTombstonesAreGone:
         while time.monotonic() < deadline:
             # The index forgets on its own time, when it is written to or refreshed.
             result = writer.write([pa.array([self.action("0", 1)], pa.string())])
-            if result.upserts:
+            if result.counts.upserts:
                 break
             time.sleep(0.5)
             opensearch.indices.refresh(index=physical)
         found = validate_table(spark, exported)
         mended = validate_table(spark, exported.replace(repair=True))
-        assert (result.upserts, found.extra_ids, mended.ok, equal(exported)) == (1, ["0"], True, True)
+        assert (result.counts.upserts, found.extra_ids, mended.ok, equal(exported)) == (1, ["0"], True, True)
 
 
 class DescribeALostAnswer:
-    def it_does_not_take_its_own_write_for_another_runs(self, spark, exported, equal, opensearch_url):
+    def it_recognizes_its_own_earlier_write(self, spark, exported, equal, opensearch_url):
         left = [3]
 
         def trouble(method, path, body):
@@ -111,7 +111,7 @@ class DescribeALostAnswer:
             sync_changes(spark, exported.replace(opensearch_url=proxy.url))
         assert (left, equal(exported)) == ([], True)
 
-    def it_does_not_lock_the_process_out_of_its_next_poll(self, spark, exported, equal, opensearch_url):
+    def it_does_not_block_the_next_poll_of_the_process(self, spark, exported, equal, opensearch_url):
         left = [1]
 
         def trouble(method, path, body):

@@ -12,6 +12,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import TableLockedError
 from tests.faults.killing import Victim, of_one_core
+from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
@@ -43,7 +44,7 @@ def change(sql):
     [
         ("commits.positions.IndexLock.begin", "begun, nothing written"),
         ("jobs.sync.write_batch", "everything written, not committed"),
-        ("commits.positions.PositionStore._append_log", "logged, position not moved"),
+        ("commits.positions.PositionStore.append_log", "logged, position not moved"),
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
 )
@@ -152,16 +153,20 @@ class DescribeTwoRunsAtOnce:
         winners = [outcome for outcome in outcomes if not isinstance(outcome, TableLockedError)]
         assert (bool(winners), validate_table(spark, config).ok) == (True, True)
 
-    def it_takes_over_from_a_holder_elsewhere_that_gives_no_sign_of_life(self, opensearch, make_config):
-        config = make_config(lease_seconds=1)
+    def it_takes_over_from_a_holder_elsewhere_that_gives_no_sign_of_life(self, opensearch, opensearch_url, make_config):
+        config, dead = make_config(lease_seconds=1), threading.Event()
         store = PositionStore(opensearch, config)
-        lock = store.lock(config.table, "", "the-dead-run")
-        lock._ended.set()
-        _move_elsewhere(opensearch, config)
-        begun = time.monotonic()
-        taken = store.lock(config.table, "", "the-next-run")
-        taken.release()
-        assert time.monotonic() - begun >= 1
+        with loopback_proxy(opensearch_url, trouble=lambda *_: Act.RESET if dead.is_set() else None) as proxy:
+            # Its renewals go through the proxy.
+            through = PositionStore(opensearch, config.replace(opensearch_url=proxy.url))
+            lock = through.lock(config.table, "", "the-dead-run")
+            dead.set()
+            _move_elsewhere(opensearch, config)
+            begun = time.monotonic()
+            store.lock(config.table, "", "the-next-run").release()
+            seconds = time.monotonic() - begun
+            lock.release()
+        assert seconds >= 1
 
 
 def _forget_commit(opensearch, config, report):

@@ -1,4 +1,4 @@
-"""The lease of a run: who renews it keeps the index, who does not loses it, and a lost lease hides no other error."""
+"""The lease of a lock: a run that renews it keeps the lock, others lose it, and a lost lock hides no other error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import json, sys
 from icecdc_core import SyncConfig
-from icecdc_core.opensearch.client import Connection
-from icecdc_core.errors import FencedError
 from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import FencedError
+from icecdc_core.opensearch.client import Connection
 config = SyncConfig(**json.loads(sys.argv[1]))
 lock = PositionStore(Connection.of(config).client(), config).lock(config.table, "", "the-stopped-run")
 print("HELD", flush=True)
@@ -51,6 +50,13 @@ def is_position(method, path):
     return "_doc/position" in path
 
 
+def from_another_machine(path, body, answer):
+    """As seen from another machine, where only the lease shows whether the holder is alive."""
+    if is_position("GET", path) and (answer.get("_source") or {}).get("owner"):
+        answer["_source"]["owner"]["host"] = "another machine"
+    return answer
+
+
 def await_true(condition, seconds=30):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -59,7 +65,7 @@ def await_true(condition, seconds=30):
 
 
 class DescribeTheRenewal:
-    def it_goes_on_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
+    def it_continues_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
         config, failed = make_config(lease_seconds=2), []
 
         def trouble(method, path, body):
@@ -80,37 +86,33 @@ class DescribeTheRenewal:
             lock.release()
         assert set(failed) == {"GET", "PUT"}
 
-    def it_keeps_the_index_from_a_run_that_is_less_patient(self, make_config, opensearch):
+    def it_keeps_the_lock_from_a_run_with_a_shorter_lease(self, make_config, opensearch, opensearch_url):
         config = make_config(lease_seconds=8)
-        lock = store(config).lock(config.table, "", "the-patient-run")
-        # As seen from another machine, where only the lease shows whether the run is there.
-        lock._owner = replace(lock._owner, host="another machine")
-        lock.write(lock.position)
-        with pytest.raises(TableLockedError, match="the-patient-run"):
-            store(config.replace(lease_seconds=1)).lock(config.table, "", "the-impatient-run")
-        lock.write(lock.position)
-        lock.release()
-
-    def it_loses_the_index_elsewhere_after_the_holders_lease(self, make_config, opensearch):
-        config = make_config(lease_seconds=3)
-        lock = store(config).lock(config.table, "", "the-dead-run")
-        lock._owner = replace(lock._owner, host="another machine")
-        lock.write(lock.position)
-        lock._ended.set()
-        begun = time.monotonic()
-        store(config.replace(lease_seconds=1)).lock(config.table, "", "the-next-run").release()
-        assert 3 <= time.monotonic() - begun < 20
-
-    def it_is_not_believed_for_ever_by_a_lease_that_nobody_can_ask_for(self, make_config, opensearch):
-        config = make_config()
         lock = store(config).lock(config.table, "", "the-run")
-        found = {lease: lock._store._lease_of({"lease_seconds": lease}) for lease in (5, 1e300, -1, "x", None)}
+        with (
+            loopback_proxy(opensearch_url, spoil=from_another_machine) as proxy,
+            pytest.raises(TableLockedError, match="the-run"),
+        ):
+            store(config.replace(lease_seconds=1, opensearch_url=proxy.url)).lock(config.table, "", "the-next-run")
+        lock.write(lock.position)
         lock.release()
-        assert found == {5: 5.0, 1e300: 60.0, -1: 60.0, "x": 60.0, None: 60.0}
+
+    def it_loses_the_lock_elsewhere_after_the_holders_lease(self, make_config, opensearch, opensearch_url):
+        config, dead = make_config(lease_seconds=3), threading.Event()
+        with loopback_proxy(opensearch_url, trouble=lambda *_: Act.RESET if dead.is_set() else None) as cut:
+            lock = store(config.replace(opensearch_url=cut.url)).lock(config.table, "", "the-dead-run")
+            dead.set()
+            begun = time.monotonic()
+            with loopback_proxy(opensearch_url, spoil=from_another_machine) as proxy:
+                through = config.replace(lease_seconds=1, opensearch_url=proxy.url)
+                store(through).lock(config.table, "", "the-next-run").release()
+            seconds = time.monotonic() - begun
+            lock.release()
+        assert 3 <= seconds < 20
 
 
 class DescribeAStoppedProcess:
-    def it_loses_the_index_on_its_own_machine_after_its_lease(self, make_config, opensearch):
+    def it_loses_the_lock_on_its_own_machine_after_its_lease(self, make_config, opensearch):
         config = make_config(lease_seconds=3)
         given = {name: getattr(config, name) for name in ("table", "index", "opensearch_url", "positions_index")}
         command = [sys.executable, "-c", HOLDER, json.dumps({**given, "lease_seconds": 3})]
@@ -124,16 +126,16 @@ class DescribeAStoppedProcess:
             time.sleep(4)
             lock = store(config).lock(config.table, "", "the-next-run")
             process.send_signal(signal.SIGCONT)
-            told, _ = process.communicate("go on\n", timeout=60)
+            printed, _ = process.communicate("go on\n", timeout=60)
             lock.write(lock.position)
             lock.release()
         finally:
             process.kill()
             process.wait()
-        assert told == "FENCED\n"
+        assert printed == "FENCED\n"
 
 
-class DescribeGivingTheIndexBack:
+class DescribeRelease:
     def it_hides_no_error_and_waits_for_no_retry(self, spark, make_config, opensearch, opensearch_url):
         config = make_config(lease_seconds=1, retry_timeout_seconds=300)
         gone, tried = threading.Event(), []
@@ -192,7 +194,7 @@ class DescribeGivingTheIndexBack:
 
 
 class DescribeARejectedBatch:
-    def it_is_named_though_the_index_was_lost_meanwhile(self, spark, make_config, opensearch):
+    def it_is_reported_although_the_lock_was_lost_meanwhile(self, spark, make_config, opensearch):
         config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
         with Run("sync", spark, config) as run:
             lock = run.positions.lock(config.table, "", run.run_id)
@@ -200,7 +202,9 @@ class DescribeARejectedBatch:
             body = {"mappings": {"properties": {"n": {"type": "long"}}}, "aliases": {f"{physical}--write": {}}}
             opensearch.indices.create(index=physical, body=body)
             lock.begin(Batch("sync", 1, None, None, physical))
-            lock._lost = True
+            where = {"index": config.positions_index, "id": f"position:{config.index}"}
+            source = opensearch.get(**where)["_source"]
+            opensearch.index(**where, body={**source, "owner": {**source["owner"], "run_id": "the-next-run"}})
             action = '{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"n":"no number"}\n'
             with pytest.raises(RejectedDocumentsError):
                 write_batch(run, lock, spark.createDataFrame([(action,)], "action string"))

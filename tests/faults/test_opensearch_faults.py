@@ -82,7 +82,7 @@ def at_the_first_bulk(act):
 
 class DescribeOneFault:
     @pytest.mark.parametrize("fault", FAULTS)
-    def it_ends_equal_though_every_kind_of_request_meets_it_once(
+    def it_ends_in_sync_although_every_kind_of_request_meets_it_once(
         self, spark, sql, config, equal, opensearch_url, fault
     ):
         sql(CREATE)
@@ -106,7 +106,7 @@ class DescribeOneFault:
         assert (equal(config), valid, len(met) > 14) == (True, True, True)
 
 
-class DescribeAnAnswerThatIsNone:
+class DescribeAnUnusableAnswer:
     @pytest.mark.parametrize(
         ("run", "request_part"),
         [
@@ -120,7 +120,7 @@ class DescribeAnAnswerThatIsNone:
         ],
         ids=lambda value: getattr(value, "__name__", value),
     )
-    def it_is_an_unreachable_opensearch_and_no_unreadable_table(
+    def it_is_an_error_of_opensearch_and_not_of_the_table(
         self, spark, exported, equal, opensearch_url, run, request_part
     ):
         def trouble(method, path, body):
@@ -137,7 +137,7 @@ class DescribeAnAnswerThatIsNone:
 
 class DescribeAStorm:
     @pytest.mark.parametrize("storm", range(STORMS))
-    def it_ends_equal_or_with_a_typed_error_and_equal_the_next_time(
+    def it_ends_in_sync_or_with_a_typed_error_and_in_sync_the_next_time(
         self, spark, exported, equal, opensearch, opensearch_url, storm
     ):
         rng = random.Random(SEED + storm)
@@ -158,8 +158,8 @@ class DescribeAStorm:
         sync_changes(spark, exported)
         print(f"storm {SEED + storm}: {outcome}")
         # A run that ended well left them equal; one that did not says so by the batch that waits.
-        told_truth = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
-        assert (told_truth, equal(exported)) == (True, True)
+        position_is_right = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
+        assert (position_is_right, equal(exported)) == (True, True)
 
 
 class DescribeWaiting:
@@ -181,7 +181,7 @@ class DescribeWaiting:
         sync_changes(spark, exported)
         assert (seconds < 120, equal(exported)) == (True, True)
 
-    def it_is_logged_with_what_is_waited_for(self, spark, exported, opensearch_url):
+    def it_is_logged_with_the_request_that_is_retried(self, spark, exported, opensearch_url):
         left = [1, 2]
 
         def trouble(method, path, body):
@@ -196,7 +196,7 @@ class DescribeWaiting:
         waits = [entry for entry in entries if entry["level"] == "warning"]
         assert [(wait["status"], wait["request"].split("/")[-1]) for wait in waits] == [(503, "_refresh")] * 2
 
-    def it_ends_at_once_when_nobody_is_there_at_the_start(self, spark, exported):
+    def it_fails_at_once_when_there_is_no_server_at_the_start(self, spark, exported):
         begin = time.monotonic()
         with pytest.raises(OpenSearchUnreachableError):
             sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
@@ -204,7 +204,7 @@ class DescribeWaiting:
 
 
 class DescribeABlockedOrMissingIndex:
-    def it_stops_at_a_full_disk_and_ends_equal_once_there_is_room(self, spark, exported, physical, opensearch, equal):
+    def it_stops_at_a_full_disk_and_ends_in_sync_after_a_cleanup(self, spark, exported, physical, opensearch, equal):
         before = PositionStore(opensearch, exported).read()
         block = "index.blocks.read_only_allow_delete"
         opensearch.indices.put_settings(index=physical, body={block: True})
@@ -213,10 +213,10 @@ class DescribeABlockedOrMissingIndex:
         after = PositionStore(opensearch, exported).read()
         opensearch.indices.put_settings(index=physical, body={block: None})
         sync_changes(spark, exported)
-        told = (type(caught.value).__name__ != "RejectedDocumentsError", after.snapshot_id, after.batch is not None)
-        assert (told, equal(exported)) == ((True, before.snapshot_id, True), True)
+        outcome = (type(caught.value).__name__ != "RejectedDocumentsError", after.snapshot_id, after.batch is not None)
+        assert (outcome, equal(exported)) == ((True, before.snapshot_id, True), True)
 
-    def it_goes_on_when_room_is_made_while_it_waits(self, spark, exported, physical, opensearch, equal, opensearch_url):
+    def it_continues_when_space_is_freed(self, spark, exported, physical, opensearch, equal, opensearch_url):
         block = "index.blocks.read_only_allow_delete"
         opensearch.indices.put_settings(index=physical, body={block: True})
         room = threading.Timer(2, lambda: opensearch.indices.put_settings(index=physical, body={block: None}))
@@ -236,7 +236,7 @@ class DescribeABlockedOrMissingIndex:
         sync_changes(spark, exported)
         assert (after.snapshot_id == before.snapshot_id, equal(exported)) == (True, True)
 
-    def it_is_told_of_an_index_that_is_deleted_under_way(
+    def it_names_an_index_that_is_deleted_during_the_run(
         self, spark, exported, physical, opensearch, equal, opensearch_url
     ):
         def delete():
@@ -251,7 +251,7 @@ class DescribeABlockedOrMissingIndex:
         export_table(spark, exported)
         assert equal(exported)
 
-    def it_is_told_of_a_mapping_that_somebody_changed(self, spark, sql, exported, physical, opensearch, equal):
+    def it_names_a_mapping_that_somebody_changed(self, spark, sql, exported, physical, opensearch, equal):
         opensearch.indices.put_mapping(index=physical, body={"properties": {"extra": {"type": "integer"}}})
         sql("ALTER TABLE {t} ADD COLUMN extra STRING")
         sql("INSERT INTO {t} VALUES (1000, 'x', 'y')")
@@ -263,7 +263,7 @@ class DescribeABlockedOrMissingIndex:
 
 @pytest.mark.slow
 class DescribeAServerThatIsKilled:
-    def it_is_waited_for_and_the_run_ends_equal(self, spark, sql, config, tmp_path):
+    def it_is_retried_and_the_run_ends_in_sync(self, spark, sql, config, tmp_path):
         from icecdc_core.local import running_opensearch
         from icecdc_core.local.ports import candidate_ports, free_ports
 
@@ -311,7 +311,7 @@ class DescribeAServerThatIsKilled:
 
 
 def _java_of(port):
-    """The server's process: the one Java below this process that was told this port."""
+    """The server's process: the Java process that listens on this port."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

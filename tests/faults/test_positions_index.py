@@ -40,7 +40,7 @@ def at_first(opensearch, act, kind):
 
 class DescribeAPositionsIndexThatIsDeletedUnderARun:
     @pytest.mark.parametrize("kind", ["_bulk", "_doc/position", "_doc/commit"])
-    def it_is_named_and_does_not_come_back_by_itself(self, spark, exported, opensearch, opensearch_url, equal, kind):
+    def it_is_a_typed_error_and_stays_deleted(self, spark, exported, opensearch, opensearch_url, equal, kind):
         trouble = at_first(opensearch, lambda: opensearch.indices.delete(index=exported.positions_index), kind)
         with (
             loopback_proxy(opensearch_url, trouble=trouble) as proxy,
@@ -52,7 +52,7 @@ class DescribeAPositionsIndexThatIsDeletedUnderARun:
         log = PositionStore(opensearch, exported).log()
         assert (came_back, len(log), log[0]["kind"], equal(exported)) == (False, 1, "export", True)
 
-    def it_is_named_when_only_the_position_was_deleted(self, spark, exported, opensearch, opensearch_url):
+    def it_is_a_typed_error_when_only_the_position_was_deleted(self, spark, exported, opensearch, opensearch_url):
         def delete():
             opensearch.delete(index=exported.positions_index, id=f"position:{exported.index}")
 
@@ -71,18 +71,18 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
         with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
             export_table(spark, exported)
 
-    def it_is_refused_when_it_keeps_no_sources(self, spark, exported, opensearch):
+    def it_is_refused_when_it_stores_no_sources(self, spark, exported, opensearch):
         mapping = opensearch.indices.get_mapping(index=exported.positions_index)[exported.positions_index]["mappings"]
         opensearch.indices.delete(index=exported.positions_index)
         body = {"mappings": {**mapping, "_source": {"enabled": False}}}
         opensearch.indices.create(index=exported.positions_index, body=body)
-        with pytest.raises(PositionError, match="does not keep whole sources"):
+        with pytest.raises(PositionError, match="does not store whole sources"):
             export_table(spark, exported)
         opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body={"type": "position"})
         with pytest.raises(PositionError, match="keeps no sources"):
             sync_changes(spark, exported)
 
-    def it_is_refused_when_it_is_several(self, spark, exported, opensearch):
+    def it_is_refused_when_its_name_means_several_indexes(self, spark, exported, opensearch):
         opensearch.indices.delete(index=exported.positions_index)
         for number in (1, 2):
             alias = {"aliases": {exported.positions_index: {"is_write_index": number == 1}}}
@@ -106,14 +106,14 @@ class DescribeAPositionOfAnotherRelease:
         assert (found, alias, equal(exported)) == (FORMAT, True, True)
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "message"),
         [({"format": FORMAT + 1}, f"has format {FORMAT + 1}"), ({"vector": {}}, "vector is unknown")],
         ids=["newer", "edited"],
     )
     @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
-    def it_is_refused_by_name_when_it_is_a_newer_one(self, spark, exported, position, job, change, told):
+    def it_is_refused_by_name_when_it_is_a_newer_one(self, spark, exported, position, job, change, message):
         position(**change)
-        with pytest.raises(PositionError, match=told):
+        with pytest.raises(PositionError, match=message):
             job(spark, exported)
 
     def it_is_a_problem_in_the_status(self, spark, exported, position):

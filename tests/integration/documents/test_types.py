@@ -110,7 +110,7 @@ class DescribeTypes:
                 opensearch.index(index=typed_index, id="8", body=stray)
         assert opensearch.indices.get_mapping(index=typed_index) == before
 
-    def it_takes_the_mapping_of_added_columns(self, opensearch, typed_index):
+    def it_accepts_the_mapping_of_added_columns(self, opensearch, typed_index):
         added = T.StructType([T.StructField("more", T.StructType([T.StructField("x", T.DecimalType(9, 2))]))])
         opensearch.indices.put_mapping(index=typed_index, body={"properties": index_mapping(added)["properties"]})
         assert opensearch.index(index=typed_index, id="8", body={"more": {"x": "1.50"}})["result"] == "created"
@@ -259,7 +259,7 @@ class DescribeEveryTypeInARealTable:
 
 
 class DescribeIdentifiersOfEveryType:
-    def it_makes_one_id_of_them_all(self, spark, sql, create, make_config, indexed):
+    def it_builds_one_id_from_all_of_them(self, spark, sql, create, make_config, indexed):
         kinds = [kind for kind in TYPES if kind not in ("float", "double", *ONLY_V3)]
         create([*(field(number, kind, kind) for number, kind in enumerate(kinds, 1)), field(50, "v")])
         for number in (0, 1):
@@ -276,7 +276,7 @@ class DescribeIdentifiersOfEveryType:
         found = {key: document["v"] for key, document in indexed().items()}
         assert (found, report.deletes, validate_table(spark, config).ok) == ({expected: 7}, 1, True)
 
-    def it_takes_texts_that_no_id_can_be(self, spark, sql, make_config, indexed):
+    def it_accepts_strings_that_cannot_be_ids(self, spark, sql, make_config, indexed):
         sql("CREATE TABLE {t} (id STRING, v STRING) USING iceberg")
         sql(
             "INSERT INTO {t} SELECT id, 'a' FROM VALUES (''), (' '), (repeat('é', 20000)), ('a|b'), "
@@ -394,8 +394,8 @@ class DescribeTypesThatSparkCannotRead:
         assert found == ({"1": {"id": 1, "v": "a"}, "2": {"id": 2, "v": "b"}}, {"2": {"id": 2, "v": "b"}}, 1, True)
 
 
-class DescribeWhatAnIndexCannotHold:
-    def it_is_rejected_by_document_and_told(self, spark, sql, make_config, indexed):
+class DescribeValuesThatAnIndexRejects:
+    def it_rejects_single_documents_and_reports_them(self, spark, sql, make_config, indexed):
         sql("CREATE TABLE {t} (id INT, s STRING, l ARRAY<STRING>, m MAP<STRING, STRING>, d DOUBLE) USING iceberg")
         sql(
             "INSERT INTO {t} VALUES "
@@ -405,7 +405,7 @@ class DescribeWhatAnIndexCannotHold:
         )
         config = make_config(max_rejected_documents=3)
         report = export_table(spark, config)
-        told = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
-        assert (report.rejected, sorted(indexed()), sorted(told)) == (3, ["1", "5"], ["2", "3", "4"])
-        assert ["immense term" in told["2"], "NaN" in told["3"], "-Infinity" in told["4"]] == [True] * 3
+        message = {sample["id"]: sample["reason"] for sample in report.rejected_samples}
+        assert (report.rejected, sorted(indexed()), sorted(message)) == (3, ["1", "5"], ["2", "3", "4"])
+        assert ["immense term" in message["2"], "NaN" in message["3"], "-Infinity" in message["4"]] == [True] * 3
         assert sorted(validate_table(spark, config).missing_ids) == ["2", "3", "4"]

@@ -155,7 +155,7 @@ class DescribeAwsSignatures:
         settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
         result = BulkWriter(settings).write([pa.array([action], pa.string())])
         opensearch.indices.delete(index=name)
-        assert (result.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
+        assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
 
     def it_is_refused_with_the_wrong_secret(self, endpoint, make_config, monkeypatch):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/wrong+secret")

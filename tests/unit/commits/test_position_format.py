@@ -9,20 +9,20 @@ import pytest
 from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.position_format import (
     FORMAT,
-    MAPPING,
     Batch,
     Position,
     position_document,
-    require_mapping,
     source_of,
     sources_of,
     stored_position,
     version_of,
 )
+from icecdc_core.commits.positions_index import MAPPING, require_mapping
 from icecdc_core.errors import OpenSearchRequestError, PositionError
 
-BATCH = Batch("export", 4, None, 9, "t--000004", "uuid", {"branch": "main"}, "{}", groups_done=2, index_uuid="u")
-POSITION = Position("t", "lake.ns.t", "uuid", 1, 4, "t--000003", {"branch": "main"}, "{}", BATCH)
+SCHEMA = '{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true}]}'
+BATCH = Batch("export", 4, None, 9, "t--000004", "uuid", {"branch": "main"}, SCHEMA, groups_done=2, index_uuid="u")
+POSITION = Position("t", "lake.ns.t", "uuid", 1, 4, "t--000003", {"branch": "main"}, SCHEMA, BATCH)
 OLD = {
     "type": "position",
     "index": "t",
@@ -53,7 +53,7 @@ class DescribeAStoredPosition:
         assert (found.snapshot_id, found.batch.kind, found.batch.index_uuid) == (1, "sync", "")
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "message"),
         [
             ({"format": FORMAT + 1}, f"has format {FORMAT + 1}, this release knows up to {FORMAT}"),
             ({"format": "two"}, "has format 'two'"),
@@ -61,17 +61,25 @@ class DescribeAStoredPosition:
             ({"batch": {**OLD["batch"], "shard": 3}}, "batch.shard is unknown"),
             ({"owner": {**OLD["owner"], "token": 3}}, "owner.token is unknown"),
             ({"owner": "me"}, "owner: it is not an object"),
+            ({"owner": {**OLD["owner"], "run_id": ["r"]}}, "owner.run_id: it is not a text"),
             ({"epoch": "many"}, "epoch: Input should be a valid integer"),
             ({"batch": {"kind": "sync"}}, "batch.epoch: Field required"),
             ({"batch": []}, "batch"),
             ({"selection": None}, "selection"),
             ({"table": None}, "table: Input should be a valid string"),
+            ({"schema": "not json"}, "schema: it is not an Iceberg schema"),
+            ({"schema": "{}"}, "schema: it is not an Iceberg schema"),
+            ({"schema": "[]"}, "schema: it is not an Iceberg schema"),
+            ({"schema": '{"fields":{}}'}, "schema: it is not an Iceberg schema"),
+            ({"schema": '{"fields":["id"]}'}, "schema: it is not an Iceberg schema"),
+            ({"schema": "[" * 200_000}, "schema: it is not an Iceberg schema"),
+            ({"batch": {**OLD["batch"], "schema": "{}"}}, "batch.schema: it is not an Iceberg schema"),
         ],
     )
-    def it_is_refused_by_name(self, change, told):
+    def it_is_refused_by_name(self, change, message):
         with pytest.raises(PositionError) as caught:
             stored_position({**OLD, **change})
-        assert (told in str(caught.value), caught.value.value, "Remedy" in str(caught.value)) == (True, "t", True)
+        assert (message in str(caught.value), caught.value.value, "Remedy" in str(caught.value)) == (True, "t", True)
 
 
 class DescribeAnAnswer:
@@ -80,7 +88,7 @@ class DescribeAnAnswer:
         with pytest.raises(OpenSearchRequestError, match="no usable answer while reading"):
             source_of(answer, "reading")
 
-    def it_names_an_index_that_keeps_no_sources(self):
+    def it_names_an_index_that_stores_no_sources(self):
         with pytest.raises(PositionError, match=r"'p' keeps no sources.*template"):
             source_of({"_index": "p", "_id": "x", "_seq_no": 1, "_primary_term": 1, "found": True}, "reading")
 
@@ -96,19 +104,19 @@ class DescribeAnAnswer:
 
 
 class DescribeAMapping:
-    def it_is_taken_as_the_server_shows_it(self):
+    def it_is_accepted_in_the_form_that_the_server_returns(self):
         require_mapping("p", {**MAPPING, "dynamic": "false"})
 
     @pytest.mark.parametrize(
-        ("mapping", "told"),
+        ("mapping", "message"),
         [
             ({}, "its mapping was guessed"),
             ({"properties": {"type": {"type": "text"}}}, "type is mapped as text"),
             ({**MAPPING, "dynamic": "true"}, "its mapping was guessed"),
-            ({**MAPPING, "_source": {"enabled": False}}, "does not keep whole sources"),
-            ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not keep whole sources"),
+            ({**MAPPING, "_source": {"enabled": False}}, "does not store whole sources"),
+            ({**MAPPING, "_source": {"excludes": ["batch"]}}, "does not store whole sources"),
         ],
     )
-    def it_is_refused_when_it_is_another(self, mapping, told):
-        with pytest.raises(PositionError, match=told):
+    def it_is_refused_when_it_differs(self, mapping, message):
+        with pytest.raises(PositionError, match=message):
             require_mapping("p", mapping)

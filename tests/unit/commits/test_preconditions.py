@@ -68,7 +68,7 @@ def batch(to_snapshot_id):
     return Batch("sync", 4, 1, to_snapshot_id, "t--000003")
 
 
-class DescribeFindRefusal:
+class DescribeCheckPreconditions:
     @pytest.mark.parametrize(
         ("position", "source"),
         [
@@ -94,11 +94,11 @@ class DescribeFindRefusal:
             "a position without a schema",
         ],
     )
-    def it_finds_nothing_against_taking_the_changes(self, position, source):
+    def it_finds_no_failed_precondition(self, position, source):
         assert check_preconditions(position, source) is None
 
     @pytest.mark.parametrize(
-        ("position", "source", "policy", "error", "told"),
+        ("position", "source", "policy", "error", "message"),
         [
             (replace(POSITION, table_uuid="other"), source(), "on_history_gap", TableReplacedError, UUID),
             (POSITION, source(snapshots=(2,)), "on_history_gap", HistoryGapError, "snapshot=1"),
@@ -146,27 +146,27 @@ class DescribeFindRefusal:
             "other type",
         ],
     )
-    def it_names_what_is_wrong_the_policy_and_the_remedy(self, position, source, policy, error, told):
+    def it_names_the_problem_the_policy_and_the_remedy(self, position, source, policy, error, message):
         refusal = check_preconditions(position, source)
         text = str(refusal.error)
-        found = (refusal.policy, type(refusal.error), told in text, f"{policy}=reexport" in text)
+        found = (refusal.policy, type(refusal.error), message in text, f"{policy}=reexport" in text)
         assert found == (policy, error, True, True)
 
     @pytest.mark.parametrize(
-        ("known", "told"),
+        ("known", "message"),
         [
             ({**SELECTION, "sample": 0.1}, "sample=0.1"),
             ({key: value for key, value in SELECTION.items() if key != "branch"}, "branch=None"),
         ],
         ids=["a part that only the position has", "a part that only the parameters have"],
     )
-    def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, told):
+    def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, message):
         refusal = check_preconditions(replace(POSITION, selection=known), source())
-        assert (refusal.policy, told in str(refusal.error)) == ("on_schema_change", True)
+        assert (refusal.policy, message in str(refusal.error)) == ("on_schema_change", True)
 
-    def it_takes_a_part_that_is_not_there_for_one_that_is_empty(self):
+    def it_treats_a_missing_part_like_an_empty_one(self):
         assert check_preconditions(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None
 
-    def it_tells_the_worst_first(self):
+    def it_reports_the_worst_problem_first(self):
         refusal = check_preconditions(replace(POSITION, table_uuid="other"), source(snapshots=(2,), fields=[ID]))
         assert type(refusal.error) is TableReplacedError

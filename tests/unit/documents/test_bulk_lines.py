@@ -107,7 +107,7 @@ class DescribeDocumentJson:
         expected = ",".join(f'"c{number}":{case[1]}' for number, case in enumerate(self.CASES))
         assert document(df) == f"{{{expected}}}"
 
-    def it_keeps_column_order_and_odd_names_and_leaves_out_reserved_ones(self, spark):
+    def it_has_the_column_order_and_odd_names_without_reserved_columns(self, spark):
         df = row(
             spark, **{"b": "1", "A": "2", "a.c": "3", "d`e": "4", 'f"g': "5", "_change_type": "6", "_row_position": "7"}
         )
@@ -162,15 +162,15 @@ class DescribeDocumentId:
             ("cast(X'61FF' as string)", b"a\xff"),
         ],
     )
-    def it_hashes_what_opensearch_cannot_hold(self, spark, expression, raw):
+    def it_hashes_ids_that_opensearch_refuses(self, spark, expression, raw):
         assert identifier(row(spark, k=expression), "k") == hashlib.sha256(raw).hexdigest()
 
     @pytest.mark.parametrize("expression", ["repeat('x', 512)", "repeat('é', 256)", "' '"])
-    def it_keeps_what_fits(self, spark, expression):
+    def it_does_not_change_ids_that_opensearch_accepts(self, spark, expression):
         df = row(spark, k=expression)
         assert identifier(df, "k") == df.first().k
 
-    def it_is_where_the_row_lies_without_identifier_columns(self, spark):
+    def it_is_the_position_of_the_row_without_identifier_columns(self, spark):
         df = row(spark, a="1", _row_position="'file.parquet#3'")
         assert identifier(df) == "file.parquet#3"
 
@@ -183,14 +183,14 @@ class DescribeDocumentId:
     @pytest.mark.parametrize(
         "data_type", ["float", "double", "array<int>", "map<int,int>", "struct<a:int>", "variant", "void"]
     )
-    def it_refuses_types_without_one_exact_text(self, spark, data_type):
+    def it_refuses_types_whose_equal_values_are_not_equal_strings(self, spark, data_type):
         with pytest.raises(IdentifierColumnsError, match="cannot be an identifier column"):
             document_id(row(spark, k=f"cast(null as {data_type})").schema, ["k"])
 
     @pytest.mark.parametrize(
         ("name", "words"), [("x", "no such column"), ("k.a", "nested"), ("_change_type", "no such")]
     )
-    def it_refuses_columns_that_are_not_there(self, spark, name, words):
+    def it_refuses_missing_columns(self, spark, name, words):
         with pytest.raises(IdentifierColumnsError, match=words):
             document_id(row(spark, k="struct(1 as a)", _change_type="'INSERT'").schema, [name])
 

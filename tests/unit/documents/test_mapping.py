@@ -73,7 +73,7 @@ class DescribeCheckSupported:
             (T.MapType(T.DayTimeIntervalType(), T.LongType()), "v.key"),
         ],
     )
-    def it_names_the_column_whose_type_a_document_cannot_hold(self, data_type, column):
+    def it_names_the_column_whose_type_a_document_cannot_have(self, data_type, column):
         with pytest.raises(UnsupportedTypeError) as raised:
             check_supported(struct(v=data_type))
         assert raised.value.value == column
@@ -86,7 +86,7 @@ class DescribeCheckSupported:
             ["properties"], ["_type"], ["_tier"], ["_foo"], ["@timestamp"], ["a.b"], ["a.b", "a.c"], ["a.b.c", "d"],
         ],
     )  # fmt: skip
-    def it_takes_names_that_opensearch_holds(self, names):
+    def it_accepts_names_that_opensearch_accepts(self, names):
         check_supported(T.StructType([T.StructField(name, T.LongType()) for name in names]))
 
     @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ class DescribeCheckSupported:
             *([name] for name in sorted(METADATA_FIELDS)),
         ],
     )  # fmt: skip
-    def it_refuses_names_that_opensearch_does_not_hold(self, names):
+    def it_refuses_names_that_opensearch_refuses(self, names):
         with pytest.raises(UnsupportedTypeError):
             check_supported(T.StructType([T.StructField(name, T.LongType()) for name in names]))
 
     @pytest.mark.parametrize("name", ["_id", "_source", "_change_type"])
-    def it_takes_metadata_names_inside_a_struct(self, name):
+    def it_accepts_metadata_names_inside_a_struct(self, name):
         check_supported(struct(v=T.StructType([T.StructField(name, T.LongType())])))
 
     @pytest.mark.parametrize("names", [[""], ["a", "a.b"], ["a."]])
-    def it_looks_at_names_inside_arrays_of_structs(self, names):
+    def it_checks_names_inside_arrays_of_structs(self, names):
         inner = T.StructType([T.StructField(name, T.LongType()) for name in names])
         with pytest.raises(UnsupportedTypeError, match="'v\\."):
             check_supported(struct(v=T.ArrayType(inner)))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from opensearchpy.exceptions import NotFoundError, TransportError
 from opensearchpy.serializer import DEFAULT_SERIALIZERS
 
-from icecdc_core.opensearch.answers import AnswerConnection, AnswerDeserializer, UnusableAnswerError, require_usable
+from icecdc_core.opensearch.answers import (
+    AnswerConnection,
+    AnswerDeserializer,
+    FastAnswers,
+    UnusableAnswerError,
+    require_usable,
+)
 from icecdc_core.opensearch.client import typed
 from icecdc_core.opensearch.retry import is_transient
 from icecdc_core.reporting.exit_states import state_of
@@ -36,7 +44,7 @@ class DescribeRequireUsable:
             ("GET", "/_cluster/health", {"status": "green"}),
         ],
     )
-    def it_lets_answers_of_opensearch_pass(self, method, path, answer):
+    def it_accepts_answers_of_opensearch(self, method, path, answer):
         require_usable(method, path, answer)
 
     @pytest.mark.parametrize(
@@ -64,7 +72,7 @@ class DescribeRequireUsable:
 
 
 class DescribeAnswerDeserializer:
-    def it_reads_json_whatever_its_character_set_is_said_to_be(self):
+    def it_reads_json_with_any_declared_character_set(self):
         assert AnswerDeserializer(DEFAULT_SERIALIZERS).loads('{"a": 1}', JSON) == {"a": 1}
 
     @pytest.mark.parametrize(
@@ -75,11 +83,24 @@ class DescribeAnswerDeserializer:
             ("<html>", JSON),
             ('{"a": ', JSON),
             ("garbage", None),
+            ("[" * 200_000, JSON),
         ],
     )
     def it_refuses_everything_else(self, text, kind):
         with pytest.raises(UnusableAnswerError):
             AnswerDeserializer(DEFAULT_SERIALIZERS).loads(text, kind)
+
+
+class DescribeFastAnswers:
+    @pytest.mark.parametrize("text", ['{"a": [1, "é"]}', '{"a": "\\ud800"}'], ids=["ordinary", "a lone surrogate"])
+    def it_reads_what_the_standard_library_reads(self, text):
+        assert FastAnswers().loads(text) == json.loads(text)
+
+    @pytest.mark.parametrize("text", ["", "garbage", '{"a": ', "[" * 200_000])
+    def it_refuses_other_texts_as_the_client_expects(self, text):
+        deserializer = AnswerDeserializer({"application/json": FastAnswers()}, "application/json")
+        with pytest.raises(UnusableAnswerError):
+            deserializer.loads(text, JSON)
 
 
 class DescribeAnswerConnection:
@@ -96,9 +117,10 @@ class DescribeAnswerConnection:
             (503, "[]", JSON, TransportError),
             (503, "null", JSON, TransportError),
             (502, "{cut", JSON, TransportError),
+            (404, "[" * 200_000, JSON, UnusableAnswerError),
         ],
     )
-    def it_takes_only_opensearchs_own_word_for_what_is_missing_or_in_conflict(self, status, text, kind, expected):
+    def it_accepts_404_and_409_only_from_opensearch(self, status, text, kind, expected):
         with pytest.raises(TransportError) as caught:
             AnswerConnection()._raise_error(status, text, kind)
         assert type(caught.value) is expected

@@ -1,4 +1,4 @@
-"""How a column of actions is cut into requests, and what counts as too many rejected documents."""
+"""How a column of actions is cut into requests, how results are added, and how many rejections are too many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core.errors import RejectedDocumentsError
-from icecdc_core.opensearch.bulk_writer import BulkResult, _data, _requests, require_accepted
+from icecdc_core.opensearch.bulk_request import are_upserts, bulk_requests, document_id_of, request_body
+from icecdc_core.opensearch.bulk_result import BulkResult, require_accepted
+from icecdc_core.opensearch.counts import Counts
 
 
 def texts(*sizes, kind=None):
@@ -16,7 +18,7 @@ def texts(*sizes, kind=None):
 
 
 def cut(actions, bulk_bytes):
-    return [bytes(_data(part)).decode() for part in _requests(actions, bulk_bytes)]
+    return [bytes(request_body(part)).decode() for part in bulk_requests(actions, bulk_bytes)]
 
 
 class DescribeRequests:
@@ -43,10 +45,10 @@ class DescribeRequests:
         column = texts(3, 4, 5, 6, 7)
         assert cut(column[begin:], 9) == cut(pa.array(column[begin:].to_pylist(), pa.string()), 9)
 
-    def it_takes_a_slice_that_ends_before_the_column_does(self):
+    def it_cuts_a_slice_that_ends_before_the_column(self):
         assert cut(texts(3, 4, 5, 6)[1:3], 100) == ["bbbbccccc"]
 
-    def it_takes_a_column_of_several_chunks(self):
+    def it_cuts_a_column_of_several_chunks(self):
         assert cut(pa.chunked_array([texts(3), texts(3)]), 4) == ["aaa", "aaa"]
 
     def it_counts_bytes_and_not_characters(self):
@@ -54,31 +56,55 @@ class DescribeRequests:
 
     def it_shares_the_memory_of_the_column(self):
         column = texts(30, 30)
-        addresses = {part.buffers()[2].address for part in _requests(column, 30)}
+        addresses = {part.buffers()[2].address for part in bulk_requests(column, 30)}
         assert addresses == {column.buffers()[2].address}
 
-    def it_takes_just_the_actions_that_are_sent_again(self):
+    def it_tells_upserts_from_deletes(self):
+        actions = pa.array(['{"index":{"_id":"1"}}\n{}\n', '{"delete":{"_id":"2"}}\n', '{"index":{"_id":"3"}}\n{}\n'])
+        assert (are_upserts(actions).tolist(), are_upserts(actions[1:]).tolist()) == (
+            [True, False, True],
+            [False, True],
+        )
+
+    @pytest.mark.parametrize("action", ['{"index":{"_id":"\\u00e9|"}}\n{"a":"\\n"}\n', '{"delete":{"_id":"é|"}}\n'])
+    def it_finds_the_document_of_an_action(self, action):
+        assert document_id_of(action) == "é|"
+
+    def it_sends_only_the_selected_actions_again(self):
         again = texts(3, 4, 5).take(pa.array([0, 2]))
-        assert bytes(_data(again)) == b"aaaccccc"
+        assert bytes(request_body(again)) == b"aaaccccc"
 
 
-class DescribeSinkResult:
+class DescribeCounts:
+    def it_adds_every_counter(self):
+        assert Counts(1, 2, 3, 4, 5, 6, 7) + Counts(10, 20, 30, 40, 50, 60, 70) == Counts(11, 22, 33, 44, 55, 66, 77)
+
+
+class DescribeBulkResult:
     def it_adds_counts_and_keeps_some_samples_and_the_first_failure(self):
-        total = BulkResult(upserts=1, rejected=15, rejected_samples=[{"id": "a"}] * 15, failure={"error": "first"})
-        total.add(BulkResult(upserts=2, rejected=15, rejected_samples=[{"id": "b"}] * 15, failure={"error": "second"}))
-        assert (total.upserts, total.rejected, len(total.rejected_samples), total.failure) == (
+        one = BulkResult(Counts(upserts=1, rejected=15), [{"id": "a"}] * 15, failure={"error": "first"})
+        total = one + BulkResult(Counts(upserts=2, rejected=15), [{"id": "b"}] * 15, failure={"error": "second"})
+        assert (total.counts.upserts, total.counts.rejected, len(total.rejected_samples), total.failure) == (
             3,
             30,
             20,
             {"error": "first"},
         )
 
+    def it_keeps_the_document_with_the_newest_version(self):
+        total = BulkResult(newest_version=3, newest_id="a") + BulkResult(newest_version=2, newest_id="b")
+        assert (total.newest_version, total.newest_id) == (3, "a")
+
+    def it_is_read_as_it_was_written(self):
+        result = BulkResult(Counts(1, 2, 3, 4), [{"id": "a"}], [{"action": "é"}], {"error": "x"}, 5, "b")
+        assert BulkResult.from_json(result.to_json()) == result
+
 
 class DescribeRequireAccepted:
     def it_accepts_as_many_rejected_documents_as_allowed(self):
-        require_accepted(BulkResult(rejected=2, rejected_samples=[{"id": "7", "reason": "too odd"}]), 2)
+        require_accepted(BulkResult(Counts(rejected=2), [{"id": "7", "reason": "too odd"}]), 2)
 
     def it_refuses_more_naming_the_first_and_the_remedy(self):
-        result = BulkResult(rejected=3, rejected_samples=[{"id": "7", "reason": "too odd"}])
+        result = BulkResult(Counts(rejected=3), [{"id": "7", "reason": "too odd"}])
         with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
             require_accepted(result, 2)

@@ -1,4 +1,4 @@
-"""Digests are equal for equal documents, whatever their writing, and differ for different ones."""
+"""Checksums are equal for equal documents, however they are written, and differ for different ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import json
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.checksums import _as_numbers, _cut, digest
+from icecdc_core.opensearch.checksums.contents import checksum
+from icecdc_core.opensearch.checksums.texts import as_numbers, split_hits
 from tests.colliding_texts import colliding_texts
 
 A = StructType().add("a", IntegerType())
@@ -36,23 +37,25 @@ DIFFERENT = [
     ({"l": [{"a": 1}, {"a": 2}]}, {"l": [{"a": 2}, {"a": 1}]}),
     ({"s": {}}, {"s": None}),
     ({"unknown": {"k": None}}, {"unknown": {}}),
+    ({"name": "\ud800"}, {"name": "?"}),
+    ({"name": "\ud800"}, {"name": "\ud801"}),
 ]
 
 
-class DescribeDigest:
+class DescribeChecksum:
     @pytest.mark.parametrize(("one", "other"), EQUAL)
     def it_is_equal_for_equal_documents(self, one, other):
-        assert digest(one, SCHEMA) == digest(other, SCHEMA)
+        assert checksum(one, SCHEMA) == checksum(other, SCHEMA)
 
     @pytest.mark.parametrize(("one", "other"), DIFFERENT)
     def it_differs_for_different_documents(self, one, other):
-        assert digest(one, SCHEMA) != digest(other, SCHEMA)
+        assert checksum(one, SCHEMA) != checksum(other, SCHEMA)
 
 
-def it_tells_digests_apart_though_a_hash_of_the_whole_agrees(spark):
+def it_distinguishes_digests_whose_hash_is_equal(spark):
     rows = spark.createDataFrame([("1", digest) for digest in colliding_texts(42)], "id string, digest string")
     agreeing = rows.selectExpr("count(DISTINCT xxhash64(digest))").first()[0]
-    assert (agreeing, _as_numbers(rows).distinct().count()) == (1, 2)
+    assert (agreeing, as_numbers(rows).distinct().count()) == (1, 2)
 
 
 def answer(*hits):
@@ -64,19 +67,19 @@ def answer(*hits):
     return '{"pit_id":"x","took":1,"hits":{"max_score":null,"hits":[' + ",".join(texts) + "]}}"
 
 
-def it_cuts_answers_into_documents():
+def it_splits_answers_into_documents():
     texts = ['{"a":1,"sort":[7]}', '{"_source":{"b":"\\",\\"sort\\":[1]"}}', "{}"]
-    found = _cut(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
+    found = split_hits(answer(("x", 1, texts[0]), ('"\\ü', 12, texts[1]), ("z", 3, texts[2])), "i-1")
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
     assert found == [("x", digests[0], "[0]"), ('"\\ü', digests[1], "[1]"), ("z", digests[2], "[2]")]
 
 
-def it_goes_on_behind_a_document_that_holds_an_answer():
+def it_continues_after_a_document_that_contains_an_answer():
     inner = answer(("y\\", 1, "{}"))
-    found = _cut(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
+    found = split_hits(answer(("x", 1, inner), ("z", 1, '{"_index":"i-1","_id":"'), ("u", 1, "{}")), "i-1")
     assert found[-1] == ("u", hashlib.sha256(b"{}").hexdigest(), "[2]")
     assert hashlib.sha256(inner.encode()).hexdigest() not in [text for _, text, *_ in found]
 
 
 def it_finds_nothing_in_an_answer_without_hits():
-    assert _cut(answer(), "i-1") == []
+    assert split_hits(answer(), "i-1") == []

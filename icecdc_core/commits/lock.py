@@ -1,0 +1,194 @@
+"""The lock of an index while a run works on it: batches begin and end under it, and a thread renews its lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextvars import copy_context
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work
+from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.errors import FencedError
+from icecdc_core.logs import event, set_fields
+from icecdc_core.opensearch.retry import without_retries
+
+if TYPE_CHECKING:
+    from icecdc_core.commits.positions import PositionStore
+
+MAX_EPOCH = 2**52
+"""The highest epoch that a repair may choose: versions up to 2^53 are exact in every JSON parser."""
+
+# How long a run that ends waits for a renewal in flight, and for each answer when it releases the lock.
+_RELEASE_SECONDS = 10.0
+
+
+class IndexLock:
+    """The lock of an index; a thread renews its lease until it is released.
+
+    Args:
+        store: The positions.
+        position: The position as it was written with the lock.
+        holder: This run.
+        version: The version of that write.
+
+    Attributes:
+        position: The position as last written by this run.
+    """
+
+    def __init__(self, store: PositionStore, position: Position, holder: LeaseHolder, version: tuple[int, int]) -> None:
+        self.position = position
+        self._store = store
+        self._holder = holder
+        self._version = version
+        self._mutex = threading.Lock()
+        self._released = threading.Event()
+        self._lost = False
+        self._interval = holder.lease_seconds / 4
+        # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
+        self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
+        begin_work(holder.run_id)
+        context = copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
+        self._thread.start()
+
+    def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
+        """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number.
+
+        Args:
+            sequence_number: The sequence number of the snapshot that the batch ends with.
+            new_index: Whether the batch creates its index. Versions of other indexes do not matter to it, so it
+                returns to the epochs of the commit log if an earlier release raised the epoch above the limit.
+        """
+        epoch = self.position.epoch
+        if new_index and epoch > MAX_EPOCH:
+            logged = (int(entry.get("epoch") or 0) for entry in self._store.log())
+            epoch = max((each for each in logged if each <= MAX_EPOCH), default=0)
+        return max(epoch + 1, sequence_number)
+
+    def begin(self, batch: Batch) -> None:
+        """Record a batch before its first write.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        self.write(replace(self.position, batch=batch, epoch=batch.epoch))
+        set_fields(batch=batch.epoch)
+        ends: dict[str, Any] = {"from_snapshot_id": batch.from_snapshot_id, "to_snapshot_id": batch.to_snapshot_id}
+        event("batch begun", kind=batch.kind, **ends)
+
+    def record_index(self, uuid: str, digest: str) -> None:
+        """Record the index that the begun export created, before the first document is written to it.
+
+        Args:
+            uuid: The identity of the index.
+            digest: The digest of its settings and mapping.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        if self.position.batch:
+            batch = replace(self.position.batch, index_uuid=uuid, index_digest=digest)
+            self.write(replace(self.position, batch=batch))
+
+    def progress(self, groups_done: int, rejected: int = 0) -> None:
+        """Record the progress of an export.
+
+        Args:
+            groups_done: File groups whose documents are written.
+            rejected: Documents of these groups that were rejected.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        if self.position.batch:
+            batch = replace(self.position.batch, groups_done=groups_done, rejected=rejected)
+            self.write(replace(self.position, batch=batch))
+
+    def commit(self, position: Position, entry: dict[str, Any]) -> None:
+        """Write the entry of the commit log, then move the position; in this order no entry is ever missing.
+
+        Args:
+            position: The position after the batch.
+            entry: What the log stores beside the batch.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        batch = self.position.batch
+        if batch:
+            log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
+            log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(timezone.utc).isoformat()}
+            self._store.append_log(batch.epoch, log)
+        self.write(replace(position, batch=None))
+        event("batch committed", snapshot_id=position.snapshot_id)
+
+    def fail(self, reason: str) -> None:
+        """Record why the begun batch ended without a commit.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        if self.position.batch:
+            self.write(replace(self.position, batch=replace(self.position.batch, failure=reason[:2000])))
+
+    def write(self, position: Position) -> None:
+        """Write the position.
+
+        Raises:
+            FencedError: Another run acquired the lock in the meantime.
+        """
+        with self._mutex:
+            run_id = self._holder.run_id
+            version = None if self._lost else self._store.write(position, self._holder, self._version, run_id)
+            if version is None:
+                self._lost = True
+                raise FencedError(
+                    f"This run lost the lock of the index '{position.index}': another run acquired it",
+                    subject="lease_seconds",
+                    value=self._holder.lease_seconds,
+                    remedy="nothing is lost, the other run replays the batch; raise lease_seconds if this run was "
+                    "only paused",
+                )
+            self._version, self.position = version, position
+
+    def release(self) -> None:
+        """Release the lock; a begun batch stays for the next run.
+
+        It raises nothing, because a run that failed has an error of its own, and it waits only seconds. If the lock
+        cannot be released, the next run finds that this run ended or that its lease expired.
+        """
+        self._released.set()
+        end_work(self._holder.run_id)
+        if not self._mutex.acquire(timeout=_RELEASE_SECONDS):
+            event("the lock was not released: a renewal is in flight", logging.WARNING)
+            return
+        try:
+            if not self._lost:
+                with without_retries(self._store.client):
+                    self._store.write(self.position, None, self._version, self._holder.run_id, _RELEASE_SECONDS)
+        except Exception as error:
+            event(f"the lock was not released: {error}", logging.WARNING)
+        finally:
+            self._lost = True
+            self._mutex.release()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        try:
+            while not self._released.wait(self._interval):
+                with self._mutex:
+                    if self._lost:
+                        return
+                    try:
+                        version = self._renewals.write(self.position, self._holder, self._version, self._holder.run_id)
+                    except Exception as error:
+                        # A later renewal may succeed, and a lost lock shows at the next write.
+                        event(f"the lease was not renewed: {error}", logging.WARNING)
+                        continue
+                    self._lost = version is None
+                    self._version = version or self._version
+        finally:
+            self._renewals.client.close()

@@ -1,0 +1,148 @@
+"""Checksums of the content of documents: equal for equal documents, whoever wrote them and however they are written.
+
+Key order and white space do not matter, and a field that is null equals an absent one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from icecdc_core.opensearch.answers import FastAnswers
+from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart, read_index, record_batch
+from icecdc_core.session.python_workers import map_batches
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+    from icecdc_core.config import SyncConfig
+
+# A checksum travels as two numbers, because Spark groups those by a hash map, and binary values by sorting.
+_SOURCE_COLUMNS = "id string, high long, low long"
+_INDEX_COLUMNS = "id string, high long, low long, version long"
+_NESTED_TYPES = (ArrayType, MapType, StructType)
+
+
+def checksum(document: dict[str, Any], schema: StructType) -> bytes:
+    """Return 16 bytes that are equal for equal documents of a table.
+
+    A field that is null equals an absent one: a column that was added later is null in the old rows of the table and
+    absent from their documents. But an entry of a map whose value is null is an entry.
+
+    Args:
+        document: The document as parsed JSON.
+        schema: The columns of the table.
+    """
+    return _checksums_of(schema)(document)
+
+
+def _checksums_of(schema: StructType) -> Callable[[dict[str, Any]], bytes]:
+    present = _NestedType(schema).present
+
+    def checksum_of(document: dict[str, Any]) -> bytes:
+        content = present(document)
+        try:
+            text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            # Somebody else wrote a lone surrogate, which orjson refuses and no row of a table has.
+            text = json.dumps(content, sort_keys=True).encode()
+        return hashlib.blake2b(text, digest_size=16).digest()
+
+    return checksum_of
+
+
+def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
+    """Return the checksums of the table's rows.
+
+    Args:
+        documents: A frame with the columns ``id`` and ``doc`` (the document as JSON).
+        schema: The columns of the table.
+
+    Returns:
+        A frame with ``id`` and the checksum as ``high`` and ``low``.
+    """
+
+    def checksum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        checksum_of = _checksums_of(schema)
+        for batch in batches:
+            halves = _halves([checksum_of(orjson.loads(text)) for text in batch.column("doc").to_pylist()])
+            yield pa.RecordBatch.from_arrays([batch.column("id"), *halves], names=["id", "high", "low"])
+
+    return map_batches(documents.select("id", "doc"), checksum_batches, _SOURCE_COLUMNS)
+
+
+def index_checksums(
+    spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, parts: list[IndexPart]
+) -> DataFrame:
+    """Return the checksums of the documents of an index.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        schema: The columns of the table.
+        pit: The point in time.
+        parts: The parts of the index, see ``index_parts``.
+
+    Returns:
+        A frame with ``id``, the checksum as ``high`` and ``low``, and the document's ``version``.
+    """
+
+    def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        checksum_of = _checksums_of(schema)
+        # With a filter_path the server would parse each document instead of passing its bytes on.
+        while hits := client.search(body=query, params=WHOLE)["hits"]["hits"]:
+            digests = _halves([checksum_of(hit["_source"]) for hit in hits])
+            yield record_batch(
+                _INDEX_COLUMNS, [hit["_id"] for hit in hits], *digests, [hit["_version"] for hit in hits]
+            )
+            query["search_after"] = hits[-1]["sort"]
+
+    return read_index(spark, config, pit, parts, FastAnswers(), pages, _INDEX_COLUMNS)
+
+
+def _halves(digests: list[bytes]) -> list[pa.Array]:
+    numbers = np.frombuffer(b"".join(digests), dtype="<i8").reshape(-1, 2)
+    return [pa.array(np.ascontiguousarray(numbers[:, half])) for half in (0, 1)]
+
+
+class _NestedType:
+    """Which values of a document are structs, lists and maps; built once for all documents."""
+
+    def __init__(self, data_type: DataType) -> None:
+        self.is_map = isinstance(data_type, MapType)
+        self.element: _NestedType | None = None
+        self.fields: dict[str, _NestedType] = {}
+        if isinstance(data_type, StructType):
+            nested = {
+                field.name: field.dataType for field in data_type.fields if isinstance(field.dataType, _NESTED_TYPES)
+            }
+            self.fields = {name: _NestedType(inner) for name, inner in nested.items()}
+            return
+        inner = data_type.valueType if isinstance(data_type, MapType) else getattr(data_type, "elementType", None)
+        if isinstance(inner, _NESTED_TYPES):
+            self.element = _NestedType(inner)
+
+    def present(self, value: Any) -> Any:
+        """Return the value without the fields of structs that are null."""
+        if isinstance(value, list):
+            return [self.element.present(inner) for inner in value] if self.element else value
+        if not isinstance(value, dict):
+            return value
+        if self.is_map:
+            return {key: self.element.present(inner) for key, inner in value.items()} if self.element else value
+        fields = self.fields
+        if not fields and None not in value.values():
+            return value
+        return {
+            key: fields[key].present(inner) if key in fields else inner
+            for key, inner in value.items()
+            if inner is not None
+        }

@@ -1,0 +1,146 @@
+"""Reading all documents of an index on the executors: in parts, page by page, at one point in time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from opensearchpy.exceptions import OpenSearchException
+from opensearchpy.serializer import JSONSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from icecdc_core.opensearch.client import Connection, typed
+from icecdc_core.session.python_workers import map_batches
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+    from icecdc_core.config import SyncConfig
+
+WHOLE = {"allow_partial_search_results": "false"}
+"""Parameters of a search that fails if a shard does not answer; by default the others would answer alone."""
+
+_PAGE = 5000
+# Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
+_RANGE = 200_000
+
+
+class IndexPart(NamedTuple):
+    """A part of an index: the documents of one shard with sequence numbers from ``low`` to below ``high``.
+
+    Attributes:
+        shard: The number of the shard.
+        shards: How many primary shards the index has.
+        low: The first sequence number.
+        high: The sequence number after the last one.
+    """
+
+    shard: int
+    shards: int
+    low: int
+    high: int
+
+    def query(self, pit: str) -> dict[str, Any]:
+        """Return the search for the part at a point in time."""
+        return {
+            "pit": {"id": pit},
+            # With as many slices as shards, each slice is a shard. More slices would examine all documents of a shard
+            # for each page. The server refuses a single slice.
+            **({"slice": {"field": "_seq_no", "id": self.shard, "max": self.shards}} if self.shards > 1 else {}),
+            "query": {"range": {"_seq_no": {"gte": self.low, "lt": self.high}}},
+            "track_total_hits": False,
+        }
+
+
+def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[IndexPart]:
+    """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part.
+
+    Args:
+        client: The client.
+        pit: The point in time.
+        shards: How many primary shards the index has.
+        parallelism: The lowest number of parts.
+    """
+    parts = []
+    for shard in range(shards):
+        query = IndexPart(shard, shards, 0, 1 << 62).query(pit)
+        newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
+        found = client.search(body={**query, **newest}, params=WHOLE)["aggregations"]["newest"]["value"]
+        end = int(found or 0) + 1
+        pieces = max(-(-end // _RANGE), -(-parallelism // shards))
+        ends = [end * piece // pieces for piece in range(pieces + 1)]
+        parts += [IndexPart(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
+    return parts
+
+
+def read_index(
+    spark: SparkSession,
+    config: SyncConfig,
+    pit: str,
+    parts: list[IndexPart],
+    answers: JSONSerializer,
+    pages: Callable[[OpenSearch, dict[str, Any]], Iterator[pa.RecordBatch]],
+    columns: str,
+) -> DataFrame:
+    """Read the parts of an index page by page, one task for each part.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        pit: The point in time.
+        parts: The parts.
+        answers: The serializer that reads answers.
+        pages: Turns a client and the query of the first page into Arrow batches.
+        columns: The columns of the result in Spark's DDL.
+
+    Raises:
+        OpenSearchUnreachableError: When the frame is evaluated: the cluster gave no usable answer.
+    """
+    connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
+
+    def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
+        client = connection.client(1, retry_seconds=retry_seconds, answers=answers)
+        # Within one shard, `_doc` is an order without ties.
+        query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
+        try:
+            with _without_cycle_detection():
+                yield from pages(client, query)
+        except OpenSearchException as error:
+            raise typed(error, connection.url, "reading the index") from error
+        finally:
+            client.close()
+
+    def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_part(parts[number])
+
+    return map_batches(spark.range(0, len(parts), 1, len(parts)), read_parts, columns)
+
+
+def record_batch(columns: str, *values: Any) -> pa.RecordBatch:
+    """Return an Arrow batch.
+
+    Args:
+        columns: The columns in Spark's DDL.
+        *values: The values of each column.
+    """
+    names = [column.split()[0] for column in columns.split(", ")]
+    arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in values]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@contextmanager
+def _without_cycle_detection() -> Iterator[None]:
+    """Switch Python's cycle detection off: it is slow with many objects, and parsed JSON has no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,36 @@
+"""The counters of a run: what was read, what happened to each document, and how many requests that needed."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counters that are added up over requests, partitions, file groups and batches.
+
+    Attributes:
+        upserts: Documents written.
+        deletes: Documents deleted.
+        already_applied: Operations that the index had applied before (409), and deletes of absent documents (404).
+        rejected: Documents that the index refused because of their content.
+        carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
+        snapshots: Snapshots in the range.
+        requests: Bulk requests sent.
+        retries: Bulk requests sent again.
+        bytes: Bytes of the bulk requests, without retries.
+    """
+
+    upserts: int = 0
+    deletes: int = 0
+    already_applied: int = 0
+    rejected: int = 0
+    carryovers_removed: int = 0
+    snapshots: int = 0
+    requests: int = 0
+    retries: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sum of each counter."""
+        return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))

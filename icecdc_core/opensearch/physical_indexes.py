@@ -1,0 +1,53 @@
+"""The physical indexes of a table: their names, and what the cluster knows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import NotFoundError
+
+
+def physical_index(index: str, epoch: int) -> str:
+    """Return the name of the index that an export builds behind the alias.
+
+    Args:
+        index: The readers' alias.
+        epoch: The epoch of the export.
+    """
+    return f"{index}--{epoch:06d}"
+
+
+def write_alias(physical: str) -> str:
+    """Return the alias through which a physical index is written; it disappears with the index."""
+    return f"{physical}--write"
+
+
+def index_uuid(client: OpenSearch, physical: str) -> str:
+    """Return the identity of a physical index, an empty string when there is none.
+
+    Args:
+        client: The client.
+        physical: The name of the index.
+    """
+    entry = indexes_behind(client, physical).get(physical, {})
+    return str(entry["settings"]["index"]["uuid"]) if entry else ""
+
+
+def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
+    """Return the physical indexes behind a name, with their aliases, mappings and settings.
+
+    Args:
+        client: The client.
+        index: The name of an index or an alias.
+    """
+    try:
+        return dict(client.indices.get(index=index))
+    except NotFoundError:
+        return {}
+
+
+def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what icecdc stored in the mapping of an index: `table`, `index`, `run`; empty for other indexes."""
+    meta = (entry.get("mappings") or {}).get("_meta") or {}
+    return dict(meta.get("icecdc") or {})

@@ -1,0 +1,319 @@
+"""The rules of positions: who gets the lock, who loses it, which write wins, and what a release waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, replace
+
+import pytest
+
+from icecdc_core.commits.lease import LeaseHolder
+from icecdc_core.commits.position_format import position_document
+from icecdc_core.commits.positions import MAX_EPOCH, Batch, Position, PositionStore
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
+from icecdc_core.opensearch.client import Connection
+from tests.tiny_opensearch import error, tiny_opensearch
+
+POSITION = "position:t"
+CONFLICT = error(409, "version_conflict_engine_exception")
+BATCH = Batch("sync", 4, 7, 8, "t--000003")
+
+
+@pytest.fixture
+def server():
+    """A small server without indexes."""
+    with tiny_opensearch() as started:
+        yield started
+
+
+@pytest.fixture
+def store(server):
+    """Build a position store; keyword arguments are parameters of the job."""
+    clients = []
+
+    def build(**overrides):
+        values = {"table": "lake.ns.t", "index": "t", "opensearch_url": server.url, "positions_index": "positions"}
+        config = SyncConfig(**{**values, **overrides})
+        clients.append(Connection.of(config).client(retry_seconds=config.retry_timeout_seconds))
+        return PositionStore(clients[-1], config)
+
+    yield build
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def lock(store):
+    """A lock on the index of the table `lake.ns.t`, released at the end."""
+    taken = store().lock("lake.ns.t", "uuid", "the-run")
+    yield taken
+    taken.release()
+
+
+def stored(server):
+    return server.document("positions", POSITION)["_source"]
+
+
+def holder(server, **changes):
+    """Store a position whose lock another run has, as if it was written elsewhere."""
+    owner = asdict(replace(LeaseHolder.this("other-run", 60.0), **changes))
+    position = position_document(Position("t", "lake.ns.t", "uuid", 7, 3, "t--000003"), None)
+    server.indexes["positions"]["docs"][POSITION] = {
+        "_source": {**position, "owner": owner},
+        "_seq_no": 5,
+        "_primary_term": 1,
+    }
+
+
+def is_position(path):
+    return "/_doc/position" in path
+
+
+def await_true(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+class DescribeTheLock:
+    def it_is_acquired_where_there_is_no_position_and_stored_with_the_holder(self, server, lock):
+        found = stored(server)
+        assert (found["table"], found["snapshot_id"], found["owner"]["run_id"]) == ("lake.ns.t", None, "the-run")
+
+    def it_is_refused_while_another_run_has_it_and_names_that_run(self, store, lock):
+        with pytest.raises(TableLockedError, match=r"run the-run, process \d+ on .*Remedy: wait until it ends"):
+            store().lock("lake.ns.t", "uuid", "the-next-run")
+
+    def it_is_free_after_a_release_and_the_position_stays(self, server, store, lock):
+        lock.write(replace(lock.position, snapshot_id=7, physical_index="t--000003"))
+        lock.release()
+        again = store().lock("lake.ns.t", "uuid", "the-next-run")
+        again.release()
+        assert (again.position.snapshot_id, stored(server)["owner"]) == (7, None)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"pid": 2**31}, {"started": "1"}, {"renewed": time.monotonic() - 61.0, "pid": 1, "started": ""}, {}],
+        ids=[
+            "no such process",
+            "the number of another process",
+            "a lease that expired",
+            "an ended run of this process",
+        ],
+    )
+    def it_is_acquired_at_once_from_a_holder_on_this_machine_that_is_gone(self, server, store, changes):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, **changes)
+        begun = time.monotonic()
+        taken = store().lock("lake.ns.t", "uuid", "the-next-run")
+        taken.release()
+        assert (time.monotonic() - begun < 0.9, taken.position.snapshot_id) == (True, 7)
+
+    def it_is_refused_when_a_holder_elsewhere_renews_its_lease(self, server, store):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, host="elsewhere", lease_seconds=8.0)
+        reads = []
+
+        def renewed(method, path):
+            if is_position(path) and method == "GET":
+                reads.append(path)
+                server.document("positions", POSITION)["_seq_no"] = 5 + len(reads)
+
+        server.trouble = renewed
+        with pytest.raises(TableLockedError, match="run other-run"):
+            store(lease_seconds=1).lock("lake.ns.t", "uuid", "the-next-run")
+        assert len(reads) == 2
+
+    @pytest.mark.parametrize(("lease", "waited"), [(1.0, 1.0), (2.0, 2.0)])
+    def it_is_acquired_from_a_silent_holder_elsewhere_after_its_lease(self, server, store, lease, waited):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        holder(server, host="elsewhere", lease_seconds=lease)
+        begun = time.monotonic()
+        store().lock("lake.ns.t", "uuid", "the-next-run").release()
+        assert waited <= time.monotonic() - begun < waited + 2
+
+    def it_is_acquired_when_another_run_releases_it_between_reading_and_writing(self, server, store):
+        store().lock("lake.ns.t", "uuid", "the-run").release()
+        conflicts = [CONFLICT]
+
+        def trouble(method, path):
+            return conflicts.pop() if is_position(path) and method == "PUT" and conflicts else None
+
+        server.trouble = trouble
+        store().lock("lake.ns.t", "uuid", "the-next-run").release()
+        assert not conflicts
+
+
+class DescribeABatch:
+    def it_is_stored_when_it_begins_and_the_epoch_with_it(self, server, lock):
+        lock.begin(BATCH)
+        assert (stored(server)["batch"]["to_snapshot_id"], stored(server)["epoch"], lock.position.batch) == (
+            8,
+            4,
+            BATCH,
+        )
+
+    def it_moves_the_position_and_leaves_an_entry_in_the_log_when_it_is_committed(self, server, store, lock):
+        lock.begin(BATCH)
+        lock.commit(replace(lock.position, snapshot_id=8), {"upserts": 3})
+        (entry,) = store().log()
+        position = store().read()
+        assert (entry["epoch"], entry["upserts"], entry["snapshot_id"]) == (4, 3, 8)
+        assert (position.snapshot_id, position.batch) == (8, None)
+
+    def it_keeps_the_first_entry_when_it_is_committed_again(self, store, lock):
+        for upserts in (3, 0):
+            lock.begin(BATCH)
+            lock.commit(replace(lock.position, snapshot_id=8), {"upserts": upserts})
+        (entry,) = store().log()
+        assert entry["upserts"] == 3
+
+    def it_stores_its_progress_its_index_and_why_it_failed(self, server, lock):
+        lock.begin(BATCH)
+        lock.record_index("the-uuid", "the-digest")
+        lock.progress(2, rejected=1)
+        lock.fail("x" * 3000)
+        batch = stored(server)["batch"]
+        found = (batch["index_uuid"], batch["index_digest"], batch["groups_done"], batch["rejected"])
+        assert (found, len(batch["failure"])) == (("the-uuid", "the-digest", 2, 1), 2000)
+
+    @pytest.mark.parametrize(
+        ("epoch", "sequence_number", "new_index", "expected"),
+        [(3, 0, False, 4), (3, 9, False, 9), (3, 2, True, 4), (MAX_EPOCH + 5, 0, False, MAX_EPOCH + 6)],
+    )
+    def it_has_an_epoch_above_all_before_and_not_below_the_snapshot(
+        self, lock, epoch, sequence_number, new_index, expected
+    ):
+        lock.write(replace(lock.position, epoch=epoch))
+        assert lock.next_epoch(sequence_number, new_index) == expected
+
+    def it_returns_to_the_epochs_of_the_log_when_it_creates_an_index(self, lock):
+        lock.begin(BATCH)
+        lock.commit(replace(lock.position, snapshot_id=8, epoch=MAX_EPOCH + 5), {})
+        assert lock.next_epoch(0, new_index=True) == 5
+
+
+class DescribeAWrite:
+    def it_fails_after_another_run_acquired_the_lock(self, server, lock):
+        document = server.document("positions", POSITION)
+        document["_source"]["owner"]["run_id"], document["_seq_no"] = "the-next-run", 99
+        for _ in range(2):
+            with pytest.raises(FencedError, match=r"lost the lock of the index 't'.*Remedy: nothing is lost"):
+                lock.write(lock.position)
+        lock.release()
+        assert stored(server)["owner"]["run_id"] == "the-next-run"
+
+    def it_goes_on_when_the_answer_to_its_own_earlier_write_was_lost(self, server, lock):
+        server.document("positions", POSITION)["_seq_no"] = 99
+        lock.write(replace(lock.position, snapshot_id=8))
+        assert (stored(server)["snapshot_id"], server.document("positions", POSITION)["_seq_no"]) == (8, 100)
+
+    def it_fails_when_the_version_is_its_own_and_the_conflict_is_not(self, server, lock):
+        server.trouble = lambda method, path: CONFLICT if is_position(path) and method == "PUT" else None
+        with pytest.raises(FencedError):
+            lock.write(lock.position)
+
+    def it_creates_no_positions_index_by_accident(self, server, lock):
+        server.indexes.clear()
+        with pytest.raises(IndexNotFoundError, match="deleted under the run"):
+            lock.write(lock.position)
+        assert server.indexes == {}
+
+    def it_fails_when_only_the_position_was_deleted(self, server, lock):
+        server.indexes["positions"]["docs"].clear()
+        with pytest.raises(IndexNotFoundError, match="deleted under the run"):
+            lock.write(lock.position)
+
+
+class DescribeThePositionsIndex:
+    def it_is_created_once_with_its_mapping_and_write_alias(self, server, store, lock):
+        found = server.indexes["positions"]
+        assert (found["mappings"]["dynamic"], list(found["aliases"])) == (False, ["positions--write"])
+
+    def it_gets_its_write_alias_when_an_older_release_created_it(self, server, store, lock):
+        lock.release()
+        server.indexes["positions"]["aliases"].clear()
+        store().lock("lake.ns.t", "uuid", "the-next-run").release()
+        assert list(server.indexes["positions"]["aliases"]) == ["positions--write"]
+
+    def it_is_refused_when_a_write_created_it(self, server, store):
+        mapping = {"properties": {"type": {"type": "text"}}}
+        server.indexes["positions"] = {"aliases": {}, "mappings": mapping, "settings": {}, "docs": {}}
+        with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
+            store().lock("lake.ns.t", "uuid", "the-run")
+
+    def it_is_refused_when_its_name_means_several_indexes(self, server, store):
+        for number in (1, 2):
+            index = {"aliases": {"positions": {}}, "mappings": {}, "settings": {}, "docs": {}}
+            server.indexes[f"p-{number}"] = index
+        with pytest.raises(PositionError, match=r"'positions' is not one index but \['p-1', 'p-2'\]"):
+            store().lock("lake.ns.t", "uuid", "the-run")
+
+    def it_has_an_empty_log_where_there_is_none(self, store):
+        assert (store().log(), store().read()) == ([], None)
+
+
+class DescribeRelease:
+    def it_waits_only_seconds_for_the_answer_after_a_conflict(self, server, store):
+        lock = store(request_timeout_seconds=120).lock("lake.ns.t", "", "the-run")
+        ended = threading.Event()
+
+        def trouble(method, path):
+            if not is_position(path):
+                return None
+            return ended.wait(60) and None if method == "GET" else CONFLICT
+
+        server.trouble = trouble
+        begun = time.monotonic()
+        lock.release()
+        seconds = time.monotonic() - begun
+        ended.set()
+        assert seconds < 15
+
+    @pytest.mark.parametrize("owner", ["somebody", ["somebody"], 7])
+    def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store, owner):
+        lock = store().lock("lake.ns.t", "", "the-run")
+        document = server.document("positions", POSITION)
+        document["_source"]["owner"], document["_seq_no"] = owner, 99
+        lock.release()
+        assert (stored(server)["owner"], document["_seq_no"]) == (owner, 99)
+
+
+class DescribeTheRenewal:
+    def it_keeps_the_lock_longer_than_one_lease(self, server, store):
+        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
+        await_true(lambda: server.document("positions", POSITION)["_seq_no"] >= 5)
+        with pytest.raises(TableLockedError):
+            store().lock("lake.ns.t", "", "the-next-run")
+        lock.write(lock.position)
+        lock.release()
+
+    def it_continues_after_errors_of_any_kind(self, server, store):
+        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
+        answers = [error(500, "broken"), (200, ["no", "object"]), CONFLICT, error(401, "security_exception")]
+
+        def trouble(method, path):
+            return answers.pop() if is_position(path) and method == "PUT" and answers else None
+
+        server.trouble = lambda method, path: error(503, "busy") if method == "GET" else trouble(method, path)
+        await_true(lambda: not answers)
+        before = server.document("positions", POSITION)["_seq_no"]
+        await_true(lambda: server.document("positions", POSITION)["_seq_no"] > before)
+        server.trouble = None
+        lock.write(lock.position)
+        lock.release()
+
+    @pytest.mark.parametrize("owner", ["somebody", ["somebody"], 7])
+    def it_ends_when_somebody_edited_the_owner(self, server, store, owner):
+        lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
+        document = server.document("positions", POSITION)
+        document["_source"]["owner"], document["_seq_no"] = owner, 99
+        threads = [thread for thread in threading.enumerate() if thread.name == "icecdc-lease"]
+        await_true(lambda: not any(thread.is_alive() for thread in threads))
+        with pytest.raises(FencedError):
+            lock.write(lock.position)
+        lock.release()
+        assert stored(server)["owner"] == owner

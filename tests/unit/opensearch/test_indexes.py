@@ -1,0 +1,206 @@
+"""The rules of physical indexes and the readers' alias, against a small HTTP server."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.opensearch.client import Connection
+from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
+from icecdc_core.opensearch.indexes import (
+    create_physical,
+    digest_of_new_index,
+    drop_leftovers,
+    drop_unread,
+    evolve_mapping,
+    publish,
+    unused_epoch,
+)
+from icecdc_core.opensearch.physical_indexes import index_uuid, physical_index, write_alias
+from tests.tiny_opensearch import error, tiny_opensearch
+
+SCHEMA = StructType().add("id", LongType()).add("name", StringType())
+ONE, TWO = "t--000001", "t--000002"
+
+
+@pytest.fixture
+def server():
+    """A small server without indexes."""
+    with tiny_opensearch() as started:
+        yield started
+
+
+@pytest.fixture
+def config(server):
+    """A job whose index is called t."""
+    return SyncConfig(table="lake.ns.t", index="t", opensearch_url=server.url, number_of_replicas=2)
+
+
+@pytest.fixture
+def client(config):
+    """A client of the server."""
+    opened = Connection.of(config).client()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def published(client, config):
+    """The identity of an index that readers see."""
+    created = create_physical(client, config, ONE, SCHEMA, "the-run")
+    publish(client, config, ONE)
+    return created.uuid
+
+
+class DescribeNames:
+    def it_names_index_and_write_alias_after_the_alias_and_the_epoch(self):
+        assert (physical_index("t", 1), write_alias(physical_index("t", 1234567))) == (ONE, "t--1234567--write")
+
+
+class DescribeCreatePhysical:
+    @pytest.mark.parametrize(("loading", "replicas", "refresh"), [(True, 0, "-1"), (False, 2, None)])
+    def it_creates_an_index_with_explicit_mapping_and_write_alias(
+        self, server, client, config, loading, replicas, refresh
+    ):
+        create_physical(client, config, ONE, SCHEMA, "the-run", loading)
+        found = server.indexes[ONE]
+        settings = found["settings"]["index"]
+        assert (list(found["aliases"]), found["mappings"]["dynamic"]) == (["t--000001--write"], "strict")
+        assert (settings["number_of_replicas"], settings.get("refresh_interval")) == (replicas, refresh)
+        assert found["mappings"]["_meta"]["icecdc"] == {"table": "lake.ns.t", "index": "t", "run": "the-run"}
+
+    def it_accepts_an_index_that_the_same_run_created_when_the_answer_was_lost(self, client, config):
+        first = create_physical(client, config, ONE, SCHEMA, "the-run")
+        assert create_physical(client, config, ONE, SCHEMA, "the-run") == first
+
+    def it_refuses_an_index_that_another_run_created(self, client, config):
+        create_physical(client, config, ONE, SCHEMA, "another-run")
+        with pytest.raises(IndexConflictError, match="Somebody else created"):
+            create_physical(client, config, ONE, SCHEMA, "the-run")
+
+    def it_gives_the_same_digest_to_indexes_that_differ_only_in_name(self, server, client, config):
+        one = create_physical(client, config, ONE, SCHEMA, "the-run")
+        assert (digest_of_new_index(client, config, SCHEMA, "the-run", 1), list(server.indexes)) == (one.digest, [ONE])
+
+    def it_gives_another_digest_when_the_settings_change(self, client, config):
+        one = create_physical(client, config, ONE, SCHEMA, "the-run")
+        changed = config.replace(number_of_shards=5)
+        assert digest_of_new_index(client, changed, SCHEMA, "the-run", 2) != one.digest
+
+
+class DescribeUnusedEpoch:
+    def it_skips_epochs_whose_index_exists(self, client, config):
+        for name in (ONE, TWO):
+            create_physical(client, config, name, SCHEMA, "the-run")
+        assert (unused_epoch(client, "t", 1), unused_epoch(client, "t", 5)) == (3, 5)
+
+
+class DescribePublish:
+    def it_moves_the_alias_and_makes_the_index_searchable(self, server, client, config, published):
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        publish(client, config, TWO)
+        aliases = {name: "t" in entry["aliases"] for name, entry in server.indexes.items()}
+        settings = server.indexes[TWO]["settings"]["index"]
+        assert (aliases, settings["number_of_replicas"], settings["refresh_interval"]) == (
+            {ONE: False, TWO: True},
+            2,
+            None,
+        )
+
+    def it_may_be_repeated(self, server, client, config, published):
+        publish(client, config, ONE)
+        assert "t" in server.indexes[ONE]["aliases"]
+
+
+class DescribeDeletion:
+    def it_deletes_the_indexes_of_earlier_exports_and_no_others(self, server, client, config, published):
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
+        drop_leftovers(client, config, {TWO})
+        assert sorted(server.indexes) == [TWO, "t--other--000001"]
+
+    def it_deletes_an_index_that_no_reader_sees(self, server, client, config, published):
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        for name in (ONE, TWO, "t--000003"):
+            drop_unread(client, config, name)
+        assert list(server.indexes) == [ONE]
+
+
+class DescribeEvolveMapping:
+    def it_adds_new_fields(self, server, client, published):
+        evolve_mapping(client, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
+        assert server.indexes[ONE]["mappings"]["properties"]["extra"] == {"type": "long"}
+
+    def it_fails_with_the_remedy_when_a_field_has_another_type(self, client, published):
+        other = StructType().add("id", StringType())
+        with pytest.raises(SchemaChangeError, match=r"mapper \[id\].*on_schema_change=reexport"):
+            evolve_mapping(client, ONE, other)
+
+
+class DescribeRequireOurs:
+    def it_accepts_a_free_name_and_its_own_index(self, client, config):
+        require_ours(client, config)
+        create_physical(client, config, ONE, SCHEMA, "the-run")
+        publish(client, config, ONE)
+        require_ours(client, config)
+
+    def it_refuses_an_index_of_that_name_and_an_alias_of_others(self, server, client, config):
+        for aliases, name in (({}, "t"), ({"t": {}}, "others")):
+            server.indexes = {name: {"aliases": aliases, "mappings": {}, "settings": {}, "docs": {}}}
+            with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
+                require_ours(client, config)
+
+    def it_refuses_an_index_of_another_table(self, client, config, published):
+        with pytest.raises(IndexConflictError, match=r"another table, lake\.ns\.t.*another name"):
+            require_ours(client, config.replace(table="lake.ns.u"))
+        require_table(config, "lake.ns.t")
+
+
+class DescribeRequirePresent:
+    def it_accepts_an_index_that_readers_see(self, client, config, published):
+        require_present(client, "t", ONE)
+        require_same_index(client, config, ONE, published)
+
+    def it_accepts_the_index_of_a_begun_export_that_readers_see_already(self, client, config, published):
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        publish(client, config, TWO)
+        require_present(client, "t", ONE, TWO)
+
+    @pytest.mark.parametrize(
+        ("aliases", "error", "message"),
+        [
+            ({}, IndexNotFoundError, r"alias 't'.* is gone.*POST /_aliases"),
+            ({"t--000001--write": {}}, IndexNotFoundError, r"alias 't'.* is gone"),
+            ({"t": {}}, IndexNotFoundError, r"'t--000001' behind 't' is gone"),
+            ({"t": {"filter": {}}, "t--000001--write": {}}, IndexConflictError, "only a part"),
+            ({"t": {"search_routing": "x"}, "t--000001--write": {}}, IndexConflictError, "only a part"),
+        ],
+    )
+    def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published, aliases, error, message):
+        server.indexes[ONE]["aliases"] = aliases
+        with pytest.raises(error, match=message):
+            require_present(client, "t", ONE)
+
+    @pytest.mark.parametrize(("name", "seen"), [("others", "see others instead"), ("t", "see an index of that name")])
+    def it_refuses_another_index_in_front_of_the_readers(self, server, client, published, name, seen):
+        del server.indexes[ONE]["aliases"]["t"]
+        server.indexes[name] = {"aliases": {"t": {}}, "mappings": {}, "settings": {}, "docs": {}}
+        with pytest.raises(IndexConflictError, match=seen):
+            require_present(client, "t", ONE)
+
+    def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
+        server.indexes[ONE]["settings"]["index"]["uuid"] = "another"
+        with pytest.raises(IndexNotFoundError, match="deleted or created again"):
+            require_same_index(client, config, ONE, published)
+        server.indexes.clear()
+        assert index_uuid(client, ONE) == ""
+        with pytest.raises(IndexNotFoundError, match="'t--000001' behind 't' is gone"):
+            require_present(client, "t", ONE)
+
+
+def it_passes_other_errors_of_the_cluster_on(server, client, config):
+    server.trouble = lambda method, path: error(403, "security_exception") if method == "PUT" else None
+    with pytest.raises(Exception, match="security_exception"):
+        create_physical(client, config, ONE, SCHEMA, "the-run")

@@ -1,0 +1,126 @@
+"""Which failures are retried, for how long, and with which pauses."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from opensearchpy.exceptions import (
+    AuthorizationException,
+    ConflictError,
+    ConnectionError,
+    ConnectionTimeout,
+    NotFoundError,
+    RequestError,
+    SSLError,
+    TransportError,
+)
+
+from icecdc_core.opensearch.answers import unusable
+from icecdc_core.opensearch.client import Connection
+from icecdc_core.opensearch.retry import Backoff, is_transient, without_retries
+from tests.tiny_opensearch import error, tiny_opensearch
+
+
+@pytest.fixture
+def server():
+    """A small server with one index."""
+    with tiny_opensearch() as started:
+        started.indexes["t"] = {"aliases": {}, "mappings": {}, "settings": {}, "docs": {}}
+        yield started
+
+
+@pytest.fixture
+def client(server):
+    """A client that retries for twenty seconds."""
+    opened = Connection(server.url).client(retry_seconds=20)
+    yield opened
+    opened.close()
+
+
+def failing(server, *answers):
+    """Let the server give these answers first; returns those that are left."""
+    left = list(answers)
+    server.trouble = lambda method, path: left.pop(0) if left else None
+    return left
+
+
+class DescribeIsTransient:
+    @pytest.mark.parametrize(
+        ("failure", "transient"),
+        [
+            *((TransportError(status, "busy", {}), True) for status in (429, 502, 503, 504)),
+            *((TransportError(status, "broken", {}), False) for status in (413, 500, 501)),
+            (ConnectionError("N/A", "reset", None), True),
+            (ConnectionTimeout("TIMEOUT", "slow", None), True),
+            (unusable("the answer is empty"), True),
+            (unusable("a page", "<html>", 404), True),
+            (SSLError("N/A", "untrusted", None), False),
+            (NotFoundError(404, "missing", {}), False),
+            (ConflictError(409, "conflict", {}), False),
+            (RequestError(400, "wrong", {}), False),
+            (AuthorizationException(403, "forbidden", {}), False),
+            (ValueError("not of the client"), False),
+        ],
+        ids=repr,
+    )
+    def it_is_true_for_failures_that_may_pass(self, failure, transient):
+        assert is_transient(failure) is transient
+
+
+class DescribeBackoff:
+    def it_counts_from_the_first_failure_and_not_from_the_first_attempt(self):
+        backoff = Backoff(0.2, 0.01)
+        time.sleep(0.3)
+        assert not backoff.is_exhausted()
+        time.sleep(0.3)
+        assert backoff.is_exhausted()
+
+    def it_is_exhausted_at_once_without_time(self):
+        assert Backoff(0.0, 0.01).is_exhausted()
+
+    def it_doubles_its_pauses_and_never_sleeps_beyond_the_end(self):
+        backoff = Backoff(0.3, 0.04)
+        assert not backoff.is_exhausted()
+        begun, pauses = time.monotonic(), []
+        for _ in range(3):
+            before = time.monotonic()
+            backoff.sleep()
+            pauses.append(time.monotonic() - before)
+        backoff.sleep()
+        backoff.sleep()
+        assert pauses[2] > pauses[0]
+        assert time.monotonic() - begun < 0.5
+
+
+class DescribeRetryingTransport:
+    def it_retries_until_an_answer_is_usable_and_logs_each_retry(self, server, client, caplog):
+        left = failing(server, error(503, "busy"), (200, ["no", "object"]), error(429, "busy"))
+        with caplog.at_level(logging.WARNING, "icecdc"):
+            assert list(client.indices.get(index="t")) == ["t"]
+        fields = [record.fields for record in caplog.records if record.name == "icecdc"]
+        assert (left, [each["request"] for each in fields]) == ([], ["GET /t"] * 3)
+        assert [each["status"] for each in fields] == [503, "N/A", 429]
+
+    @pytest.mark.parametrize("status", [400, 403, 404, 409, 500])
+    def it_does_not_retry_a_refusal(self, server, client, status):
+        left = failing(server, error(status, "refused"), error(503, "never asked for"))
+        with pytest.raises(TransportError, match="refused"):
+            client.indices.get(index="t")
+        assert len(left) == 1
+
+    def it_gives_up_after_its_time_with_the_last_failure(self, server):
+        client = Connection(server.url).client(retry_seconds=0.5)
+        left = failing(server, *[error(503, "busy")] * 50)
+        begun = time.monotonic()
+        with pytest.raises(TransportError, match="busy"):
+            client.indices.get(index="t")
+        client.close()
+        assert (0.5 <= time.monotonic() - begun < 5, 40 < len(left) < 49) == (True, True)
+
+    def it_does_not_retry_where_retries_are_off(self, server, client):
+        left = failing(server, *[error(503, "busy")] * 2)
+        with without_retries(client), pytest.raises(TransportError):
+            client.indices.get(index="t")
+        assert (len(left), list(client.indices.get(index="t")), left) == (1, ["t"], [])
