@@ -37,6 +37,9 @@ from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
 
+DUPLICATE = "duplicate identifier"
+"""What the errors of duplicate identifiers say."""
+
 UNCHANGED = "_icecdc_unchanged"
 """Whether an update left its row as it was, see ``unique_changes``."""
 
@@ -87,7 +90,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
     helpers = {row: "row_number()", rank: "rank()", before: f"lag({CHANGE_ORDINAL})"}
     numbered = rows.selectExpr("*", *(f"{function} {over} AS {name}" for name, function in helpers.items()))
     duplicate = F.expr(f"coalesce({IS_INSERT} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
-    text = "duplicate identifier: two different rows were inserted in one step with "
+    text = f"{DUPLICATE}: two different rows were inserted in one step with "
     # In the filter, because a column that nobody reads would be pruned together with its error.
     wanted = F.when(duplicate, F.raise_error(_message(names, text)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
     return numbered.where(wanted).drop(*helpers, *helper_keys)
@@ -96,14 +99,14 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
 def unique_changes(changes: DataFrame, identifier_columns: Sequence[str], compare: bool = False) -> DataFrame:
     """Keep one row for each identifier and step: its INSERT, or its DELETE if there is no INSERT.
 
-    For identifiers that have to be unique. ``merge_updates`` takes equal rows for one, and what ``remove_carryovers``
-    cancels it does not see: of two equal rows that become one, a DELETE is left, and one row is still there. So rows
-    are counted here before any are compared. After ``shuffle_by_identifiers`` this adds no exchange.
+    For identifiers that have to be unique. In the order of steps, DELETE before INSERT, the changes of one row
+    alternate: an INSERT after an INSERT, or a DELETE after a DELETE, means that two rows have the identifier, whether
+    equal or not. ``merge_updates`` and ``remove_carryovers`` cannot see that, as they collapse and cancel equal rows.
+    After ``shuffle_by_identifiers`` this adds no exchange.
 
     Args:
-        changes: Change rows, see ``read_changes``; carryovers may be in it. Two rows of one identifier within one step
-            and side, equal or not, end the query with an error that says "duplicate identifier" and shows it, unless
-            a part of the identifier is null.
+        changes: Change rows, see ``read_changes``; carryovers may be in it. Two rows of one identifier end the query
+            with an error that says "duplicate identifier" and shows it, unless a part of the identifier is null.
         identifier_columns: The columns that identify a row.
         compare: Add ``_icecdc_unchanged``: whether an INSERT equals the DELETE of its step.
     """
@@ -111,17 +114,17 @@ def unique_changes(changes: DataFrame, identifier_columns: Sequence[str], compar
     own = [field for field in changes.schema.fields if field.name not in RESERVED and field.name not in names]
     rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *(own if compare else [])])
     over = f"OVER ({_of_one(names, keys)} ORDER BY {CHANGE_ORDINAL} DESC, ({IS_INSERT}) DESC)"
-    step, side = (unused(name, rows.columns) for name in ("_ordinal_before", "_is_insert_before"))
+    step, side = (unused(name, rows.columns) for name in ("_ordinal_after", "_is_insert_after"))
     helpers = {step: f"lag({CHANGE_ORDINAL}) {over}", side: f"lag({IS_INSERT}) {over}"}
     if compare:
         values = f"struct({', '.join([CHANGE_ORDINAL, *(key for field in own for key in keys[field.name])])})"
         helpers[UNCHANGED] = f"{IS_INSERT} AND coalesce(lead({values}) {over} = {values}, false)"
     numbered = rows.selectExpr("*", *(f"{value} AS {name}" for name, value in helpers.items()))
-    same_step = f"coalesce({step} = {CHANGE_ORDINAL}, false)"
     no_null = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in names)
-    duplicate = F.expr(f"{same_step} AND {side} = ({IS_INSERT}) AND {no_null}")
-    message = _message(names, "duplicate identifier: within one step two rows have ")
-    wanted = F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(F.expr(f"NOT {same_step}"))
+    duplicate = F.expr(f"coalesce({side} = ({IS_INSERT}), false) AND {no_null}")
+    message = _message(names, f"{DUPLICATE}: two rows have ")
+    last_of_step = F.expr(f"NOT coalesce({step} = {CHANGE_ORDINAL}, false)")
+    wanted = F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(last_of_step)
     return numbered.where(wanted).drop(step, side, *(name for name in rows.columns if name not in changes.columns))
 
 

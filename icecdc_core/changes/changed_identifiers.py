@@ -153,15 +153,21 @@ def _left(narrow: DataFrame, ids: Sequence[str], ordinal: Sequence[str]) -> Data
         .groupBy(*ids, *ordinal)
         .agg(F.count(F.lit(1)).alias("_icecdc_rows"), F.bit_xor("_icecdc_row").alias("_icecdc_both"))
     )
-    # A DELETE and an INSERT with one hash leave nothing but the INSERT's last bit.
-    carried = "_icecdc_rows = 2 AND _icecdc_both = 1"
     has_insert = "(_icecdc_both & 1) = 1"
-    once = f"(_icecdc_rows = 1 OR (_icecdc_rows = 2 AND {has_insert}))"
+    doubtful = f"NOT (_icecdc_rows = 1 OR (_icecdc_rows = 2 AND {has_insert}))"
+    if ordinal:
+        # A row is deleted where the step before left one, and only there; else there are two.
+        before = f"lag({has_insert}) OVER (PARTITION BY {', '.join(ids)} ORDER BY {', '.join(ordinal)})"
+        has_delete = f"(_icecdc_rows = 2 OR NOT ({has_insert}))"
+        step = step.selectExpr("*", f"coalesce({has_delete} <> {before}, false) AS _icecdc_repeated")
+        doubtful += " OR _icecdc_repeated"
+    # A DELETE and an INSERT with one hash leave nothing but the INSERT's last bit.
+    carried = f"_icecdc_rows = 2 AND _icecdc_both = 1 AND NOT ({doubtful})"
     return step.where(f"NOT ({carried})").selectExpr(
         *ids,
         *ordinal,
         f"if({has_insert}, {_UPSERTED}, {_DELETED}) AS _icecdc_kind",
-        f"NOT {once} AS _icecdc_doubtful",
+        f"{doubtful} AS _icecdc_doubtful",
         "_icecdc_rows",
     )
 

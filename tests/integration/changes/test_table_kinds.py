@@ -17,7 +17,7 @@ from icecdc_core.changes.changed_identifiers import find_changed_identifiers
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import unchanged_rows
 from icecdc_core.changes.scan_planning import file_bytes, plan_scans
-from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
+from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, RejectedDocumentsError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
 from tests.colliding_texts import colliding_texts
@@ -618,6 +618,64 @@ class DescribeRowsOfOneIdentifier:
             sync_changes(spark, config)
         sync_changes(spark, last)
         assert validate_table(spark, config).ok
+
+    @pytest.mark.parametrize("compacted", [False, True], ids=["a step for each snapshot", "a compaction between"])
+    @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+    def it_refuses_equal_ones_that_two_steps_insert(
+        self, table, sql, insert, spark, make_config, indexed, name, version, mode, compacted
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(5)))
+        config = make_config(change_mode="net" if compacted else "snapshot")
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'b' WHERE id = 2")
+        insert((7, "twin", "x"))
+        if compacted:
+            options = "map('rewrite-all', 'true')"
+            sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => {options})")
+        insert((7, "twin", "x"))
+        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
+            sync_changes(spark, config)
+        assert "7" not in indexed()
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def it_refuses_equal_ones_on_either_side_of_a_failed_batch(self, table, sql, spark, make_config, mode):
+        table(2, mode)
+        sql("ALTER TABLE {t} ADD COLUMN v DOUBLE")
+        sql("INSERT INTO {t} VALUES (1, 'a', 'x', 1.5), (2, 'b', 'x', 2.5)")
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = double('NaN') WHERE id = 1")
+        sql("INSERT INTO {t} VALUES (7, 'twin', 'x', 7.5)")
+        with pytest.raises(RejectedDocumentsError):
+            sync_changes(spark, config)
+        sql("UPDATE {t} SET v = 0 WHERE id = 1")
+        sql("INSERT INTO {t} VALUES (7, 'twin', 'x', 7.5)")
+        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7"'):
+            sync_changes(spark, config)
+
+    @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
+    @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
+    def it_accepts_one_row_that_is_deleted_and_comes_back(
+        self, table, sql, insert, spark, make_config, indexed, name, version, mode, change_mode
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(5)))
+        config = make_config(change_mode=change_mode)
+        export_table(spark, config)
+        for statement in (
+            "DELETE FROM {t} WHERE id = 3",
+            "INSERT INTO {t} VALUES (3, 'a', 'x')",
+            "UPDATE {t} SET name = name WHERE id < 4",
+            "DELETE FROM {t} WHERE id = 3",
+            f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))",
+            "INSERT INTO {t} VALUES (3, 'b', 'x')",
+            "UPDATE {t} SET name = 'c' WHERE id IN (2, 3)",
+        ):
+            sql(statement)
+        sync_changes(spark, config)
+        actual = {key: document["name"] for key, document in indexed().items()}
+        assert actual == {"0": "a", "1": "a", "2": "c", "3": "c", "4": "a"}
 
     def it_takes_them_again_once_the_table_was_corrected(self, table, sql, insert, spark, make_config, indexed):
         table(2, "copy-on-write")

@@ -17,6 +17,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.equality import keyed
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
+from tests.across_steps import ACROSS_STEPS, across_steps
 from tests.colliding_texts import colliding_texts
 
 SCHEMA = (
@@ -186,6 +187,33 @@ def it_refuses_two_rows_of_one_identifier_on_one_side(spark, names, sides):
     survivors = find_changed_identifiers(changes, IDS)
     with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"region":"a","id":"1"\}'):
         fetch_changed_rows(changes, IDS, survivors).count()
+
+
+class DescribeIdentifiersOverSeveralSteps:
+    """An update to equal values looks like a carryover, and counts nevertheless: it shows that the row is there."""
+
+    SIDES = {"D": "DELETE", "I": "INSERT"}  # noqa: RUF012  (a constant)
+
+    def changes(self, spark, *rows):
+        made = [(id, value, self.SIDES[side], step) for id, value, side, step in rows]
+        return spark.createDataFrame(made, f"id int, v double, {CHANGE}")
+
+    @pytest.mark.parametrize("steps", ACROSS_STEPS["two rows"])
+    def it_refuses_a_second_row_in_a_later_step(self, spark, steps):
+        changes = self.changes(spark, (8, 1.0, "I", 1), *across_steps(7, steps))
+        found = find_changed_identifiers(changes, ["id"])
+        with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"7"\}'):
+            fetch_changed_rows(changes, ["id"], found).count()
+
+    def it_accepts_one_row_that_comes_and_goes(self, spark):
+        histories = ACROSS_STEPS["one row"]
+        changes = self.changes(spark, *(row for id, steps in enumerate(histories) for row in across_steps(id, steps)))
+        found = find_changed_identifiers(changes, ["id"])
+        left = {row.id: row._change_type[0] for row in fetch_changed_rows(changes, ["id"], found).collect()}
+        # A carryover (DI) decides nothing.
+        decisive = [steps.replace("DI", ".").replace(".", "").split() for steps in histories]
+        expected = {id: steps[-1] for id, steps in enumerate(decisive) if steps}
+        assert (left, found.doubtful) == (expected, 0)
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
