@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
 from icecdc_core.changes.net_changes import NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.jobs.export import current_rows
@@ -130,7 +131,7 @@ class Prepared:
         left = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
         gone = touched.join(left, same, "left_anti")
         try:
-            merged = NetChanges.kept(rows.unionAll(delete_rows(gone, rows.schema, ids)), ids, self._file_bytes)
+            merged = NetChanges.from_rows(rows.unionAll(delete_rows(gone, rows.schema, ids)), ids, self._file_bytes)
         finally:
             found.close()
         merged.carryovers = found.carryovers

@@ -33,8 +33,6 @@ from icecdc_core.table.schema_projection import (
 
 _SEPARATOR = "\0"
 _NO_TARGET = "null"
-# Each takes some calls into the JVM.
-_FILES_LOOKED_AT = 4
 _OWN_COLUMNS = {
     "_file": "string",
     "_pos": "long",
@@ -172,32 +170,6 @@ class IcebergTable:
             added,
             removed,
         )
-
-    def spanned(self, snapshot_ids: Iterable[int], column: str) -> tuple[int, int]:
-        """Return how far a column of integers reaches in data files that these commits added.
-
-        A few files speak for all of a commit.
-
-        Returns:
-            The number of integers from the least to the greatest value of each file, and the number of rows; none
-            where it is no such column, or where files do not say.
-        """
-        field = self._table.schema().findField(column)
-        if field is None or field.type().typeId().toString() not in ("INTEGER", "LONG"):
-            return 0, 0
-        from_bytes = iceberg_class(self.spark, "types.Conversions").fromByteBuffer
-        spanned = rows = 0
-        for snapshot_id in snapshot_ids:
-            added = self.commit_files(snapshot_id).added_files
-            count = added.size()
-            for position in range(0, count, -(-count // _FILES_LOOKED_AT) or 1):
-                file = added.get(position)
-                bounds = [of_all and of_all.get(field.fieldId()) for of_all in (file.lowerBounds(), file.upperBounds())]
-                if None in bounds:
-                    continue
-                least, greatest = (from_bytes(field.type(), value) for value in bounds)
-                spanned, rows = spanned + greatest - least + 1, rows + file.recordCount()
-        return spanned, rows
 
     def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
         """Return the data files with these locations of lists in the JVM, as one such list."""
