@@ -86,7 +86,12 @@ def quoted(name: str) -> str:
 
 
 def unused(name: str, columns: Sequence[str]) -> str:
-    """Return ``name``, with underscores appended until no column has it, in upper or lower case."""
+    """Return ``name``, with underscores appended until no column has it, in upper or lower case.
+
+    Args:
+        name: The name wanted.
+        columns: The names in use.
+    """
     taken = {column.lower() for column in columns}
     while name.lower() in taken:
         name += "_"

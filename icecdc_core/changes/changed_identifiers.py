@@ -147,7 +147,14 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
 
 
 def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:
-    """Return a DELETE row for each identifier, with the columns of this schema; the others are null, of no type yet."""
+    """Return a DELETE row for each identifier.
+
+    Args:
+        identifiers: The ``identifiers`` of what ``find_changed_identifiers`` returned, or some of them.
+        schema: The columns of the result. All but the identifier and change columns are null, without a type, so that
+            a union gives them one.
+        identifier_columns: The columns that identify a row.
+    """
     filled = {
         **{name: quoted(name) for name in identifier_columns},
         CHANGE_TYPE: f"'{DELETE}'",

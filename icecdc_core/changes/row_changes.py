@@ -49,7 +49,7 @@ def read_changes(
     copy-on-write, merge-on-read (position deletes, equality deletes, deletion vectors), rollback and
     branches, and has the semantics that the Iceberg project settled for merge-on-read changelogs: a row
     deleted earlier is not deleted again, and a row added and deleted within one step is not shown.
-    ``replace`` snapshots (compaction) change no row and are not read where that is less.
+    ``replace`` snapshots (compaction) change no row; they are not read if that saves bytes.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -91,7 +91,7 @@ def changes_frame(
         selection: What to read of the rows, on both sides; None: all columns of all rows.
 
     Returns:
-        The frame that ``read_changes`` describes; ``_row_position`` stands before the change columns.
+        The frame that ``read_changes`` describes; ``_row_position`` is in front of the change columns.
     """
     selection = selection or Selection(tuple(table.column_names()))
     frames = []
@@ -107,7 +107,12 @@ def changes_frame(
 
 
 def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
-    """Return the newer states of the steps that row lineage tells, as ``unchanged_row_ids`` takes them."""
+    """Return the newer states of the steps that row lineage tells, as ``unchanged_row_ids`` takes them.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: The planned steps.
+    """
     return {
         scan.step.ordinal: (table.read(table.joined(*scan.newer)), scan.unchanged_until)
         for scan in scans

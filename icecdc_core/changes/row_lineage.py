@@ -87,7 +87,12 @@ def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_un
 
 
 def written_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
-    """Return the rows of a newer state that were inserted or updated since ``unchanged_until``."""
+    """Return the rows of a newer state that were inserted or updated since a commit.
+
+    Args:
+        newer: Rows of the newer state, with ``_last_updated_sequence_number``, never null.
+        unchanged_until: The sequence number of that commit.
+    """
     return newer.where(f"NOT ({_is_old(unchanged_until)})")
 
 

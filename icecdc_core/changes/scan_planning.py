@@ -51,7 +51,12 @@ def plan_scans(
 
 
 def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
-    """Return the size of all data files that are read of these steps."""
+    """Return the size of all data files that are read.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: The planned steps.
+    """
     return sum(size for scan in scans for tasks in (*scan.older, *scan.newer) for size in table.sizes(tasks))
 
 
