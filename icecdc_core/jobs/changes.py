@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
 from icecdc_core.changes.net_changes import NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.session.spark_settings import partitions_for
@@ -181,7 +182,7 @@ def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChange
     remaining = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
     deleted = changed.join(remaining, same, "left_anti")
     try:
-        net = NetChanges.kept(rows.unionAll(delete_rows(deleted, rows.schema, ids)), ids, plan.file_bytes)
+        net = NetChanges.from_rows(rows.unionAll(delete_rows(deleted, rows.schema, ids)), ids, plan.file_bytes)
     finally:
         found.close()
     net.carryovers = found.carryovers

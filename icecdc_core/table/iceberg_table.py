@@ -32,8 +32,6 @@ from icecdc_core.table.schema_projection import (
 
 _SEPARATOR = "\0"
 _NO_TARGET = "null"
-# Each file takes several calls into the JVM.
-_MOST_FILES_READ = 4
 _OWN_COLUMNS = {
     "_file": "string",
     "_pos": "long",
@@ -123,36 +121,6 @@ class IcebergTable:
             added,
             removed,
         )
-
-    def spanned(self, snapshot_ids: Iterable[int], column: str) -> tuple[int, int]:
-        """Return how densely integers fill the value range of a column, in data files that these commits added.
-
-        A few files of each commit are a sample of all.
-
-        Args:
-            snapshot_ids: The commits.
-            column: The column.
-
-        Returns:
-            The number of integers from the lowest to the highest value of each file, and the number of rows; both 0 if
-            the column holds no integers or the files have no bounds.
-        """
-        field = self._table.schema().findField(column)
-        if field is None or field.type().typeId().toString() not in ("INTEGER", "LONG"):
-            return 0, 0
-        from_bytes = iceberg_class(self.spark, "types.Conversions").fromByteBuffer
-        spanned = rows = 0
-        for snapshot_id in snapshot_ids:
-            added = self.commit_files(snapshot_id).added_files
-            count = added.size()
-            for position in range(0, count, -(-count // _MOST_FILES_READ) or 1):
-                file = added.get(position)
-                bounds = [of_all and of_all.get(field.fieldId()) for of_all in (file.lowerBounds(), file.upperBounds())]
-                if None in bounds:
-                    continue
-                least, greatest = (from_bytes(field.type(), value) for value in bounds)
-                spanned, rows = spanned + greatest - least + 1, rows + file.recordCount()
-        return spanned, rows
 
     def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
         """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
