@@ -26,10 +26,18 @@ _MARKS = "spark.icecdc.catalog."
 
 
 class _Registered(NamedTuple):
-    """What was asked for when icecdc put a catalog into a session, and which of it is secret."""
+    """The settings of a catalog that icecdc has put into a session.
+
+    Attributes:
+        wanted: All of them.
+        secret: The names of those whose values are secrets.
+        base: The settings of the catalog that somebody else had configured and that `spark_conf` changes; None when
+            all settings come from the parameters.
+    """
 
     wanted: dict[str, str]
     secret: set[str]
+    base: dict[str, str] | None = None
 
 
 # Spark makes a catalog once, from the settings of that moment, and keeps it: settings that change later have no effect,
@@ -88,10 +96,19 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     }
 
 
-def remember_catalog(spark: SparkSession, config: ParameterModel, wanted: dict[str, str]) -> None:
-    """Note in the session which catalog icecdc has put into it."""
+def remember_catalog(
+    spark: SparkSession, config: ParameterModel, wanted: dict[str, str], base: dict[str, str] | None = None
+) -> None:
+    """Record in the session which catalog icecdc has put into it.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        wanted: The settings of the catalog.
+        base: The settings of the foreign catalog that `wanted` changes; None when there is none.
+    """
     key = uuid.uuid4().hex
-    _registered[key] = _Registered(wanted, secret_settings(config, wanted))
+    _registered[key] = _Registered(wanted, secret_settings(config, wanted), base)
     _sessions[key] = spark
     spark.conf.set(_mark(config), key)
 
@@ -103,7 +120,8 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
         if spark.conf.get(_mark(config), None):
             _warn_of_earlier_parameters(spark, config)
         return spark
-    wanted = catalog_settings(config)
+    base = _foreign_base(spark, config)
+    wanted = _wanted(spark, config)
     if known and not _differences(spark, config, wanted):
         return spark
     others = [session for session in _sessions.values() if session.sparkContext is spark.sparkContext] if known else []
@@ -115,7 +133,7 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
         target.conf.unset(key)
     for key, value in wanted.items():
         target.conf.set(key, value)
-    remember_catalog(target, config, wanted)
+    remember_catalog(target, config, wanted, base)
     return target
 
 
@@ -127,14 +145,15 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """
     if not _asks(config) or _prefix(config) not in _present(spark, config):
         return
-    differing = _differences(spark, config, catalog_settings(config))
+    differing = _differences(spark, config, _wanted(spark, config))
     if differing:
+        given = [name for name in ("catalog_properties", "warehouse") if getattr(config, name)]
         raise ConfigError(
             f"The session's catalog is not the one that the parameters describe: {_shown(differing, config)}",
-            subject="catalog_properties" if config.catalog_properties else "warehouse",
+            subject=given[0] if given else "spark_conf",
             value=config.catalog,
-            remedy="use the session that get_spark returns for these parameters; without catalog_properties and "
-            "warehouse the session's catalog is used as it is",
+            remedy="use the session that get_spark returns for these parameters; without catalog_properties, warehouse "
+            "and settings of the catalog in spark_conf the session's catalog is used as it is",
         )
 
 
@@ -168,22 +187,44 @@ def _present(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     return {key: value for key, value in spark.conf.getAll.items() if _is_of(_prefix(config), key)}
 
 
+def _foreign_base(spark: SparkSession, config: ParameterModel) -> dict[str, str] | None:
+    """The settings of a catalog that somebody else configured, when the parameters only change some of them.
+
+    Then no default of the embedded catalog applies: `catalog_properties` and `warehouse` are not given, and
+    `spark_conf` alone does not say which catalog it is.
+    """
+    if config.catalog_properties or config.warehouse:
+        return None
+    registered = _registered.get(spark.conf.get(_mark(config), None) or "")
+    if registered is not None:
+        return registered.base
+    return _present(spark, config) or None
+
+
+def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
+    """The settings that the parameters ask for in this session."""
+    base = _foreign_base(spark, config)
+    if base is None:
+        return catalog_settings(config)
+    return base | {key: value for key, value in config.resolved_spark_conf().items() if _is_of(_prefix(config), key)}
+
+
 def _differences(
     spark: SparkSession, config: ParameterModel, wanted: dict[str, str]
 ) -> dict[str, tuple[str | None, str | None]]:
     """The settings in which the session's catalog is another one: what it has, and what is asked for.
 
-    A catalog that icecdc has put there must agree in all that was and is asked for. One that somebody else configured
-    must agree in what the parameters say: it may have settings that they do not repeat, and be of another type than the
-    default one where they only say where the warehouse is.
+    A catalog whose settings all come from icecdc must agree in all that was and is asked for. A catalog that somebody
+    else configured must agree only in what the parameters give: it may have further settings, a warehouse among them,
+    and another type than the default one when the parameters give only the warehouse.
     """
     present = _present(spark, config)
     registered = _registered.get(spark.conf.get(_mark(config), None) or "")
-    if registered is None:
-        given = ["type", *config.catalog_properties] if config.catalog_properties else ["warehouse"]
-        said = {f"{_prefix(config)}.{key}" for key in given} | {*config.spark_conf}
-        keys = said & {*wanted}
-        made_of = present
+    if registered is None or registered.base is not None:
+        given = ["type", *config.catalog_properties] if config.catalog_properties else []
+        given += ["warehouse"] if config.warehouse else []
+        keys = ({f"{_prefix(config)}.{key}" for key in given} | {*config.spark_conf}) & {*wanted}
+        made_of = present if registered is None else registered.wanted
     else:
         keys = {*wanted, *registered.wanted}
         made_of = registered.wanted
@@ -213,7 +254,7 @@ def _shown(differing: dict[str, tuple[str | None, str | None]], config: Paramete
 
 
 def _warn_of_earlier_parameters(spark: SparkSession, config: ParameterModel) -> None:
-    differing = _differences(spark, config, catalog_settings(config))
+    differing = _differences(spark, config, _wanted(spark, config))
     if differing:
         warnings.warn(
             f"The parameters describe no catalog, so '{config.catalog}' is still the one of earlier parameters in this "
