@@ -43,7 +43,8 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
     Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
     given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
     cell's value as its default, and is read back from there: an existing widget keeps its value, so where that
-    differs from the cell's both are printed, and the widget's is used. An empty text means "not given".
+    differs from the cell's both are printed, and the widget's is used. A widget that the cell does not set is used and
+    printed, too. An empty text means "not given".
     Names that are no parameters are ignored with a warning, unless they look like a slip.
 
     Args:
@@ -53,7 +54,9 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
     Raises:
         ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
     """
-    known = [parameter.name for parameter in kind.parameters()]
+    parameters = kind.parameters()
+    known = [parameter.name for parameter in parameters]
+    mappings = {parameter.name for parameter in parameters if parameter.type.startswith("dict")}
     required = [name for name, field in kind.model_fields.items() if field.is_required()]
     cell = ParametersCell(namespace, known, required)
     given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
@@ -61,8 +64,12 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         passed = _passed_widgets(dbutils)
-        widgets = {name: _through_widget(dbutils, name, value) for name, value in given.items()}
-        given = {name: passed[name] for name in known if name in passed} | widgets
+        widgets = {name: _through_widget(dbutils, name, value, name in mappings) for name, value in given.items()}
+        others = {name: passed[name] for name in known if passed.get(name) and name not in widgets}
+        for name, value in others.items():
+            shown = _shown(name, value, name in mappings)
+            print(f"{name}: the widget's value {shown} is used; the cell does not set it")  # noqa: T201
+        given = {**others, **widgets}
         names += list(passed)
     problems = _unknown_problems([name for name in dict.fromkeys(names) if name not in known], known)
     if dbutils is not None and "opensearch_url" in known and not given.get("opensearch_url"):
@@ -172,19 +179,20 @@ def widget_text(value: object) -> str:
     return str(value)
 
 
-def _through_widget(dbutils: Any, name: str, value: object) -> str:
-    # A widget that is already there keeps its value: what a job passes or a person typed wins over the cell.
+def _through_widget(dbutils: Any, name: str, value: object, is_mapping: bool) -> str:
+    # An existing widget keeps its value: what a job passes or a person typed wins over the cell.
     in_cell = widget_text(value)
     dbutils.widgets.text(name, in_cell, name)
     used = str(dbutils.widgets.get(name))
-    if used.lower() != in_cell.lower():
-        print(f"{name}: the widget's value {_shown(name, used)} is used, not the cell's {_shown(name, in_cell)}")  # noqa: T201
+    if (used.lower() if isinstance(value, bool) else used) != in_cell:
+        shown, replaced = _shown(name, used, is_mapping), _shown(name, in_cell, is_mapping)
+        print(f"{name}: the widget's value {shown} is used, not the cell's {replaced}")  # noqa: T201
     return used
 
 
-def _shown(name: str, text: str) -> str:
-    """A value as a notebook may show it: mappings may hold secrets."""
-    return "{...}" if text.startswith("{") else repr(redacted(name, text))[:200]
+def _shown(name: str, text: str, is_mapping: bool) -> str:
+    """A value as a notebook may show it: a mapping may hold secrets, whatever its text looks like."""
+    return "{...}" if is_mapping and text else repr(redacted(name, text))[:200]
 
 
 def _passed_widgets(dbutils: Any) -> dict[str, str]:

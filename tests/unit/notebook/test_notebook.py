@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,29 @@ class DescribeReadParametersOnDatabricks:
         assert capsys.readouterr().out == ""
         assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
         assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used, not the cell's 'false'\n"
+
+    def it_shows_both_values_where_only_the_case_of_letters_differs(self, capsys):
+        cell = f"""{CELL}\nrow_filter = "region = 'EU'\""""
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", row_filter="region = 'eu'", dry_run="False")
+        read_parameters(_namespace(cell.replace('_url = ""', "_url = 'https://s:1'"), dbutils=dbutils))
+        shown = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("table")]
+        assert shown == ["""row_filter: the widget's value "region = 'eu'" is used, not the cell's "region = 'EU'\""""]
+
+    def it_shows_a_widget_that_the_cell_no_longer_sets(self, capsys):
+        cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
+        dbutils = Dbutils()
+        read_parameters(_namespace(f"{cell}\nbranch = 'dev'\nrow_filter = ''", dbutils=dbutils))
+        assert read_parameters(_namespace(cell, dbutils=dbutils)).branch == "dev"
+        assert capsys.readouterr().out == "branch: the widget's value 'dev' is used; the cell does not set it\n"
+
+    @pytest.mark.parametrize("text", [' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"])
+    @pytest.mark.parametrize("line", ["", 'catalog_properties = ""\nspark_conf = {"a": "hunter2"}'])
+    def it_shows_nothing_of_a_mapping(self, capsys, text, line):
+        given = {"catalog_properties": text, "spark_conf": text}
+        with contextlib.suppress(ConfigError):
+            read_parameters(_namespace(f"{CELL}\n{line}", dbutils=Dbutils(table="a.b.c", **given)))
+        shown = capsys.readouterr().out
+        assert ("catalog_properties: the widget's value {...} is used" in shown, "hunter2" in shown) == (True, False)
 
     def it_shows_no_secret_of_a_widget(self, capsys):
         cell = f'{CELL}\ncatalog_properties = ""\nopensearch_username = ""\nopensearch_password = ""'
