@@ -129,12 +129,22 @@ class ParameterModel(BaseModel):
         return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
-        """The catalog properties with every reference replaced by its secret; raises SecretError."""
-        return self.catalog_properties.resolved("catalog_properties")
+        """The catalog properties with every reference replaced by its secret.
+
+        Raises:
+            SecretError: A reference cannot be resolved.
+            ConfigError: A reference leads to a URL with credentials in it.
+        """
+        return _without_credentials(self.catalog_properties.resolved("catalog_properties"), "catalog_properties")
 
     def resolved_spark_conf(self) -> dict[str, str]:
-        """The Spark configuration with every reference replaced by its secret; raises SecretError."""
-        return self.spark_conf.resolved("spark_conf")
+        """The Spark settings with every reference replaced by its secret.
+
+        Raises:
+            SecretError: A reference cannot be resolved.
+            ConfigError: A reference leads to a URL of a catalog with credentials in it.
+        """
+        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", values.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some parameters changed."""
@@ -168,6 +178,17 @@ class ParameterModel(BaseModel):
             )
             for name, field in cls.model_fields.items()
         ]
+
+
+def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
+    found = values.urls_with_credentials(resolved, prefix)
+    if found:
+        raise ConfigError(
+            "A reference leads to a URL with credentials in it (value not shown)",
+            subject=f"{parameter}.{found[0]}",
+            remedy=values.URL_REMEDY,
+        )
+    return resolved
 
 
 def _type_text(annotation: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,11 @@ _SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
+CATALOG_SETTINGS = "spark.sql.catalog."
+URL_REMEDY = (
+    "write the URL as https://host:port/path, and give credential or token (for other catalogs their own property) as "
+    "env:NAME or secret:scope/key"
+)
 MAX_LEASE_SECONDS = 3600.0
 """The longest lease: the time an index may wait for a run that died elsewhere."""
 
@@ -156,15 +161,8 @@ def column_names(value: object) -> object:
     """Column names from a list, a JSON array or comma-separated text; no blanks, no duplicates."""
     names: object = value
     if isinstance(value, str):
-        if value.startswith("["):
-            try:
-                names = json.loads(value)
-            except json.JSONDecodeError as error:
-                raise refused(
-                    f"is not a JSON array: {error.msg} at character {error.pos}", 'write ["a","b"] or a,b'
-                ) from error
-        else:
-            names = [name.strip() for name in value.split(",")]
+        is_array = value.startswith("[")
+        names = json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise refused("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
     if any(not name.strip() for name in names):
@@ -172,6 +170,14 @@ def column_names(value: object) -> object:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise refused(f"names columns twice: {', '.join(twice)}", "name each column once")
     return list(names)
+
+
+def json_array(text: str, remedy: str) -> object:
+    """The value of a JSON text that begins like an array."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise refused(f"is not a JSON array: {error.msg} at character {error.pos}", remedy) from error
 
 
 def properties(value: object) -> Properties:
@@ -195,22 +201,26 @@ def properties(value: object) -> Properties:
 
 def catalog_properties(given: Properties) -> Properties:
     """Catalog properties whose URLs carry no credentials."""
-    return _without_credentials(given, given)
+    return _without_credentials(given, urls_with_credentials(given))
 
 
 def spark_conf(given: Properties) -> Properties:
     """Spark settings; those of catalogs carry no credentials in URLs."""
-    return _without_credentials(given, [name for name in given if name.startswith("spark.sql.catalog.")])
+    return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
 
 
-def _without_credentials(given: Properties, names: Iterable[str]) -> Properties:
-    # Clients name the URL in errors and logs, and Spark shows it.
-    found = [name for name in names if re.match(r"\s*https?://.*@", given[name], re.IGNORECASE | re.DOTALL)]
+def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
+    """The names of the properties below a prefix whose value is an http(s) URL with a user or a password in it."""
+    # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
+    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
+    return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]
+
+
+def _without_credentials(given: Properties, found: Sequence[str]) -> Properties:
     if found:
         raise refused(
             f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
-            "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "
-            "property) as env:NAME or secret:scope/key",
+            URL_REMEDY,
             show=False,
         )
     return given
@@ -226,12 +236,13 @@ def start_point(text: str) -> str | int | datetime | None:
         return int(text)
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
+        # In UTC a moment of year 1 or 9999 may lie outside of what Python's calendar has.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         raise refused(
             "is neither latest, earliest, a snapshot id nor an ISO timestamp",
             "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
         ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
 
 
 def start_text(value: object) -> object:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -186,6 +187,8 @@ class DescribeProblems:
             ("retry_timeout_seconds", "1e18", "less than or equal to"),
             ("poll_interval_seconds", "1e18", "less than or equal to"),
             ("start_from", str(2**63), "too many digits"),
+            ("start_from", "0001-01-01T00:00:00+14:00", "ISO timestamp"),
+            ("start_from", "9999-12-31T23:59:59-14:00", "ISO timestamp"),
             ("columns", "a,b,a", "twice: a"),
             ("columns", '["a"', "JSON array"),
             ("columns", 3, "list of column names"),
@@ -272,6 +275,20 @@ class DescribeSecretsInParameters:
             "catalog_properties: must not carry credentials in a URL, as 'uri' does (value not shown)"
         )
         assert "env:NAME" in problem
+
+    @pytest.mark.parametrize(
+        ("parameters", "subject"),
+        [
+            ({"catalog_properties": {"type": "rest", "uri": "env:ICECDC_TEST_URL"}}, "catalog_properties.uri"),
+            ({"spark_conf": {"spark.sql.catalog.lake.uri": "env:ICECDC_TEST_URL"}}, "spark_conf.spark.sql.catalog"),
+        ],
+    )
+    def it_refuses_a_reference_to_a_url_with_credentials_unseen(self, monkeypatch, parameters, subject):
+        monkeypatch.setenv("ICECDC_TEST_URL", "https://u:hunter2@h:8181")
+        config = SyncConfig(table="lake.ns.t", **parameters)
+        with pytest.raises(ConfigError, match=re.escape(f"[{subject}")) as caught:
+            config.resolved_catalog_properties() or config.resolved_spark_conf()
+        assert "hunter2" not in str(caught.value)
 
     def it_takes_urls_of_settings_that_are_not_a_catalogs(self):
         given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
