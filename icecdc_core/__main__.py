@@ -3,8 +3,8 @@
 Example: python -m icecdc_core sync --table lake.shop.orders --opensearch-url https://search:9200
 
 Every parameter is an option: --name value. Lists and mappings are text: --columns "id,name",
---catalog-properties '{"type":"rest","uri":"https://catalog:8181"}'. The last line of the standard output is the report as
-one JSON object, also when the run fails. The exit code follows from the state in the report.
+--catalog-properties '{"type":"rest","uri":"https://catalog:8181"}'. The last line of the standard output is the report
+as one JSON object, also when the run fails. The exit code follows from the state in the report.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _JOB = "the job"  # no parameter has this name
 _OPTION = re.compile(r"--[A-Za-z0-9_-]*")
+_SAFE_MESSAGE = re.compile(r"the following arguments are required: job|argument [\w/, -]+: expected one argument")
 
 JOBS: dict[str, Callable[[SparkSession, Any], Report]] = {
     "export": export_table,
@@ -151,10 +152,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Other messages of argparse repeat the value.
-        is_safe = re.fullmatch(
-            r"the following arguments are required: job|argument [\w/, -]+: expected one argument", message
-        )
-        shown = message if is_safe else "An option has a value that it does not take (not shown)"
+        shown = message if _SAFE_MESSAGE.fullmatch(message) else "An option has a value that it does not take (not shown)"
         raise ConfigError(shown, subject="options", remedy="see --help")
 
 
