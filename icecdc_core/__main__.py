@@ -152,7 +152,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Other messages of argparse repeat the value.
-        shown = message if _SAFE_MESSAGE.fullmatch(message) else "An option has a value that it does not take (not shown)"
+        shown = (
+            message if _SAFE_MESSAGE.fullmatch(message) else "An option has a value that it does not take (not shown)"
+        )
         raise ConfigError(shown, subject="options", remedy="see --help")
 
 

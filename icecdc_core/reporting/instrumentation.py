@@ -21,6 +21,7 @@ from icecdc_core.reporting.metrics import check_folder, push_metrics, render, wr
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import shortened
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +126,7 @@ def _watched(
         check_report_path(config.report_path)
         if config.metrics_folder:
             check_folder(config.metrics_folder)
+        require_supported(spark)
         require_catalog(spark, config)
         with literal_names(spark):
             report = work(spark, config)

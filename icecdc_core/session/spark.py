@@ -18,15 +18,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
-from icecdc_core.session.catalog import SPARK_CATALOG, catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.session.catalog import catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.jars import kafka_jars, one_at_a_time
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.jvm import java_class
 from icecdc_core.session.packages import (
     avro_package,
     iceberg_packages,
     kafka_connector,
-    kafka_package,
     merged_packages,
     needed_bundles,
 )
@@ -55,17 +54,20 @@ def get_spark(config: ParameterModel) -> SparkSession:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
 
     Raises:
-        DependencyError: The active session has no Iceberg classes (or no Kafka connector, for an ingest), or no runtime
-            is known for this pyspark.
+        DependencyError: The session is not a classic one of a supported Spark and Iceberg, see `compat`; or it has no
+            Kafka connector, for an ingest.
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
     running = running_session()
     if running is None:
-        return _local_session(config, catalog_settings(config))
-    _require_iceberg(running)
+        refuse_remote_mode()
+        started = _local_session(config, catalog_settings(config))
+        require_supported(started)
+        return started
+    require_supported(running)
     if config.reads_kafka:
-        _require_kafka(running)
+        require_kafka(running)
     return with_catalog(running, config)
 
 
@@ -176,30 +178,3 @@ def _is_spark_java(home: str) -> bool:
         return str(find_spark_java().path) == str(Path(home).resolve())
     except JavaNotFoundError:
         return False
-
-
-def _require_iceberg(spark: SparkSession) -> None:
-    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    try:
-        loader.loadClass(SPARK_CATALOG)
-    except Exception as error:
-        raise DependencyError(
-            "The active Spark session has no Iceberg classes",
-            subject="spark.jars.packages",
-            value=spark.conf.get("spark.jars.packages", ""),
-            remedy="attach the library " + iceberg_packages(spark.version)[0] + " to the cluster, or stop the session",
-        ) from error
-
-
-def _require_kafka(spark: SparkSession) -> None:
-    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-    try:
-        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
-    except Exception as error:
-        raise DependencyError(
-            "The active Spark session has no Kafka connector",
-            subject="spark.jars",
-            value=spark.conf.get("spark.jars", ""),
-            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
-            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
-        ) from error

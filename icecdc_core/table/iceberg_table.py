@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import file_lists, iceberg_class, java_class, taken
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.schema_projection import (
@@ -109,6 +110,7 @@ class IcebergTable:
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
+        require_supported(spark)
         self.spark = spark
         self.name = name
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
