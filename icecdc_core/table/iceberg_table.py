@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import file_lists, iceberg_class, java_class, taken
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.schema_projection import (
     for_pyiceberg,
@@ -134,7 +134,7 @@ class IcebergTable:
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        return TableMetadataUtil.parse_raw(for_pyiceberg(taken(self._lists.metadata(self._table))))
+        return TableMetadataUtil.parse_raw(for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
         """Return what is known of the table's catalog beside the metadata that it shows."""
@@ -413,7 +413,7 @@ class IcebergTable:
 
 
 def _parted(handed: Any) -> list[str]:
-    texts = taken(handed)
+    texts = fetch_text(handed)
     return texts.split(_SEPARATOR) if texts else []
 
 

@@ -15,7 +15,8 @@ from icecdc_core.session.jvm import java_class
 # class name stands in for its session.
 CONNECT = """
 import json, sys
-from icecdc_core import SyncConfig, export_table, get_spark, read_changes, status, validate_table
+from icecdc_core import SyncConfig, export_table, get_spark, status, validate_table
+from icecdc_core.changes import read_changes
 from icecdc_core.errors import DependencyError
 from icecdc_core.jobs.setup_check import check_setup
 if sys.argv[1] == "real":

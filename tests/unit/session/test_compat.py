@@ -17,6 +17,7 @@ from icecdc_core.session.packages import ICEBERG_RUNTIMES
 
 CORE = Path(icecdc_core.__file__).parent
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}
+JAVA = "\n".join(path.read_text(encoding="utf-8") for path in (CORE / "session").glob("*.java"))
 # Public interfaces of Iceberg, by whose constants, parsers and builders icecdc also works.
 PUBLIC = {
     *("MetadataColumns", "PartitionSpec", "PartitionSpecParser", "Schema", "SchemaParser", "SortOrder"),
@@ -96,13 +97,12 @@ class DescribeThePrivateClasses:
         for text in SOURCES.values():
             used |= {f"org.apache.iceberg.{name}" for name in ICEBERG_CLASS.findall(text)}
             used |= {*NAMED_CLASS.findall(text)}
-        java = (CORE / "session" / "FileLists.java").read_text(encoding="utf-8")
-        imported = set(re.findall(r"^import (org\.apache\.iceberg\.spark\.[\w.]+);", java, re.MULTILINE))
+        imported = set(re.findall(r"^import (org\.apache\.(?:iceberg\.)?spark\.[\w.]+);", JAVA, re.MULTILINE))
         public = {f"org.apache.iceberg.{name}" for name in PUBLIC} | {"org.apache.spark.sql.Encoders"}
         assert (used | imported) - public - {*PRIVATE_CLASSES} == set()
 
     def it_has_no_method_that_is_not_used(self):
-        text = "\n".join([*SOURCES.values(), (CORE / "session" / "FileLists.java").read_text(encoding="utf-8")])
+        text = "\n".join([*SOURCES.values(), JAVA])
         methods = {method for listed in PRIVATE_CLASSES.values() for method in listed}
         assert {method for method in methods if not re.search(rf'\.{method}\b|"{method}"', text)} == set()
 
