@@ -19,7 +19,8 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.row_counts import RowCount
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection, require_row_positions
 from icecdc_core.table.snapshots import Step, head_snapshot_id
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.table.metadata import TableMetadata
 
-from icecdc_core.table.iceberg_table import CommitFiles, FileTasks, IcebergTable
+from icecdc_core.table.file_tasks import CommitFiles, FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import (
     SnapshotFiles,
     Step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -11,6 +11,10 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.secrets import masked
 
+_WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
+_NETWORK = re.compile(
+    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
+)
 _MISSING = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"})
 _OF_FILES = re.compile(r"org\.apache\.(hadoop|iceberg)\.|software\.amazon\.|com\.(azure|google)\.")
 # What decodes files; each throws whatever Java has when the bytes make no sense, but not these.
@@ -19,7 +23,9 @@ _DECODERS = re.compile(
     r"org\.apache\.(parquet|orc|avro)\.(?!crypto\.)|com\.github\.luben\.zstd\.|org\.xerial\.snappy\.|io\.airlift\."
 )
 _NO_DAMAGE = re.compile(r"UnsupportedOperation|Interrupt|Crypto|Error$")
+_DENIED = frozenset({"AccessDeniedException", "AccessControlException"})
 _BROKEN_OFF = frozenset({"EOFException", "ChecksumException"})
+_FILE_SYSTEMS = re.compile(r"org\.apache\.(hadoop\.fs|iceberg)\.")
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"
@@ -28,23 +34,55 @@ _IN_A_TEXT = re.compile(r"^(?:Caused by: |.*: )?((?:\w+\.)+\w+)(?:: ([^\n]*))?((
 
 @dataclass(frozen=True)
 class Cause:
-    """One exception of a chain: its class, what it says, and the class that threw it, Java's own left out."""
+    """One exception of a chain.
+
+    Attributes:
+        kind: Its class, without the package.
+        text: Its message.
+        thrower: The class that threw it; Java's own classes are skipped.
+        has_cause: Whether another exception of the chain caused it.
+    """
 
     kind: str
     text: str
     thrower: str
+    has_cause: bool = False
 
     @property
     def is_missing_file(self) -> bool:
-        """Whether a file is not there; Spark's own temporary files do not count."""
-        return self.kind in _MISSING and _OF_FILES.match(self.thrower) is not None
+        """Whether a file does not exist; temporary files of Spark do not count."""
+        # Java says FileNotFoundException also for a file that exists and cannot be opened.
+        exists = self.text.endswith(("(Too many open files)", "(Permission denied)"))
+        return self.kind in _MISSING and not exists and not self._is_wrapper and self._is_of_files
+
+    @property
+    def is_refused_file(self) -> bool:
+        """Whether the file system does not let a file be read; temporary files of Spark do not count."""
+        is_denied = self.kind in _DENIED or self.text.endswith("(Permission denied)")
+        return self._is_of_files and is_denied
 
     @property
     def is_damaged_file(self) -> bool:
-        """Whether a file's content makes no sense."""
-        if self.kind in _BROKEN_OFF and _OF_FILES.match(self.thrower):
+        """Whether the content of a file cannot be decoded."""
+        if self._is_wrapper or self.is_network:
+            return False
+        if self.kind in _BROKEN_OFF and _FILE_SYSTEMS.match(self.thrower):
             return True
         return _DECODERS.match(self.thrower) is not None and _NO_DAMAGE.search(self.kind) is None
+
+    @property
+    def is_network(self) -> bool:
+        """Whether a connection failed or broke off."""
+        return _NETWORK.match(self.kind) is not None
+
+    @property
+    def _is_of_files(self) -> bool:
+        return _OF_FILES.match(self.thrower) is not None
+
+    @property
+    def _is_wrapper(self) -> bool:
+        """Whether it only repeats an I/O failure: Iceberg wraps every one, whatever happened."""
+        return self.has_cause and self.kind in _WRAPPERS
 
 
 def root_cause(error: PySparkException | Py4JError) -> str:
@@ -61,6 +99,11 @@ def root_cause(error: PySparkException | Py4JError) -> str:
 
 def causes(error: PySparkException | Py4JError) -> list[Cause]:
     """The exceptions behind a failure, outermost first; those of Spark Connect are there as text only."""
+    chain = _chain(error)
+    return [replace(cause, has_cause=number < len(chain)) for number, cause in enumerate(chain, 1)]
+
+
+def _chain(error: PySparkException | Py4JError) -> list[Cause]:
     each = _java_exception(error)
     if each is None:
         return _in_text(str(error))

@@ -92,14 +92,16 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
     reason = said(text)
-    if is_refused_access(text.strip().splitlines()[0]):
+    if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
             subject="catalog_properties",
             remedy="check the store's credentials: those in catalog_properties (s3.access-key-id and "
             "s3.secret-access-key, ...), else those of the environment of driver and executors",
         )
-    damaged = next((cause for cause in chain if cause.is_damaged_file), None)
+    # Iceberg's readers report a broken connection too, so it rules out damage.
+    is_network = any(cause.is_network for cause in chain)
+    damaged = None if is_network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
             f"A file of '{config.table}' is damaged: {damaged.kind}: {masked(damaged.text)[:500]}",
@@ -143,6 +145,14 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
             remedy="write a condition that every row can answer, with try_cast, try_divide or coalesce for instance",
         )
     return None
+
+
+def _is_refused(text: str, chain: list[Cause]) -> bool:
+    """Whether the store refuses to let a file be read; Spark's own folders are not the store."""
+    if any(cause.is_refused_file for cause in chain):
+        return True
+    of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
+    return not of_spark and is_refused_access(text.strip().splitlines()[0])
 
 
 def _gone(table: IcebergTable) -> IcecdcError | None:

@@ -31,7 +31,7 @@ from icecdc_core.ingest.rows.writer_checks import with_checks
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.table.catalogs import load_table, told
+from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema_projection import spark_schema, top_level_names
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _create(spark: SparkSession, name: str, payload: StructType, own: StructType
     except Py4JJavaError as error:
         if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
             raise CatalogError(
-                f"The table could not be made: {told(error)[:500]}",
+                f"The table could not be made: {describe_failure(error)[:500]}",
                 subject="auto_create",
                 value=name,
                 remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
@@ -224,7 +224,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
         # Of two runs that make it at once, a catalog in a database lets the second fail.
         if not _is_there(spark, name):
             raise CatalogError(
-                f"The namespace could not be made: {told(error)[:500]}",
+                f"The namespace could not be made: {describe_failure(error)[:500]}",
                 subject="namespace",
                 value=name,
                 remedy="check that the catalog can be reached and the rights of this user, or create it by hand",

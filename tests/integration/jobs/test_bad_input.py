@@ -302,10 +302,10 @@ class DescribeParameters:
             ("id + 1", "BOOLEAN"),
             ("count(id) > 1", "not a condition"),
             ("id IN (SELECT id FROM lake.ns.bad_input)", "subquery"),
-            ("random() < 0.5", "another answer each time"),
-            ("name = uuid()", "another answer each time"),
-            ("current_timestamp() > TIMESTAMP '2026-01-01'", "another answer each time"),
-            ("current_date() > DATE '2026-01-01'", "another answer each time"),
+            ("random() < 0.5", "not deterministic"),
+            ("name = uuid()", "not deterministic"),
+            ("current_timestamp() > TIMESTAMP '2026-01-01'", "not deterministic"),
+            ("current_date() > DATE '2026-01-01'", "not deterministic"),
         ],
     )
     def it_refuses_a_row_filter_that_is_no_lasting_condition(

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
 from icecdc_core.jobs import status
-from icecdc_core.jobs.run import Run
+from icecdc_core.jobs.run import connect
 from icecdc_core.jobs.setup_check import count_rows_and_documents
 from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
 from icecdc_core.opensearch.client import Connection
@@ -55,7 +56,7 @@ def served(authority):
 
 
 def first_request(config):
-    Run(config).close()
+    connect(config).close()
     return True
 
 
@@ -145,10 +146,10 @@ class DescribeAwsSignatures:
     def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name):
         config = make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1")
         opensearch.indices.create(index=name, body={"aliases": {f"{name}--write": {}}})
-        run = Run(config)
-        run.positions.lock(config.table, "", run.run_id).release()
-        run.client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
-        run.close()
+        client = connect(config)
+        PositionStore(client, config).lock(config.table, "", "the-run").release()
+        client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
+        client.close()
         head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
         action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
         settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
