@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
 from typing_extensions import Self
 
+from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redacted
 
 OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
+OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
 TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
@@ -29,7 +30,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 # Every job's parameters, each declared where the readers of a configuration look for it.
 CatalogProperties = Annotated[
     TextMapping,
-    AfterValidator(values.catalog_properties),
+    AfterValidator(urls.catalog_properties),
     Field(
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
         "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
@@ -48,7 +49,7 @@ MetricsUrl = Annotated[
 ]
 SparkConf = Annotated[
     TextMapping,
-    AfterValidator(values.spark_conf),
+    AfterValidator(urls.spark_conf),
     Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
 ]
 
@@ -144,7 +145,7 @@ class ParameterModel(BaseModel):
             SecretError: A reference cannot be resolved.
             ConfigError: A reference leads to a URL of a catalog with credentials in it.
         """
-        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", values.CATALOG_SETTINGS)
+        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", urls.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some parameters changed."""
@@ -181,12 +182,12 @@ class ParameterModel(BaseModel):
 
 
 def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
-    found = values.urls_with_credentials(resolved, prefix)
+    found = urls.urls_with_credentials(resolved, prefix)
     if found:
         raise ConfigError(
             "A reference leads to a URL with credentials in it (value not shown)",
             subject=f"{parameter}.{found[0]}",
-            remedy=values.URL_REMEDY,
+            remedy=urls.URL_REMEDY,
         )
     return resolved
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.columns import quoted
+from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
 from icecdc_core.config.model import (
     CatalogProperties,
@@ -36,7 +37,7 @@ __all__ = ["Parameter", "SyncConfig"]
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
 TargetIndexName = Annotated[str, AfterValidator(values.target_index_name)]
-Url = Annotated[str, AfterValidator(values.cluster_url)]
+Url = Annotated[str, AfterValidator(urls.cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
 Name = Annotated[str, AfterValidator(values.plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
@@ -44,7 +45,7 @@ Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
-AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
+AwsService = Annotated[Literal["es"], BeforeValidator(urls.aws_service), LowerCase]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 

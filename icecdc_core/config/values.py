@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
@@ -17,15 +16,9 @@ _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_INDEX_BYTES = 255
-_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
-CATALOG_SETTINGS = "spark.sql.catalog."
-URL_REMEDY = (
-    "write the URL as https://host:port/path, and give credential or token (for other catalogs their own property) as "
-    "env:NAME or secret:scope/key"
-)
 MAX_LEASE_SECONDS = 3600.0
 """The longest lease: the time an index may wait for a run that died elsewhere."""
 
@@ -97,55 +90,6 @@ def target_index_name(text: str) -> str:
     return index_name(text, MAX_TARGET_BYTES)
 
 
-def opensearch_url(text: str) -> str:
-    """An http(s) URL of one node or load balancer, without credentials in it."""
-    remedy = "write it as http://host:port or https://host:port"
-    if "@" in text:
-        raise refused(
-            "must not carry credentials (value not shown)",
-            f"{remedy}, and use opensearch_username and opensearch_password",
-            show=False,
-        )
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", text):
-        raise refused("is not an http or https URL", remedy)
-    if parts.query or parts.fragment:
-        raise refused("has a query or fragment", remedy, show=False)
-    return text.rstrip("/")
-
-
-def cluster_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, of a cluster that has what a sync needs."""
-    url = opensearch_url(text)
-    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
-        raise _serverless()
-    return url
-
-
-def aws_service(value: Any) -> Any:
-    """The service that requests are signed for; Serverless is refused by name."""
-    if value == "aoss":
-        raise _serverless()
-    return value
-
-
-def _serverless() -> PydanticCustomError:
-    return refused(
-        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
-        "could be written there but never proven equal to its table",
-        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
-    )
-
-
-def optional_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, or nothing."""
-    return opensearch_url(text) if text else text
-
-
 def secret_reference(text: str) -> str:
     """A reference to a secret, or nothing; a secret itself is refused and not shown."""
     if text and not is_reference(text):
@@ -197,33 +141,6 @@ def properties(value: object) -> Properties:
             raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
-
-
-def catalog_properties(given: Properties) -> Properties:
-    """Catalog properties whose URLs carry no credentials."""
-    return _without_credentials(given, urls_with_credentials(given))
-
-
-def spark_conf(given: Properties) -> Properties:
-    """Spark settings; those of catalogs carry no credentials in URLs."""
-    return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
-
-
-def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
-    """The names of the properties below a prefix whose value is an http(s) URL with a user or a password in it."""
-    # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
-    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
-    return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]
-
-
-def _without_credentials(given: Properties, found: Sequence[str]) -> Properties:
-    if found:
-        raise refused(
-            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
-            URL_REMEDY,
-            show=False,
-        )
-    return given
 
 
 def start_point(text: str) -> str | int | datetime | None:
