@@ -171,13 +171,15 @@ def _parser(kind: type[ParameterModel]) -> argparse.ArgumentParser:
     parser.add_argument(_JOB, metavar="job", help=f"One of {', '.join(JOBS)}; see below.")
     parser.add_argument("--help", action="help", help="Show this text and exit.")
     for parameter in kind.parameters():
-        required = " Required." if kind.model_fields[parameter.name].is_required() else ""
+        field = kind.model_fields[parameter.name]
+        required = " Required." if field.is_required() else ""
+        examples = "".join(f" Example: {example}" for example in field.examples or ())
         parser.add_argument(
             f"--{parameter.name.replace('_', '-')}",
             f"--{parameter.name}",
             dest=parameter.name,
             metavar="VALUE",
-            help=parameter.help.replace("%", "%%") + required,
+            help=(parameter.help + required + examples).replace("%", "%%"),
         )
     return parser
 

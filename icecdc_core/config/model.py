@@ -32,25 +32,42 @@ CatalogProperties = Annotated[
     TextMapping,
     AfterValidator(urls.catalog_properties),
     Field(
+        examples=['{"type":"rest","uri":"https://catalog.example.com"}'],
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
-        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
     ),
 ]
 Warehouse = Annotated[
-    str, Field(description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.")
+    str,
+    Field(
+        examples=["/data/warehouse"],
+        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
+    ),
 ]
-ReportPath = Annotated[str, Field(description="File for the report as JSON. Default: none is written.")]
+ReportPath = Annotated[
+    str, Field(examples=["report.json"], description="File for the report as JSON. Default: none is written.")
+]
 LogPath = Annotated[
     str,
-    Field(description="File for the structured log, JSON lines; - for the standard error. Default: none is written."),
+    Field(
+        examples=["/var/log/icecdc.jsonl"],
+        description="File for the structured log, JSON lines; - for the standard error. Default: none is written.",
+    ),
 ]
 MetricsUrl = Annotated[
-    OptionalUrl, Field(description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.")
+    OptionalUrl,
+    Field(
+        examples=["http://pushgateway:9091"],
+        description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.",
+    ),
 ]
 SparkConf = Annotated[
     TextMapping,
     AfterValidator(urls.spark_conf),
-    Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
+    Field(
+        examples=['{"spark.driver.memory":"4g"}'],
+        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
+    ),
 ]
 
 

@@ -45,7 +45,7 @@ def table_parts(text: str) -> tuple[str, ...]:
             raise refused("is not a table name", remedy)
         rest = rest[1:]
     if len(parts) < 3:
-        raise refused(f"has {len(parts)} of at least 3 name parts", remedy)
+        raise refused("must have three parts: catalog.namespace.table", remedy)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", parts[0]):
         raise refused("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
     if any(not part.strip() or _CONTROL.search(part) for part in parts):

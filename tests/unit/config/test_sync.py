@@ -12,6 +12,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.indexes import physical_index, write_alias
+from icecdc_core.secrets import Properties
 
 
 def problems(**parameters):
@@ -353,6 +354,18 @@ class DescribeSyncConfig:
         assert [p.name for p in parameters] == list(SyncConfig.model_fields)
         assert {p.type for p in parameters} == {"str", "int", "float", "bool", "list[str]", "dict[str, str]"}
         assert [p.name for p in parameters if not p.help.endswith(".")] == []
+
+    def it_has_an_example_for_every_free_text_that_it_accepts(self):
+        given = {"table": "lake.ns.t", "opensearch_username": "u", "opensearch_password": "env:P"}
+        given |= {"opensearch_client_cert": "c", "opensearch_client_key": "k"}
+        missing = []
+        for name, field in SyncConfig.model_fields.items():
+            for example in field.examples or ():
+                others = {} if name == "opensearch_aws_region" else given
+                SyncConfig(**{"table": "lake.ns.t", **others, "columns": "", name: example, "index": "other"})
+            if field.annotation in (str, list[str], Properties) and not field.examples:
+                missing.append(name)
+        assert missing == []
 
     def it_takes_its_documented_defaults_for_defaults(self):
         defaults = {p.name: p.default for p in SyncConfig.parameters()}
