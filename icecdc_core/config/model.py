@@ -1,4 +1,4 @@
-"""`ParameterModel`: what all configurations share: texts coerced, all problems in one error, secrets never shown."""
+"""`ParameterModel`, the base of all configurations: strings are converted, all problems reported, secrets hidden."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 
-# Every job's parameters, each declared where the readers of a configuration look for it.
+# The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
 CatalogProperties = Annotated[
     TextMapping,
     AfterValidator(urls.catalog_properties),
@@ -72,7 +72,14 @@ SparkConf = Annotated[
 
 
 class Parameter(NamedTuple):
-    """One parameter as documentation, notebooks and job definitions need it."""
+    """A parameter as documentation and notebooks show it.
+
+    Attributes:
+        name: Its name.
+        type: The name of its type, such as `list[str]`.
+        default: Its default.
+        help: Its description.
+    """
 
     name: str
     type: str
@@ -81,7 +88,7 @@ class Parameter(NamedTuple):
 
 
 class ParameterModel(BaseModel):
-    """Parameters of a job; frozen, and fit to be pickled to executors.
+    """Parameters of a job; frozen, and can be pickled to executors.
 
     Raises:
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
@@ -104,7 +111,7 @@ class ParameterModel(BaseModel):
     def __init__(self, **given: Any) -> None:
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
-        # An empty widget or None means "not given".
+        # An empty string, as of an empty widget, and None mean "not given".
         cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
         cleaned = {**self._derived(cleaned), **cleaned}
         problems: list[str] = []
@@ -125,7 +132,7 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        """What is wrong between parameters, told even when others are wrong by themselves."""
+        """Problems of parameters that do not fit together; reported beside those of single parameters."""
         return []
 
     @property
@@ -136,11 +143,11 @@ class ParameterModel(BaseModel):
     @property
     @abstractmethod
     def subject(self) -> dict[str, str]:
-        """What a run is about, as its log and metrics name it: `table` and `index`."""
+        """The labels of a run in its log and metrics: `table` and `index`."""
 
     @property
     def warehouse_location(self) -> str:
-        """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
+        """The warehouse folder of the default catalog: `warehouse`, or a folder in the user's data folder."""
         if not self.warehouse:
             data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
             return str(Path(data_home) / "icecdc" / "warehouse")
@@ -165,12 +172,12 @@ class ParameterModel(BaseModel):
         return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", urls.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:
-        """A checked copy with some parameters changed."""
+        """Return a copy with other values for some parameters; it is checked again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
 
     def redacted(self) -> dict[str, Any]:
-        """All parameters as they may be logged and reported: without secrets."""
+        """All parameters without secrets, for logs and reports."""
         return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
 
     def __repr_args__(self) -> Any:
@@ -186,7 +193,7 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        """Every parameter in order, for documentation, notebooks and jobs."""
+        """All parameters in order, for documentation, notebooks and the command line."""
         return [
             Parameter(
                 name,

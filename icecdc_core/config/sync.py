@@ -1,4 +1,4 @@
-"""`SyncConfig`: every parameter once, typed and documented; all problems in one error, before any work."""
+"""`SyncConfig`: the parameters of all jobs that write an index, with their types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class SyncConfig(ParameterModel):
-    """What to sync, where to, and how; frozen, and fit to be pickled to executors.
+    """What to sync, where to, and how; frozen, and can be pickled to executors.
 
     All values may be strings (`"true"`, `"0"`, JSON, comma lists), because a job often passes nothing else. An empty
     string means the default.
@@ -205,7 +205,7 @@ class SyncConfig(ParameterModel):
 
     @property
     def subject(self) -> dict[str, str]:
-        """What a run is about, as its log and metrics name it."""
+        """The labels of a run in its log and metrics."""
         return {"table": self.table, "index": self.index}
 
     @property
@@ -230,7 +230,7 @@ class SyncConfig(ParameterModel):
 
     @property
     def quoted_table(self) -> str:
-        """The whole table name with every part back-quoted: safe in Spark SQL and `spark.table`."""
+        """The full table name with every part in back-quotes, for Spark SQL and `spark.table`."""
         return ".".join(quoted(part) for part in self.table_parts)
 
     @property
@@ -239,12 +239,16 @@ class SyncConfig(ParameterModel):
         return values.start_point(self.start_from)
 
     def resolved_password(self) -> str:
-        """The password itself, "" when there is none; raises SecretError."""
+        """The password itself; "" when there is none.
+
+        Raises:
+            SecretError: The reference cannot be resolved.
+        """
         return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
 
 
 def _default_index(table: object) -> str:
-    """The index a table gets when none is named; "" when the table itself is wrong."""
+    """The default index of a table; "" when the table is wrong."""
     try:
         return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:

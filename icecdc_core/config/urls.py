@@ -1,4 +1,4 @@
-"""URLs among the parameters: of the right form, without credentials, and of a cluster that a sync can use; pure."""
+"""Checks of URLs: their form, no credentials in them, and no cluster that a sync cannot use; pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ URL_REMEDY = (
 
 
 def opensearch_url(text: str) -> str:
-    """An http(s) URL of one node or load balancer, without credentials in it."""
+    """An http(s) URL of a node or load balancer, without credentials."""
     remedy = "write it as http://host:port or https://host:port"
     if "@" in text:
         raise refused(
@@ -42,7 +42,7 @@ def opensearch_url(text: str) -> str:
 
 
 def cluster_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, of a cluster that has what a sync needs."""
+    """A URL as `opensearch_url` checks it, and not of OpenSearch Serverless."""
     url = opensearch_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
         raise _serverless()
@@ -50,7 +50,7 @@ def cluster_url(text: str) -> str:
 
 
 def aws_service(value: Any) -> Any:
-    """The service that requests are signed for; Serverless is refused by name."""
+    """The service to sign requests for; Serverless is refused with the reason."""
     if value == "aoss":
         raise _serverless()
     return value
@@ -65,22 +65,30 @@ def _serverless() -> PydanticCustomError:
 
 
 def optional_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, or nothing."""
+    """A URL as `opensearch_url` checks it, or an empty string."""
     return opensearch_url(text) if text else text
 
 
 def catalog_properties(given: Properties) -> Properties:
-    """Catalog properties whose URLs carry no credentials."""
+    """Catalog properties, refused when a URL has credentials in it."""
     return _without_credentials(given, urls_with_credentials(given))
 
 
 def spark_conf(given: Properties) -> Properties:
-    """Spark settings; those of catalogs carry no credentials in URLs."""
+    """Spark settings, refused when a URL of a catalog has credentials in it."""
     return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
 
 
 def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
-    """The names of the properties below a prefix whose value is an http(s) URL with a user or a password in it."""
+    """Find http(s) URLs with a user or a password in them.
+
+    Args:
+        given: The properties.
+        prefix: Look only at properties whose name starts with it.
+
+    Returns:
+        The names of the properties with such a URL.
+    """
     # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
     credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
     return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]

@@ -1,4 +1,4 @@
-"""Parameter values: from text as jobs pass it to typed and checked values; pure, nothing is looked up."""
+"""Checks and conversions of single parameter values, from strings as jobs pass them; pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ _MAX_INDEX_BYTES = 255
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
 MAX_LEASE_SECONDS = 3600.0
-"""The longest lease: the time an index may wait for a run that died elsewhere."""
+"""The longest lease: how long an index stays locked after a run died on another machine."""
 
 
 def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
-    """The problem with one value; `show=False` keeps the value out of every text."""
+    """The problem with a value.
+
+    Args:
+        message: What is wrong, as the end of a sentence that begins with the parameter.
+        remedy: What to do.
+        show: Whether messages may show the value.
+    """
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
 
 
@@ -54,18 +60,18 @@ def table_parts(text: str) -> tuple[str, ...]:
 
 
 def table_name(text: str) -> str:
-    """A table name that has all its parts."""
+    """A table name with at least three parts."""
     table_parts(text)
     return text
 
 
 def optional_table_name(text: str) -> str:
-    """A table name that has all its parts, or nothing."""
+    """A table name with at least three parts, or an empty string."""
     return table_name(text) if text else text
 
 
 def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
-    """A name OpenSearch takes for an index."""
+    """A name that OpenSearch accepts for an index."""
     wrong = ""
     if text != text.lower():
         wrong = "has upper-case letters"
@@ -86,12 +92,12 @@ def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
 
 
 def target_index_name(text: str) -> str:
-    """The name of an index that leaves room for the names of its physical indexes."""
+    """The name of an index, short enough for the longer names of its physical indexes."""
     return index_name(text, MAX_TARGET_BYTES)
 
 
 def secret_reference(text: str) -> str:
-    """A reference to a secret, or nothing; a secret itself is refused and not shown."""
+    """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
     if text and not is_reference(text):
         raise refused(
             "must be a reference to a secret, not the secret itself (value not shown)",
@@ -102,7 +108,7 @@ def secret_reference(text: str) -> str:
 
 
 def column_names(value: object) -> object:
-    """Column names from a list, a JSON array or comma-separated text; no blanks, no duplicates."""
+    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
     names: object = value
     if isinstance(value, str):
         is_array = value.startswith("[")
@@ -117,7 +123,7 @@ def column_names(value: object) -> object:
 
 
 def json_array(text: str, remedy: str) -> object:
-    """The value of a JSON text that begins like an array."""
+    """The value of a string that begins like a JSON array."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -125,7 +131,7 @@ def json_array(text: str, remedy: str) -> object:
 
 
 def properties(value: object) -> Properties:
-    """A mapping of texts, given as such or as a JSON object; numbers and booleans become text."""
+    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
     remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
@@ -144,7 +150,7 @@ def properties(value: object) -> Properties:
 
 
 def start_point(text: str) -> str | int | datetime | None:
-    """What `start_from` means: nothing, `latest`, `earliest`, a snapshot id or a moment in UTC."""
+    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
@@ -153,7 +159,7 @@ def start_point(text: str) -> str | int | datetime | None:
         return int(text)
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-        # In UTC a moment of year 1 or 9999 may lie outside of what Python's calendar has.
+        # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         raise refused(
@@ -163,7 +169,7 @@ def start_point(text: str) -> str | int | datetime | None:
 
 
 def start_text(value: object) -> object:
-    """`start_from` as text, checked; a number is a snapshot id, a datetime a moment."""
+    """`start_from` as a checked string; a number is a snapshot id, a datetime a time."""
     if isinstance(value, datetime):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -173,12 +179,12 @@ def start_text(value: object) -> object:
 
 
 def plain_name(text: str) -> str:
-    """A name that is not blank and holds no control characters."""
+    """A name that is not blank and has no control characters."""
     if not text or _CONTROL.search(text):
         raise refused("is blank or has control characters", "give the name as the table's metadata has it")
     return text
 
 
 def lower_case(value: Any) -> Any:
-    """Choices are taken in any case."""
+    """A choice in lower case: choices may be written in any case."""
     return value.lower() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The notebooks' two ends: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+"""The first and the last cell of a notebook: read the parameters, open services and session, return the report."""
 
 from __future__ import annotations
 
@@ -40,12 +40,11 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
 def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
     """Build the configuration from the notebook's parameters cell.
 
-    Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
-    given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
-    cell's value as its default, and is read back from there: an existing widget keeps its value, so where that
-    differs from the cell's both are printed, and the widget's is used. A widget that the cell does not set is used and
-    printed, too. An empty text means "not given".
-    Names that are no parameters are ignored with a warning, unless they look like a slip.
+    Under Jupyter and papermill the values of the cell are used (papermill adds a cell with the given values after it).
+    On Databricks, where `dbutils` exists, every parameter of the cell becomes a text widget with the cell's value as
+    its default, and the widget's value is used. An existing widget keeps its value, so a value that differs from the
+    cell's is printed, as is a widget that the cell does not set. An empty string means "not given".
+    Names that are no parameters are ignored with a warning, unless they look like a misspelt parameter.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -88,10 +87,10 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
-    """Make sure there is an OpenSearch to talk to.
+    """Start an embedded OpenSearch if no server is given or running.
 
-    With `opensearch_url` given nothing happens. Otherwise the server at the default address is used, or else an
-    embedded one, which is left running for the next notebook.
+    A given `opensearch_url` is used as it is. Otherwise the server at the default URL is used; without one, an embedded
+    server starts and stays running for the next notebook.
 
     Returns:
         The configuration with the server's address.
@@ -109,10 +108,10 @@ def open_services(config: SyncConfig) -> SyncConfig:
 
 
 def open_spark(config: ParameterModel) -> SparkSession:
-    """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
+    """Return the session of `get_spark`; the output of a new JVM goes to a file instead of the notebook."""
     if running_session() is not None:
         return get_spark(config)
-    # It names tables and paths. In the shared folder itself somebody else could have put a link in its place.
+    # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
     log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
     stderr = os.dup(_STDERR)
     try:
@@ -139,11 +138,11 @@ def finish(
     config: ParameterModel,
     namespace: Mapping[str, Any],
 ) -> None:
-    """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
+    """End the notebook: print the report as one JSON object, write it to `report_path`, return it to the job.
 
     Args:
-        report: What to report.
-        config: Says where the report goes.
+        report: The report.
+        config: The parameters; `report_path` and `fail_on_difference` are used here.
         namespace: The notebook's `globals()`.
 
     Raises:
@@ -164,12 +163,12 @@ def finish(
         )
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
-        # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.
+        # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.
         dbutils.notebook.exit(text)
 
 
 def widget_text(value: object) -> str:
-    """A parameter's value as the text of a widget, such that `SyncConfig` reads the same value from it."""
+    """Convert a parameter's value to the string of a widget, from which `SyncConfig` reads the same value."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -196,16 +195,16 @@ def _shown(name: str, text: str, is_mapping: bool) -> str:
 
 
 def _passed_widgets(dbutils: Any) -> dict[str, str]:
-    """What the job or an earlier run set; nothing on runtimes that cannot list widgets."""
+    """The widgets that the job or an earlier run set; empty on runtimes that cannot list widgets."""
     list_all = getattr(dbutils.widgets, "getAll", None)
     return dict(list_all()) if list_all is not None else {}
 
 
 def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
-    """A problem for each name that was probably meant to be a parameter; the others are ignored with a warning.
+    """Return a problem for each name that is probably a misspelt parameter; other names are ignored with a warning.
 
-    papermill only warns about a parameter that does not exist, and in a job a warning is read by nobody. But a job's
-    parameters reach every notebook, those of another one and the user's own too.
+    papermill only warns about unknown parameters, and nobody reads a warning in a job. But a job passes its parameters
+    to every notebook, also those that other notebooks or the user need.
     """
     others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()}
     meant = {name: likely_meant(name, known) for name in unknown if name not in others}

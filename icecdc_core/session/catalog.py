@@ -1,4 +1,4 @@
-"""The catalog of a session: the settings that define it, and whether it is the one that the parameters ask for."""
+"""The catalog of a session: its settings, and whether it is the one that the parameters describe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
-_MARKS = "spark.icecdc.catalog."
+_ENTRY_SETTING = "spark.icecdc.catalog."
 
 
 class _Registered(NamedTuple):
@@ -40,38 +40,39 @@ class _Registered(NamedTuple):
     base: dict[str, str] | None = None
 
 
-# Spark makes a catalog once, from the settings of that moment, and keeps it: settings that change later have no effect,
-# so they do not show which catalog the session has. A session names its entry here.
+# Spark creates a catalog once, from the settings of that moment. Later changes of the settings have no effect, so the
+# settings do not show which catalog a session has. Each session refers to its entry here by a setting of its own.
 _registered: dict[str, _Registered] = {}
-# The same sessions, while somebody uses them: who asks for a catalog again gets the session that has it.
+# The sessions of these entries while somebody uses them. Parameters that describe a known catalog get its session.
 _sessions: WeakValueDictionary[str, SparkSession] = WeakValueDictionary()
 
 
 def catalog_settings(config: ParameterModel) -> dict[str, str]:
     """Return the Spark settings that define the catalog of ``config.table``.
 
-    Empty ``catalog_properties`` mean the embedded default: a JDBC catalog on SQLite beside its warehouse
-    folder. What ``spark_conf`` says of the catalog wins.
+    Without ``catalog_properties`` it is the embedded catalog: JDBC on SQLite, with its file in the warehouse folder.
+    Settings of the catalog in ``spark_conf`` have precedence.
     """
     prefix = _prefix(config)
     properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
     if not any(key in properties for key in ("type", "catalog-impl")):
         scheme = properties.get("uri", "").partition(":")[0]
         properties = {"type": _TYPES_BY_SCHEME.get(scheme, "hadoop"), **properties}
-    # A cached table hides commits of other sessions for 30 s; the jobs must see the current snapshot.
+    # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
     properties = {"cache-enabled": "false", **properties}
     settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
-    return settings | {key: value for key, value in config.resolved_spark_conf().items() if _is_of(prefix, key)}
+    return settings | {
+        key: value for key, value in config.resolved_spark_conf().items() if _is_catalog_setting(prefix, key)
+    }
 
 
 def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
 
-    A warehouse in an object store has its catalog file in the user's data folder, because SQLite needs a
-    local file.
+    SQLite needs a local file, so the catalog file of a warehouse in an object store is in the user's data folder.
 
     Raises:
-        ConfigError: The folder cannot be made.
+        ConfigError: The folder cannot be created.
     """
     folder = Path(warehouse)
     remote = "://" in warehouse
@@ -82,10 +83,10 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"The folder of the embedded catalog cannot be made: {error.strerror or error}",
+            f"The folder of the embedded catalog cannot be created: {error.strerror or error}",
             subject="warehouse",
             value=warehouse,
-            remedy="give a folder that may be written to, or name another catalog in catalog_properties",
+            remedy="give a folder that you may write to, or describe another catalog in catalog_properties",
         ) from error
     return {
         "type": "jdbc",
@@ -110,14 +111,22 @@ def remember_catalog(
     key = uuid.uuid4().hex
     _registered[key] = _Registered(wanted, secret_settings(config, wanted), base)
     _sessions[key] = spark
-    spark.conf.set(_mark(config), key)
+    spark.conf.set(_entry_setting(config), key)
 
 
 def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
-    """Return the session, or a sibling of it, in which the catalog is the one that the parameters ask for."""
-    known = _prefix(config) in _present(spark, config)
-    if known and not _asks(config):
-        if spark.conf.get(_mark(config), None):
+    """Return a session in which the catalog is the one that the parameters describe.
+
+    Args:
+        spark: The running session.
+        config: The job's parameters.
+
+    Returns:
+        The running session when its catalog fits; else another session of the same Spark application.
+    """
+    known = _prefix(config) in _catalog_settings_of(spark, config)
+    if known and not _describes_catalog(config):
+        if spark.conf.get(_entry_setting(config), None):
             _warn_of_earlier_parameters(spark, config)
         return spark
     base = _foreign_base(spark, config)
@@ -126,10 +135,10 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
         return spark
     others = [session for session in _sessions.values() if session.sparkContext is spark.sparkContext] if known else []
     for other in others:
-        if other.conf.get(_mark(config), None) and not _differences(other, config, wanted):
+        if other.conf.get(_entry_setting(config), None) and not _differences(other, config, wanted):
             return other
     target = _sibling(spark) if known else spark
-    for key in _present(target, config):
+    for key in _catalog_settings_of(target, config):
         target.conf.unset(key)
     for key, value in wanted.items():
         target.conf.set(key, value)
@@ -138,18 +147,22 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
 
 
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
-    """Refuse a session whose catalog is another one than the parameters ask for.
+    """Refuse a session whose catalog is not the one that the parameters describe.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
 
     Raises:
-        ConfigError: It is another one; the text shows what differs, without secrets.
+        ConfigError: The catalog differs; the text shows the settings that differ, without secrets.
     """
-    if not _asks(config) or _prefix(config) not in _present(spark, config):
+    if not _describes_catalog(config) or _prefix(config) not in _catalog_settings_of(spark, config):
         return
     differing = _differences(spark, config, _wanted(spark, config))
     if differing:
         given = [name for name in ("catalog_properties", "warehouse") if getattr(config, name)]
         raise ConfigError(
-            f"The session's catalog is not the one that the parameters describe: {_shown(differing, config)}",
+            f"The session's catalog is not the one that the parameters describe: {_as_text(differing, config)}",
             subject=given[0] if given else "spark_conf",
             value=config.catalog,
             remedy="use the session that get_spark returns for these parameters; without catalog_properties, warehouse "
@@ -158,7 +171,7 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
 
 
 def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
-    """The Spark settings whose values are secrets: given as a reference, or they look like one."""
+    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret."""
     referred = {f"{_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)}
     referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
     return {key for key, value in settings.items() if key in referred or redacted(key, value) == REDACTED}
@@ -168,23 +181,23 @@ def _prefix(config: ParameterModel) -> str:
     return f"spark.sql.catalog.{config.catalog}"
 
 
-def _mark(config: ParameterModel) -> str:
-    return _MARKS + config.catalog
+def _entry_setting(config: ParameterModel) -> str:
+    return _ENTRY_SETTING + config.catalog
 
 
-def _is_of(prefix: str, key: str) -> bool:
+def _is_catalog_setting(prefix: str, key: str) -> bool:
     return key == prefix or key.startswith(f"{prefix}.")
 
 
-def _asks(config: ParameterModel) -> bool:
-    """Whether the parameters say anything of the catalog; else any catalog of the session fits."""
-    in_conf = any(_is_of(_prefix(config), key) for key in config.spark_conf)
+def _describes_catalog(config: ParameterModel) -> bool:
+    """Whether the parameters describe the catalog; otherwise any catalog of the session fits."""
+    in_conf = any(_is_catalog_setting(_prefix(config), key) for key in config.spark_conf)
     return bool(config.catalog_properties or config.warehouse or in_conf)
 
 
-def _present(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
-    """The session's settings of the catalog."""
-    return {key: value for key, value in spark.conf.getAll.items() if _is_of(_prefix(config), key)}
+def _catalog_settings_of(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
+    """The settings of the catalog in the session."""
+    return {key: value for key, value in spark.conf.getAll.items() if _is_catalog_setting(_prefix(config), key)}
 
 
 def _foreign_base(spark: SparkSession, config: ParameterModel) -> dict[str, str] | None:
@@ -195,10 +208,10 @@ def _foreign_base(spark: SparkSession, config: ParameterModel) -> dict[str, str]
     """
     if config.catalog_properties or config.warehouse:
         return None
-    registered = _registered.get(spark.conf.get(_mark(config), None) or "")
+    registered = _registered.get(spark.conf.get(_entry_setting(config), None) or "")
     if registered is not None:
         return registered.base
-    return _present(spark, config) or None
+    return _catalog_settings_of(spark, config) or None
 
 
 def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
@@ -206,42 +219,44 @@ def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     base = _foreign_base(spark, config)
     if base is None:
         return catalog_settings(config)
-    return base | {key: value for key, value in config.resolved_spark_conf().items() if _is_of(_prefix(config), key)}
+    return base | {
+        key: value for key, value in config.resolved_spark_conf().items() if _is_catalog_setting(_prefix(config), key)
+    }
 
 
 def _differences(
     spark: SparkSession, config: ParameterModel, wanted: dict[str, str]
 ) -> dict[str, tuple[str | None, str | None]]:
-    """The settings in which the session's catalog is another one: what it has, and what is asked for.
+    """The settings that differ: the name, the value in the session, and the value that the parameters ask for.
 
     A catalog whose settings all come from icecdc must agree in all that was and is asked for. A catalog that somebody
     else configured must agree only in what the parameters give: it may have further settings, a warehouse among them,
     and another type than the default one when the parameters give only the warehouse.
     """
-    present = _present(spark, config)
-    registered = _registered.get(spark.conf.get(_mark(config), None) or "")
+    present = _catalog_settings_of(spark, config)
+    registered = _registered.get(spark.conf.get(_entry_setting(config), None) or "")
     if registered is None or registered.base is not None:
         given = ["type", *config.catalog_properties] if config.catalog_properties else []
         given += ["warehouse"] if config.warehouse else []
         keys = ({f"{_prefix(config)}.{key}" for key in given} | {*config.spark_conf}) & {*wanted}
-        made_of = present if registered is None else registered.wanted
+        loaded_from = present if registered is None else registered.wanted
     else:
         keys = {*wanted, *registered.wanted}
-        made_of = registered.wanted
-    compared = [(key, has.get(key), wanted.get(key)) for has in (present, made_of) for key in keys]
-    return {key: (has, asked) for key, has, asked in compared if _location(has) != _location(asked)}
+        loaded_from = registered.wanted
+    compared = [(key, has.get(key), wanted.get(key)) for has in (present, loaded_from) for key in keys]
+    return {key: (has, asked) for key, has, asked in compared if _comparable(has) != _comparable(asked)}
 
 
-def _location(value: str | None) -> str | None:
-    """A local folder has several names; other values are their own."""
+def _comparable(value: str | None) -> str | None:
+    """A value in the form in which it is compared: a local folder can be written in several ways."""
     return value and (re.sub(r"^file:/+", "/", value).rstrip("/") or "/")
 
 
-def _shown(differing: dict[str, tuple[str | None, str | None]], config: ParameterModel) -> str:
-    """What differs, in words and without secrets."""
-    ours = {key: asked for key, (_, asked) in differing.items() if asked is not None}
-    theirs = {key: has for key, (has, _) in differing.items() if has is not None}
-    secret = secret_settings(config, ours) | secret_settings(config, theirs)
+def _as_text(differing: dict[str, tuple[str | None, str | None]], config: ParameterModel) -> str:
+    """The settings that differ as text, without secrets."""
+    in_parameters = {key: asked for key, (_, asked) in differing.items() if asked is not None}
+    in_session = {key: has for key, (has, _) in differing.items() if has is not None}
+    secret = secret_settings(config, in_parameters) | secret_settings(config, in_session)
     secret |= {key for registered in _registered.values() for key in registered.secret}
     texts = []
     for key, (has, asked) in sorted(differing.items()):
@@ -258,7 +273,7 @@ def _warn_of_earlier_parameters(spark: SparkSession, config: ParameterModel) -> 
     if differing:
         warnings.warn(
             f"The parameters describe no catalog, so '{config.catalog}' is still the one of earlier parameters in this "
-            f"session: {_shown(differing, config)}. Set catalog_properties or warehouse, or restart the session.",
+            f"session: {_as_text(differing, config)}. Set catalog_properties or warehouse, or restart the session.",
             stacklevel=4,
         )
 
@@ -268,11 +283,11 @@ def _quoted(value: str | None) -> str:
 
 
 def _sibling(spark: SparkSession) -> SparkSession:
-    """A session of the same application with catalogs of its own, and with the settings of this one."""
+    """Another session of the same application, with its own catalogs and with the settings of this one."""
     sibling = spark.newSession()
     inherited = sibling.conf.getAll
     for key, value in spark.conf.getAll.items():
-        if inherited.get(key) != value and not key.startswith(_MARKS):
-            with suppress(PySparkException):  # Spark has settings that all its sessions share
+        if inherited.get(key) != value and not key.startswith(_ENTRY_SETTING):
+            with suppress(PySparkException):  # some settings belong to all sessions and cannot be set
                 sibling.conf.set(key, value)
     return sibling

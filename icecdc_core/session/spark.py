@@ -1,4 +1,4 @@
-"""The Spark session: the active one, or a local one with the pinned Iceberg runtime; and the catalog in it."""
+"""The Spark session: the running one, or a local one with the Iceberg runtime that fits pyspark."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 def get_spark(config: ParameterModel) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
-    A running session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
-    started with the Iceberg runtime that fits the installed pyspark. The catalog is registered when the
-    session does not know it yet. When the session knows another catalog of that name than the parameters ask
-    for, a sibling session with the same Spark application and its own catalogs is returned, because Spark
-    keeps a catalog that it has made. Parameters that say nothing of the catalog ask for that of the session.
+    A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
+    Iceberg runtime that fits the installed pyspark. If the session has no catalog of that name, the catalog is
+    registered. If it has another one than the parameters describe, another session of the same Spark application is
+    returned, because Spark never replaces a catalog that it has created. Parameters that do not describe the catalog
+    accept that of the session.
 
     Args:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
@@ -72,12 +72,12 @@ def get_spark(config: ParameterModel) -> SparkSession:
 
 
 def running_session() -> SparkSession | None:
-    """Return the session that is there already: the active one, else the default one of the Spark application.
+    """Return the running session: the active one, else the default one of the Spark application; None without one.
 
-    An interrupted cell, or another thread, leaves no session active though Spark goes on.
+    After an interrupted cell, and in another thread, no session is active although Spark runs.
 
     Raises:
-        DependencyError: There was one, and its JVM has ended.
+        DependencyError: The JVM of the session has ended.
     """
     try:
         active = SparkSession.getActiveSession()
@@ -95,7 +95,12 @@ def running_session() -> SparkSession | None:
 
 @contextmanager
 def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let Spark's settings have these values meanwhile, but for those that somebody has set."""
+    """Set Spark settings for the block, except those that are set already.
+
+    Args:
+        spark: The session.
+        settings: The settings by name.
+    """
     ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
     for name, value in ours.items():
         spark.conf.set(name, value)
@@ -109,7 +114,7 @@ def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
 def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
-    # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
+    # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     prefix = f"spark.sql.catalog.{config.catalog}."
@@ -135,22 +140,22 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
     every = {**defaults, **settings, **given}
-    # Where Spark's web pages listen, for whom no setting asks: else on every address of the machine.
+    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
     secret = secret_settings(config, every)
-    # Spark's web pages and event log show every setting, but those whose name this matches.
+    # Spark's web pages and event log show all settings except those whose name matches this expression.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
-    # Hadoop's settings are shown a second time, under their own names.
+    # Hadoop's settings are also shown under their own names.
     names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
     every["spark.redaction.regex"] = "|".join([shown, *map(re.escape, names)])
     builder = SparkSession.builder
     for key, value in every.items():
         builder = builder.config(key, value)
     try:
-        # The settings known when the JVM starts stand on its command line, for every user of the machine to see; what
-        # is secret reaches it later, over its socket.
+        # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
+        # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
-        # Starting the JVM fetches packages, and two that fetch the same ones at once spoil Ivy's cache for both.
+        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
         with one_at_a_time("spark-packages"):
             SparkContext._ensure_initialized(conf=conf)
         session = builder.getOrCreate()
@@ -167,7 +172,7 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
 
 
 def _temporary_warehouse() -> str:
-    """A folder nobody else can read or prepare, for tables that are not Iceberg's: Spark forgets them at its end."""
+    """A private folder for tables that are not Iceberg's; it is removed at exit, because Spark forgets these tables."""
     folder = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
