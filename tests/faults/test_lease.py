@@ -24,9 +24,9 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import json, sys
 from icecdc_core import SyncConfig
-from icecdc_core.cluster import Connection
+from icecdc_core.opensearch.client import Connection
 from icecdc_core.errors import FencedError
-from icecdc_core.positions import PositionStore
+from icecdc_core.commits.positions import PositionStore
 config = SyncConfig(**json.loads(sys.argv[1]))
 lock = PositionStore(Connection.of(config).client(), config).lock(config.table, "", "the-stopped-run")
 print("HELD", flush=True)
