@@ -82,7 +82,7 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
     value = f" [{name}={_shown(name, details['input'])}]" if context.get("show", True) else ""
     remedy = context.get("remedy") or f"set it as described: {help_text}"
     if name == "index" and not given.get("index"):
-        remedy = f"set index, because the table's name cannot be taken for it; {remedy}"
+        remedy = f"set index, because the table's name cannot be used as its name; {remedy}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
 
 

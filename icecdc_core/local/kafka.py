@@ -136,7 +136,7 @@ def start_broker(
             return Broker(f"127.0.0.1:{chosen}", process, log)
         end(process)  # another process took a port after the check
     raise PortInUseError(
-        "The port of the embedded Kafka broker is taken",
+        "The port of the embedded Kafka broker is in use",
         subject="port",
         value=port,
         remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
