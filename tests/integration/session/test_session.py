@@ -1,4 +1,4 @@
-"""The session: its catalog is the one that the parameters ask for, or the run says what differs; it is private."""
+"""The session: its catalog is the one that the parameters describe, or an error names the difference; it is private."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class DescribeAChangedCatalog:
         fill(two, "two")
         assert [rows(one), rows(two)] == [["one"], ["two"]]
 
-    def it_is_used_when_a_property_was_taken_away(self, spark, parameters, catalog, tmp_path):
+    def it_is_used_when_a_property_was_removed(self, spark, parameters, catalog, tmp_path):
         properties = {"type": "hadoop", "warehouse": str(tmp_path)}
         get_spark(parameters(catalog_properties={**properties, "token": "hunter2"}))
         changed = get_spark(parameters(catalog_properties=properties))
@@ -183,7 +183,7 @@ class DescribeAnUnchangedCatalog:
         assert found == [theirs | {f"{prefix}.cache-enabled": "false"}] * 2
         assert sessions[0]._jsparkSession.equals(sessions[1]._jsparkSession)
 
-    def it_is_said_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
+    def it_causes_a_warning_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
         fill(parameters(warehouse=str(tmp_path / "one")), "one")
         with pytest.warns(UserWarning, match=f"warehouse is '{tmp_path}/one' in the session and"):

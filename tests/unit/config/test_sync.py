@@ -1,4 +1,4 @@
-"""Parameters: coerced from text, refused all together, never showing a secret."""
+"""Parameters: conversion from strings, all problems in one error, no secret in any text."""
 
 import json
 import pickle
@@ -49,7 +49,7 @@ class DescribeCoercion:
             ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),
         ],
     )
-    def it_takes_what_a_job_can_pass(self, parameter, given, expected):
+    def it_accepts_what_a_job_can_pass(self, parameter, given, expected):
         config = SyncConfig(table="lake.ns.t", **{parameter: given})
         assert getattr(config, parameter) == expected
 
@@ -92,7 +92,7 @@ class DescribeNames:
         assert f"[table={table!r}]" in problem
         assert "Remedy: " in problem
 
-    def it_takes_the_index_name_from_the_table(self):
+    def it_names_the_index_after_the_table(self):
         assert SyncConfig(table="lake.ns.Flights").index == "flights"
 
     def it_asks_for_an_index_when_the_table_name_cannot_be_one(self):
@@ -101,7 +101,7 @@ class DescribeNames:
         assert "set index" in problem
 
     @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
-    def it_takes_index_names_opensearch_takes(self, name):
+    def it_accepts_index_names_that_opensearch_accepts(self, name):
         assert SyncConfig(table="lake.ns.t", index=name).index == name
 
     @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ class DescribeServerless:
     @pytest.mark.parametrize(
         "url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org", "http://127.0.0.1:9"]
     )
-    def it_is_told_from_other_clusters(self, url):
+    def it_is_not_confused_with_other_clusters(self, url):
         assert SyncConfig(table="lake.ns.t", opensearch_url=url).opensearch_url == url
 
 
@@ -219,7 +219,7 @@ class DescribeProblems:
         assert problem.startswith("opensearch_url: has a query")
         assert "hunter2" not in problem
 
-    def it_tells_all_of_them_at_once(self):
+    def it_reports_all_of_them_at_once(self):
         found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
         assert [problem.split(":")[0] for problem in found] == [
             "table",
@@ -291,7 +291,7 @@ class DescribeSecretsInParameters:
             config.resolved_catalog_properties() or config.resolved_spark_conf()
         assert "hunter2" not in str(caught.value)
 
-    def it_takes_urls_of_settings_that_are_not_a_catalogs(self):
+    def it_accepts_credentials_in_urls_of_settings_that_are_not_a_catalogs(self):
         given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
         assert SyncConfig(table="lake.ns.t", spark_conf=given).resolved_spark_conf() == given
 
@@ -367,7 +367,7 @@ class DescribeSyncConfig:
                 missing.append(name)
         assert missing == []
 
-    def it_takes_its_documented_defaults_for_defaults(self):
+    def it_has_the_documented_defaults(self):
         defaults = {p.name: p.default for p in SyncConfig.parameters()}
         assert SyncConfig(**{**defaults, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
 
@@ -382,5 +382,5 @@ class DescribeSyncConfig:
         ("given", "expected"),
         [("s3://b/w", "s3://b/w"), ("/w", "/w"), ("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))],
     )
-    def it_takes_a_warehouse_as_path_or_url(self, given, expected):
+    def it_accepts_a_warehouse_as_path_or_url(self, given, expected):
         assert SyncConfig(table="lake.ns.t", warehouse=given).warehouse_location == expected

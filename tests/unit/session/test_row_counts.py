@@ -1,4 +1,4 @@
-"""Rows are counted by the action that reads them, whatever the optimiser drops."""
+"""Rows are counted by the action that reads them, even if the optimiser drops a stage."""
 
 from __future__ import annotations
 
