@@ -1,13 +1,11 @@
-"""The catalog of a session: its settings, and whether it is the one that the parameters describe."""
+"""The catalog of a session: whether it is the one that the parameters describe, and a session in which it is."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -15,13 +13,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import REDACTED, is_reference, redacted
+from icecdc_core.session.catalog_settings import (
+    catalog_prefix,
+    catalog_settings,
+    is_catalog_setting,
+    secret_settings,
+    settings_in_spark_conf,
+)
 
 if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
 
-SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-_TYPES_BY_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "jdbc": "jdbc"}
 _ENTRY_SETTING = "spark.icecdc.catalog."
 
 
@@ -45,56 +47,6 @@ class _Registered(NamedTuple):
 _registered: dict[str, _Registered] = {}
 # The sessions of these entries while somebody uses them. Parameters that describe a known catalog get its session.
 _sessions: WeakValueDictionary[str, SparkSession] = WeakValueDictionary()
-
-
-def catalog_settings(config: ParameterModel) -> dict[str, str]:
-    """Return the Spark settings that define the catalog of ``config.table``.
-
-    Without ``catalog_properties`` it is the embedded catalog: JDBC on SQLite, with its file in the warehouse folder.
-    Settings of the catalog in ``spark_conf`` have precedence.
-    """
-    prefix = _prefix(config)
-    properties = config.resolved_catalog_properties() or embedded_catalog_properties(config.warehouse_location)
-    if not any(key in properties for key in ("type", "catalog-impl")):
-        scheme = properties.get("uri", "").partition(":")[0]
-        properties = {"type": _TYPES_BY_SCHEME.get(scheme, "hadoop"), **properties}
-    # A cached table hides commits of other sessions for 30 s, but the jobs must see the current snapshot.
-    properties = {"cache-enabled": "false", **properties}
-    settings = {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in properties.items()}}
-    return settings | {
-        key: value for key, value in config.resolved_spark_conf().items() if _is_catalog_setting(prefix, key)
-    }
-
-
-def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
-    """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
-
-    SQLite needs a local file, so the catalog file of a warehouse in an object store is in the user's data folder.
-
-    Raises:
-        ConfigError: The folder cannot be created.
-    """
-    folder = Path(warehouse)
-    remote = "://" in warehouse
-    if remote:
-        digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
-        folder = Path.home() / ".local" / "share" / "icecdc" / f"catalog-{digest}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"The folder of the embedded catalog cannot be created: {error.strerror or error}",
-            subject="warehouse",
-            value=warehouse,
-            remedy="give a folder that you may write to, or describe another catalog in catalog_properties",
-        ) from error
-    return {
-        "type": "jdbc",
-        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-        "jdbc.schema-version": "V1",
-        "warehouse": warehouse,
-        **({"io-impl": "org.apache.iceberg.io.ResolvingFileIO"} if remote else {}),
-    }
 
 
 def remember_catalog(
@@ -124,7 +76,7 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
     Returns:
         The running session when its catalog fits; else another session of the same Spark application.
     """
-    known = _prefix(config) in _catalog_settings_of(spark, config)
+    known = catalog_prefix(config) in _catalog_settings_of(spark, config)
     if known and not _describes_catalog(config):
         if spark.conf.get(_entry_setting(config), None):
             _warn_of_earlier_parameters(spark, config)
@@ -156,7 +108,7 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     Raises:
         ConfigError: The catalog differs; the text shows the settings that differ, without secrets.
     """
-    if not _describes_catalog(config) or _prefix(config) not in _catalog_settings_of(spark, config):
+    if not _describes_catalog(config) or catalog_prefix(config) not in _catalog_settings_of(spark, config):
         return
     differing = _differences(spark, config, _wanted(spark, config))
     if differing:
@@ -170,34 +122,19 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
         )
 
 
-def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
-    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret."""
-    referred = {f"{_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)}
-    referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
-    return {key for key, value in settings.items() if key in referred or redacted(key, value) == REDACTED}
-
-
-def _prefix(config: ParameterModel) -> str:
-    return f"spark.sql.catalog.{config.catalog}"
-
-
 def _entry_setting(config: ParameterModel) -> str:
     return _ENTRY_SETTING + config.catalog
 
 
-def _is_catalog_setting(prefix: str, key: str) -> bool:
-    return key == prefix or key.startswith(f"{prefix}.")
-
-
 def _describes_catalog(config: ParameterModel) -> bool:
     """Whether the parameters describe the catalog; otherwise any catalog of the session fits."""
-    in_conf = any(_is_catalog_setting(_prefix(config), key) for key in config.spark_conf)
+    in_conf = any(is_catalog_setting(config, key) for key in config.spark_conf)
     return bool(config.catalog_properties or config.warehouse or in_conf)
 
 
 def _catalog_settings_of(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     """The settings of the catalog in the session."""
-    return {key: value for key, value in spark.conf.getAll.items() if _is_catalog_setting(_prefix(config), key)}
+    return {key: value for key, value in spark.conf.getAll.items() if is_catalog_setting(config, key)}
 
 
 def _foreign_base(spark: SparkSession, config: ParameterModel) -> dict[str, str] | None:
@@ -219,9 +156,7 @@ def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     base = _foreign_base(spark, config)
     if base is None:
         return catalog_settings(config)
-    return base | {
-        key: value for key, value in config.resolved_spark_conf().items() if _is_catalog_setting(_prefix(config), key)
-    }
+    return base | settings_in_spark_conf(config)
 
 
 def _differences(
@@ -238,7 +173,7 @@ def _differences(
     if registered is None or registered.base is not None:
         given = ["type", *config.catalog_properties] if config.catalog_properties else []
         given += ["warehouse"] if config.warehouse else []
-        keys = ({f"{_prefix(config)}.{key}" for key in given} | {*config.spark_conf}) & {*wanted}
+        keys = ({f"{catalog_prefix(config)}.{key}" for key in given} | {*config.spark_conf}) & {*wanted}
         loaded_from = present if registered is None else registered.wanted
     else:
         keys = {*wanted, *registered.wanted}
@@ -260,7 +195,7 @@ def _as_text(differing: dict[str, tuple[str | None, str | None]], config: Parame
     secret |= {key for registered in _registered.values() for key in registered.secret}
     texts = []
     for key, (has, asked) in sorted(differing.items()):
-        name = key.removeprefix(_prefix(config)).lstrip(".") or "class"
+        name = key.removeprefix(catalog_prefix(config)).lstrip(".") or "class"
         if key in secret:
             texts.append(f"{name} differs (values not shown)")
         else:

@@ -18,7 +18,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
-from icecdc_core.session.catalog import catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.session.catalog import remember_catalog, with_catalog
+from icecdc_core.session.catalog_settings import catalog_settings, secret_settings
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.jars import kafka_jars, one_at_a_time
 from icecdc_core.session.java import find_spark_java
