@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession, is_remote
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.jvm import iceberg_class, java_class
@@ -66,6 +68,8 @@ PRIVATE_ATTRIBUTES = (
     *("SparkContext._active_spark_context", "SparkContext._ensure_initialized"),
 )
 """The private attributes of PySpark that are used."""
+
+_OLDEST_MAJOR = 4
 
 _supported: WeakSet[Any] = WeakSet()
 """The gateways (one for each JVM) whose session was checked and is supported."""
@@ -130,6 +134,17 @@ def require_supported(spark: SparkSession) -> None:
     if problem:
         raise _refusal(problem, found)
     _supported.add(_gateway(spark))
+
+
+def require_pyspark(version: str) -> None:
+    """Refuse an older pyspark, with which other modules of this package cannot be imported.
+
+    Raises:
+        DependencyError: Names what was found and what is supported.
+    """
+    if int(version.partition(".")[0]) < _OLDEST_MAJOR:
+        found = Found("classic", version)
+        raise _refusal(unsupported(found), found)
 
 
 def refuse_remote_mode() -> None:
@@ -198,7 +213,7 @@ def _refusal(problem: str, found: Found) -> DependencyError:
     pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
     remedy = "use a classic session: run Python on the driver, on Databricks a cluster with dedicated access mode"
     if found.kind == "classic":
-        remedy = "install one of the supported pairs"
+        remedy = "install a supported pyspark; on Databricks use runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1)"
         if _line(found.spark) in ICEBERG_RUNTIMES:
             library = iceberg_packages(found.spark)[0]
             remedy = f"attach the library {library} to the cluster, or stop the session and let get_spark start one"
@@ -212,3 +227,6 @@ def _refusal(problem: str, found: Found) -> DependencyError:
 
 def _line(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+require_pyspark(pyspark.__version__)

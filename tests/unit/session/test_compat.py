@@ -12,7 +12,14 @@ from pyspark.sql import SparkSession
 
 import icecdc_core
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.compat import PRIVATE_ATTRIBUTES, PRIVATE_CLASSES, Found, require_supported, unsupported
+from icecdc_core.session.compat import (
+    PRIVATE_ATTRIBUTES,
+    PRIVATE_CLASSES,
+    Found,
+    require_pyspark,
+    require_supported,
+    unsupported,
+)
 from icecdc_core.session.packages import ICEBERG_RUNTIMES
 
 CORE = Path(icecdc_core.__file__).parent
@@ -89,6 +96,17 @@ class DescribeRequireSupported:
             require_supported(session)
         pairs = [f"Spark {line} with Iceberg {iceberg[:4]}" for line, iceberg in ICEBERG_RUNTIMES.items()]
         assert [text for text in (words, *pairs, "dedicated access mode") if text not in str(caught.value)] == []
+
+
+class DescribeRequirePyspark:
+    def it_refuses_an_older_pyspark_with_the_same_error(self):
+        with pytest.raises(
+            DependencyError, match=r"found is Spark 3\.5\.2; supported is a classic session of Spark 4\.0"
+        ):
+            require_pyspark("3.5.2")
+
+    def it_leaves_newer_ones_to_the_check_of_the_session(self):
+        require_pyspark("4.2.0.dev1")
 
 
 class DescribeThePrivateClasses:
