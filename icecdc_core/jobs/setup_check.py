@@ -22,6 +22,7 @@ from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_ours
 from icecdc_core.reporting.reports import Report, check_report_path
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.identifiers import require_unique
 from icecdc_core.table.read_failures import spark_errors
@@ -120,6 +121,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         config: The job's parameters.
     """
     begin = time.monotonic()
+    require_supported(spark)
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": _versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))

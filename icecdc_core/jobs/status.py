@@ -13,6 +13,7 @@ from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.jobs.dead_letters import open_dead_letters
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.reports import Report
+from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag
 from icecdc_core.table.snapshots import head_snapshot_id
@@ -76,7 +77,9 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
     Raises:
         OpenSearchUnreachableError: The cluster does not answer.
+        DependencyError: The session is not supported.
     """
+    require_supported(spark)
     client = Connection.of(config).client()
     try:
         with typed_errors(config.opensearch_url, "reading the positions", config.opensearch_username):

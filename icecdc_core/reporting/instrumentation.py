@@ -19,6 +19,7 @@ from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import shortened
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -74,6 +75,7 @@ class JobRun(Generic[C]):
             check_report_path(self.config.report_path)
             if self.config.metrics_folder:
                 check_folder(self.config.metrics_folder)
+            require_supported(self.spark)
             require_catalog(self.spark, self.config)
             self._resources.enter_context(literal_names(self.spark))
             self._open()

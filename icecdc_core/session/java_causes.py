@@ -1,4 +1,4 @@
-"""The Java exceptions behind a failure of Spark: what each is, what it says, and who threw it."""
+"""The Java exceptions behind a failure of Spark: the class, the message and the thrower of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NETWORK = re.compile(
 )
 _MISSING = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"})
 _OF_FILES = re.compile(r"org\.apache\.(hadoop|iceberg)\.|software\.amazon\.|com\.(azure|google)\.")
-# What decodes files; each throws whatever Java has when the bytes make no sense, but not these.
+# Decoders of files. For damaged bytes they throw exceptions of any class, except those of _NO_DAMAGE.
 _DECODERS = re.compile(
     r"org\.apache\.iceberg\.(shaded\.)?(org\.apache\.)?(parquet|orc|avro|puffin|deletes|arrow)\.|"
     r"org\.apache\.(parquet|orc|avro)\.(?!crypto\.)|com\.github\.luben\.zstd\.|org\.xerial\.snappy\.|io\.airlift\."
@@ -86,7 +86,7 @@ class Cause:
 
 
 def root_cause(error: PySparkException | Py4JError) -> str:
-    """The whole text, with the innermost Java cause first: Spark's outer message rarely says what happened."""
+    """Return the whole text with the innermost Java cause first: Spark's outer message rarely names the cause."""
     text = str(error)
     if isinstance(error, Py4JJavaError):
         cause = error.java_exception
@@ -98,7 +98,7 @@ def root_cause(error: PySparkException | Py4JError) -> str:
 
 
 def causes(error: PySparkException | Py4JError) -> list[Cause]:
-    """The exceptions behind a failure, outermost first; those of Spark Connect are there as text only."""
+    """Return the exceptions behind a failure, outermost first; some are known only from the text of another one."""
     chain = _chain(error)
     return [replace(cause, has_cause=number < len(chain)) for number, cause in enumerate(chain, 1)]
 
@@ -114,12 +114,12 @@ def _chain(error: PySparkException | Py4JError) -> list[Cause]:
         throwers = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
         chain.append(Cause(kind, text, next((name for name in throwers if not _JAVA.match(name)), "")))
         each = each.getCause()
-    # An executor's exception that the driver could not load is in the text of Spark's own.
+    # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
 
 
 def _java_exception(error: BaseException) -> Any:
-    """Java's exception behind one of Python; PySpark hides that of a Python worker in the context."""
+    """The Java exception behind a Python one; for a Python worker PySpark has it only in the context."""
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     origin = getattr(error, "_origin", None)
@@ -128,17 +128,17 @@ def _java_exception(error: BaseException) -> Any:
 
 def _in_text(text: str) -> list[Cause]:
     found = []
-    for name, said, frames in _IN_A_TEXT.findall(text):
+    for name, message, frames in _IN_A_TEXT.findall(text):
         throwers = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
         throwers = (name.rsplit("/", 1)[-1].rsplit(".", 1)[0] for name in throwers)
         found.append(
-            Cause(name.rsplit(".", 1)[-1], said, next((name for name in throwers if not _JAVA.match(name)), ""))
+            Cause(name.rsplit(".", 1)[-1], message, next((name for name in throwers if not _JAVA.match(name)), ""))
         )
     return found
 
 
-def said(text: str) -> str:
-    """What a failure says, in a line: of an exception in Python its last line, not that a traceback follows."""
+def failure_message(text: str) -> str:
+    """Return the message of a failure as one line; for an exception in Python the line after the traceback."""
     lines = text.strip().splitlines() or [text]
     if any(_TRACEBACK in line for line in lines[:2]):
         traceback = text[text.index(_TRACEBACK) :].splitlines()[1:]

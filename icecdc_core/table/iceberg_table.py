@@ -15,7 +15,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from icecdc_core.session.jvm import file_lists, iceberg_class, java_class, taken
+from icecdc_core.session.compat import require_supported
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.file_tasks import CommitFiles, FileTasks
 from icecdc_core.table.schema_projection import (
@@ -58,6 +59,7 @@ class IcebergTable:
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
+        require_supported(spark)
         self.spark = spark
         self.name = name
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
@@ -81,7 +83,7 @@ class IcebergTable:
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        return TableMetadataUtil.parse_raw(for_pyiceberg(taken(self._lists.metadata(self._table))))
+        return TableMetadataUtil.parse_raw(for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
         """Return what is known about the table's catalog besides the metadata that it shows."""
@@ -334,7 +336,7 @@ class IcebergTable:
 
 
 def _parted(handed: Any) -> list[str]:
-    texts = taken(handed)
+    texts = fetch_text(handed)
     return texts.split(_SEPARATOR) if texts else []
 
 

@@ -27,7 +27,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import masked
-from icecdc_core.session.java_causes import Cause, causes, root_cause, said
+from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 from icecdc_core.table.catalogs import is_refused_access
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import missing_snapshot
@@ -91,7 +91,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
-    reason = said(text)
+    reason = failure_message(text)
     if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
@@ -193,21 +193,21 @@ def _of_spark(text: str, chain: list[Cause]) -> IcecdcError | None:
     """What the machines are to blame for."""
     if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
         return SparkJobError(
-            f"Spark ran out of memory: {said(text)}",
+            f"Spark ran out of memory: {failure_message(text)}",
             subject="spark_conf",
             remedy="give driver and executors more memory (spark.driver.memory, spark.executor.memory), "
             f"or fewer tasks at a time; {_STAYS}",
         )
     if _LOST_PYTHON.search(text):
         return SparkJobError(
-            f"A Python worker of Spark died: {said(text)}",
+            f"A Python worker of Spark died: {failure_message(text)}",
             subject="spark_conf",
             remedy="look at the executor's log, most often it ran out of memory (spark.executor.memoryOverhead); "
             f"run again; {_STAYS}",
         )
     if _LOST_EXECUTOR.search(text):
         return SparkJobError(
-            f"Spark lost an executor or itself was stopped: {said(text)}",
+            f"Spark lost an executor or itself was stopped: {failure_message(text)}",
             subject="spark_conf",
             remedy=f"look at the executors' logs for what ended them, most often memory; run again; {_STAYS}",
         )

@@ -104,7 +104,9 @@ class DescribeTheTable:
             export_table(spark, make_config(table="spark_catalog.default.only_a_view"))
 
     def it_refuses_a_table_name_without_catalog(self, make_config):
-        with pytest.raises(ConfigError, match=r"table: has 2 of at least 3 name parts \[table='ns\.t'\]\. Remedy: "):
+        with pytest.raises(
+            ConfigError, match=r"table: must have three parts: catalog.namespace.table \[table='ns\.t'\]\. Remedy: "
+        ):
             make_config(table="ns.t")
 
 

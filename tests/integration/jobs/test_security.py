@@ -376,7 +376,7 @@ def _allowed(config):
 
 
 def _embedded(config):
-    from icecdc_core.session.catalog import embedded_catalog_properties
+    from icecdc_core.session.catalog_settings import embedded_catalog_properties
 
     return embedded_catalog_properties(config.warehouse)
 
