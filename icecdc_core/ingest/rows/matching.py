@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import reduce
+from typing import Any
 
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.rows.column_names import inner_refusal, refusal
 from icecdc_core.ingest.rows.json_reading import Broken, Instant, Part, Path
 from icecdc_core.ingest.rows.nested import Fields, Listed, Mapped, Slot
-from icecdc_core.ingest.rows.type_widening import merged
+from icecdc_core.ingest.rows.type_widening import map_values, merged_types
 from icecdc_core.ingest.rows.writer_checks import FOLDERS, WRITTEN_AS, part_of
 
 
@@ -40,8 +39,8 @@ class Matching:
         slots = []
         for field in schema.fields:
             keys = by_name.pop(self._folded(field.name), None) or (field.name,)
-            known, facts = _together([there[key] for key in keys if key in there]), field.metadata or {}
-            part = self.part(field.dataType, known, facts.get(WRITTEN_AS, ""))
+            known, facts = merged_types([there[key] for key in keys if key in there]), field.metadata or {}
+            part = self.part(field.dataType, known, json.loads(facts.get(WRITTEN_AS, '""')))
             folders = tuple(json.loads(facts.get(FOLDERS, "[]")))
             slots.append(Slot(field.name, keys, part, True, not field.nullable, folders=folders))
         if self._unknown:
@@ -52,7 +51,7 @@ class Matching:
                 slots.append(Slot(name, (name,), Part(T.StringType()), False, False, why or "has no column"))
         return Fields(schema, tuple(slots), seen is not None)
 
-    def part(self, kind: T.DataType, seen: T.DataType | None, written_as: str = "") -> Part:
+    def part(self, kind: T.DataType, seen: T.DataType | None, written_as: Any = "") -> Part:
         """Return how a value of this type is read, and of an Iceberg type that Spark does not show."""
         if isinstance(kind, T.StructType):
             return self.fields(kind, seen if isinstance(seen, T.StructType) else None, False)
@@ -60,7 +59,10 @@ class Matching:
             inner = seen.elementType if isinstance(seen, T.ArrayType) else None
             return Listed(kind, self.part(kind.elementType, inner, written_as))
         if isinstance(kind, T.MapType):
-            return Mapped(kind, self.part(kind.valueType, _values(seen), written_as))
+            both = written_as if isinstance(written_as, dict) else {"key": "", "value": ""}
+            # JSON has keys as text, as Spark shows a UUID.
+            key = part_of(kind.keyType, both["key"]) if isinstance(kind.keyType, T.StringType) else None
+            return Mapped(kind, self.part(kind.valueType, map_values(seen), both["value"]), key)
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return Instant(kind)
         if (special := part_of(kind, written_as)) is not None:
@@ -75,14 +77,3 @@ class Matching:
 
     def _folded(self, name: str) -> str:
         return name.lower() if self._any_case else name
-
-
-def _values(seen: T.DataType | None) -> T.DataType | None:
-    """What a map's values look like; to whoever guesses from JSON a map is a struct."""
-    if isinstance(seen, T.MapType):
-        return seen.valueType
-    return _together([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
-
-
-def _together(kinds: Sequence[T.DataType]) -> T.DataType | None:
-    return reduce(merged, kinds) if kinds else None

@@ -42,9 +42,10 @@ class Listed(Part):
 
 @dataclass(frozen=True)
 class Mapped(Part):
-    """A map with text keys, a JSON object; it has a flaw when a value has one."""
+    """A map with text keys, a JSON object; it has a flaw when a key or a value has one."""
 
     item: Part
+    key: Part | None = None
 
     @property
     def read(self) -> T.DataType:
@@ -60,8 +61,10 @@ class Mapped(Part):
         return F.transform_values(raw, lambda _, item: self.item.value(item)) if changes(self.item) else raw
 
     def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """Null values where none may be, and what is wrong with a value."""
+        """Null values where none may be, and what is wrong with a key or a value."""
         assert isinstance(self.kind, T.MapType)
+        if self.key is not None:
+            yield from _inside(raw, F.map_keys(raw), self.key, True, path, "(a key) ")
         yield from _inside(raw, F.map_values(raw), self.item, self.kind.valueContainsNull, path)
 
 
@@ -161,13 +164,13 @@ def changes(part: Part) -> bool:
     return isinstance(part, (Instant, Uuid))
 
 
-def _inside(raw: Column, items: Column, part: Part, nulls: bool, path: Path) -> Iterator[Flaw]:
+def _inside(raw: Column, items: Column, part: Part, nulls: bool, path: Path, prefix: str = "") -> Iterator[Flaw]:
     # Names by place would tell nobody anything.
     text = F.to_json(raw) if part.named() == part.read else None
     if not nulls:
         yield Flaw(F.exists(items, lambda item: item.isNull()), path, "holds null", text)
     for place, flaw in enumerate(part.flaws(F.lit(None), ())):
-        inner = f"(its {shown(flaw.path)}) " if flaw.path else ""
+        inner = f"(its {shown(flaw.path)}) " if flaw.path else prefix
         yield Flaw(F.exists(items, _condition(part, place)), path, inner + flaw.what, text)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from pyspark.sql import types as T
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -35,6 +38,25 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
         nulls = left.valueContainsNull or right.valueContainsNull
         return T.MapType(merged(left.keyType, right.keyType), merged(left.valueType, right.valueType), nulls)
     return _merged_scalars(left, right)
+
+
+def merged_types(types: Sequence[T.DataType]) -> T.DataType | None:
+    """Return the type that holds the values of all; None if there is no type."""
+    return reduce(merged, types) if types else None
+
+
+def merged_schemas(schemas: Sequence[T.StructType]) -> T.StructType:
+    """Return the schema with the fields of all; empty if there is no schema."""
+    schema = merged_types(schemas) or T.StructType()
+    assert isinstance(schema, T.StructType)
+    return schema
+
+
+def map_values(seen: T.DataType | None) -> T.DataType | None:
+    """Return the type of the values of a map, which Spark guesses to be a struct; None if it is neither."""
+    if isinstance(seen, T.MapType):
+        return seen.valueType
+    return merged_types([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
 
 
 def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:

@@ -59,11 +59,18 @@ class Fixed(Part):
         yield Flaw(F.octet_length(raw) != length, path, f"does not have {length} bytes", F.base64(raw))
 
 
-def part_of(kind: T.DataType, written_as: str) -> Part | None:
-    """Return how a value is read whose Iceberg type Spark does not show; None for all others."""
+def part_of(kind: T.DataType, written_as: Any) -> Part | None:
+    """Return how to read a value whose Iceberg type Spark does not show; None for all other values.
+
+    Args:
+        kind: The type that Spark shows.
+        written_as: The type in Iceberg, ``uuid`` or ``fixed[n]``; empty for a type that Spark shows. An array has that
+            of its elements, and a map an object with that of its ``key`` and of its ``value``.
+    """
     if written_as == "uuid":
         return Uuid(kind)
-    return Fixed(kind, int(written_as[6:-1])) if written_as.startswith("fixed[") else None
+    is_fixed = isinstance(written_as, str) and written_as.startswith("fixed[")
+    return Fixed(kind, int(written_as[6:-1])) if is_fixed else None
 
 
 def folder_flaw(raw: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Flaw:
@@ -97,23 +104,26 @@ def _checked(schema: T.StructType, types: dict[str, Any], folders: dict[int, lis
         kind, written_as = _kind(column.dataType, field["type"], folders)
         facts = dict(column.metadata or {})
         if written_as:
-            facts[WRITTEN_AS] = written_as
+            facts[WRITTEN_AS] = json.dumps(written_as)
         if field["id"] in folders and isinstance(kind, (T.StringType, T.BinaryType)) and not written_as:
             facts[FOLDERS] = json.dumps(folders[field["id"]])
         fields.append(T.StructField(column.name, kind, column.nullable, facts))
     return T.StructType(fields)
 
 
-def _kind(kind: T.DataType, wanted: Any, folders: dict[int, list[dict[str, Any]]]) -> tuple[T.DataType, str]:
-    """The type with checks in its fields, and what there is to be checked of all values that are in none."""
+def _kind(kind: T.DataType, wanted: Any, folders: dict[int, list[dict[str, Any]]]) -> tuple[T.DataType, Any]:
+    """The type with the checks of its fields, and what to check in the values outside structs (see `part_of`)."""
     if isinstance(kind, T.StructType):
-        return _checked(kind, wanted, {}), ""
+        return _checked(kind, wanted, folders), ""
+    # A partition field cannot have its source in an array or a map.
     if isinstance(kind, T.ArrayType):
         element, written_as = _kind(kind.elementType, wanted["element"], {})
         return T.ArrayType(element, kind.containsNull), written_as
     if isinstance(kind, T.MapType):
+        _, key = _kind(kind.keyType, wanted["key"], {})
         value, written_as = _kind(kind.valueType, wanted["value"], {})
-        return T.MapType(kind.keyType, value, kind.valueContainsNull), written_as
+        checks = {"key": key, "value": written_as} if key or written_as else ""
+        return T.MapType(kind.keyType, value, kind.valueContainsNull), checks
     return kind, wanted if isinstance(wanted, str) and (wanted == "uuid" or wanted.startswith("fixed[")) else ""
 
 
