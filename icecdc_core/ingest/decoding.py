@@ -9,7 +9,8 @@ from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
 from icecdc_core.ingest.formats.decode_results import outcome, spread, told
-from icecdc_core.ingest.formats.record_keys import deleted_by, field
+from icecdc_core.ingest.formats.json_text import field, unreadable
+from icecdc_core.ingest.formats.record_keys import deleted_by
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.fitting import checked
 
@@ -74,7 +75,7 @@ def _plain(records: DataFrame, kept: list[str], text: Column, tombstone: Column,
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
         done, unknown = told(field(text, settings.op_field), f"the operation (field {settings.op_field})")
-        op, problem = op.otherwise(done), problem.when(~tombstone, unknown)
+        op, problem = op.otherwise(done), problem.when(~tombstone & unknown.isNotNull(), unreadable(text, unknown))
     columns = {
         "payload": F.when(tombstone, key["payload"]).otherwise(text),
         "payload_type": F.when(tombstone, key["payload_type"]),

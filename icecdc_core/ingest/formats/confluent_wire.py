@@ -10,7 +10,8 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.formats import debezium, json_schemas
 from icecdc_core.ingest.formats.avro import AvroSchema, require_avro
 from icecdc_core.ingest.formats.decode_results import bound, outcome
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
+from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
+from icecdc_core.ingest.formats.logical_types import LogicalType, rendered, wanted
 from icecdc_core.ingest.formats.record_keys import deleted_by, deleted_by_value
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
 from icecdc_core.ingest.formats.settings import FormatSettings
@@ -97,7 +98,7 @@ class WireFormat:
             single = F.when(self._tombstone, deleted_by_value(row, meaning, self._settings)).otherwise(single)
             return F.when(row.isNull(), unread).otherwise(single)
         whole = outcome(
-            F.to_json(rendered(row, meaning), JSON_OPTIONS),
+            F.to_json(rendered(row, meaning), PAYLOAD_OPTIONS),
             wanted(meaning).json(),
             F.when(self._tombstone, F.lit("delete")),
         )
@@ -105,7 +106,7 @@ class WireFormat:
             other = outcome(problem=F.lit(f"schema {number} is not of a change event"))
             if {"before", "after", "op"} <= set(fields):
                 before, after = (
-                    F.to_json(rendered(row[name], fields[name]), JSON_OPTIONS) for name in ("before", "after")
+                    F.to_json(rendered(row[name], fields[name]), PAYLOAD_OPTIONS) for name in ("before", "after")
                 )
                 other = debezium.event(row["op"], before, after, wanted(fields["after"]).json())
             whole = F.when(self._tombstone, whole).otherwise(other)

@@ -13,17 +13,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats.decode_results import IGNORED, bound, outcome, told
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, PAYLOAD_OPTIONS, SHOWN, unreadable
+from icecdc_core.ingest.formats.logical_types import LogicalType, rendered, wanted
 from icecdc_core.ingest.formats.record_keys import NO_VALUE, deleted_by, deleted_by_value
 from icecdc_core.ingest.formats.settings import FormatSettings
 
 # A value that PostgreSQL stores apart and that did not change is not in its log. The same text in Base64 is in bytes.
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 
-_BAD = f"{OWN_PREFIX}bad"
-_OPTIONS = {"columnNameOfCorruptRecord": _BAD, "allowSingleQuotes": "false"}
 _ROW_FIELDS = ("before", "after")
 _NUMBERS: dict[str, T.DataType] = {
     "int8": T.IntegerType(),
@@ -73,7 +71,7 @@ def from_json_text(records: DataFrame, text: Column, tombstone: Column, settings
         tombstone: Whether it is the key.
         settings: See `FormatSettings`.
     """
-    schema_part = F.from_json(text, f"schema string, {_BAD} string", _OPTIONS)["schema"]
+    schema_part = F.from_json(text, f"schema string, {MALFORMED} string", JSON_READ_OPTIONS)["schema"]
     parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
     plain = F.when(tombstone, deleted_by(text, settings)).otherwise(_without_schema(text))
     if not parts:
@@ -91,7 +89,7 @@ def from_json_text(records: DataFrame, text: Column, tombstone: Column, settings
 def _without_schema(text: Column) -> Column:
     # A variant keeps numbers as exact as they are; as text they would be rounded to what a double holds.
     rows = ", ".join(f"{name} variant" for name in _ROW_FIELDS)
-    shape = f"op string, {rows}, payload struct<op string, {rows}>, {_BAD} string"
+    shape = f"op string, {rows}, payload struct<op string, {rows}>, {MALFORMED} string"
 
     def use(read: Column) -> Column:
         inner = read["payload"]
@@ -99,9 +97,11 @@ def _without_schema(text: Column) -> Column:
             F.coalesce(each(read), each(inner))
             for each in (lambda s: s["op"], lambda s: _text(s["before"]), lambda s: _text(s["after"]))
         )
-        return F.when(read[_BAD].isNotNull() | read.isNull(), unreadable(text)).otherwise(event(op, before, after))
+        return F.when(read[MALFORMED].isNotNull() | read.isNull(), not_an_event(text)).otherwise(
+            event(op, before, after)
+        )
 
-    return bound(F.from_json(text, shape, _OPTIONS), use)
+    return bound(F.from_json(text, shape, JSON_READ_OPTIONS), use)
 
 
 def _text(value: Column) -> Column:
@@ -109,36 +109,37 @@ def _text(value: Column) -> Column:
     return F.when(~F.is_variant_null(value), F.to_json(value))
 
 
-def unreadable(text: Column) -> Column:
-    """Return the outcome of a text that is no change event."""
-    return outcome(problem=F.concat(F.lit("not a change event: '"), F.left(text, F.lit(100)), F.lit("'")))
+def not_an_event(text: Column) -> Column:
+    """Return the outcome of a text that is not a change event."""
+    other = F.concat(F.lit("not a change event: '"), F.left(text, F.lit(SHOWN)), F.lit("'"))
+    return outcome(problem=unreadable(text, other))
 
 
 def _with_schema(text: Column, part: str, tombstone: Column, settings: FormatSettings) -> Column:
     node = json.loads(part)
     fields = {field.get("field"): field for field in node.get("fields", ())}
     whole = _meaning(node)
-    shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(_BAD, T.StringType())])
-    mismatch = outcome(problem=F.lit("the record does not fit its own schema part"))
+    shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(MALFORMED, T.StringType())])
+    mismatch = outcome(problem=unreadable(text, F.lit("the record does not fit its own schema part")))
 
     def use(read: Column) -> Column:
         payload = read["payload"]
         if "op" in fields and "after" in fields:
             row = whole.fields["after"]
             kind = wanted(row).json()
-            before, after = (F.to_json(rendered(payload[name], row), JSON_OPTIONS) for name in _ROW_FIELDS)
+            before, after = (F.to_json(rendered(payload[name], row), PAYLOAD_OPTIONS) for name in _ROW_FIELDS)
             result = event(payload["op"], before, after, kind)
         elif whole.fields:
-            key = F.to_json(rendered(payload, whole), JSON_OPTIONS)
+            key = F.to_json(rendered(payload, whole), PAYLOAD_OPTIONS)
             unnamed = F.when(key.isNull(), F.lit(NO_VALUE))
             deleted = outcome(key, wanted(whole).json(), F.lit("delete"), unnamed)
-            result = F.when(tombstone, deleted).otherwise(unreadable(text))
+            result = F.when(tombstone, deleted).otherwise(not_an_event(text))
         else:
             deleted = deleted_by_value(payload, whole, settings)
-            result = F.when(tombstone, deleted).otherwise(unreadable(text))
-        return F.when(read[_BAD].isNotNull(), mismatch).otherwise(result)
+            result = F.when(tombstone, deleted).otherwise(not_an_event(text))
+        return F.when(read[MALFORMED].isNotNull(), mismatch).otherwise(result)
 
-    return bound(F.from_json(text, shape, _OPTIONS), use)
+    return bound(F.from_json(text, shape, JSON_READ_OPTIONS), use)
 
 
 def _meaning(node: dict[str, Any]) -> LogicalType:

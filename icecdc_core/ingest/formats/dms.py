@@ -9,16 +9,15 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats.decode_results import IGNORED, bound, outcome, told
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, SHOWN, unreadable
 from icecdc_core.ingest.formats.record_keys import deleted_by
 from icecdc_core.ingest.formats.settings import FormatSettings
 
 OP = "Op"
 """The field of flat records; it needs no column."""
 
-_BAD = f"{OWN_PREFIX}bad"
-_SHAPE = f"data variant, metadata struct<operation string, `record-type` string>, {OP} string, {_BAD} string"
+_SHAPE = f"data variant, metadata struct<operation string, `record-type` string>, {OP} string, {MALFORMED} string"
 
 
 def change(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
@@ -31,7 +30,7 @@ def change(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
         tombstone: Whether it is the key.
         settings: See `FormatSettings`.
     """
-    read = F.from_json(text, _SHAPE, {"columnNameOfCorruptRecord": _BAD, "allowSingleQuotes": "false"})
+    read = F.from_json(text, _SHAPE, JSON_READ_OPTIONS)
     return F.when(tombstone, deleted_by(text, settings)).otherwise(bound(read, lambda found: _outcome(found, text)))
 
 
@@ -41,9 +40,9 @@ def _outcome(read: Column, text: Column) -> Column:
     flat_op, flat_problem = told(read[OP], f"the operation ({OP})")
     data = F.when(~F.is_variant_null(read["data"]), F.to_json(read["data"]))
     missing = F.when(data.isNull(), F.lit("the record has no data"))
-    neither = F.concat(F.lit("not a DMS record: '"), F.left(text, F.lit(100)), F.lit("'"))
+    neither = unreadable(text, F.concat(F.lit("not a DMS record: '"), F.left(text, F.lit(SHOWN)), F.lit("'")))
     return (
-        F.when(read.isNull() | read[_BAD].isNotNull(), outcome(problem=neither))
+        F.when(read.isNull() | read[MALFORMED].isNotNull(), outcome(problem=neither))
         .when(F.lower(metadata["record-type"]) == "control", outcome(op=F.lit(IGNORED)))
         .when(metadata.isNotNull(), outcome(data, None, nested_op, F.coalesce(nested_problem, missing)))
         .when(read[OP].isNotNull(), outcome(text, None, flat_op, flat_problem))

@@ -13,13 +13,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-JSON_OPTIONS = {
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""How `to_json` writes times in payloads, to the microsecond."""
-
 _DATES = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
 _LOCAL = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 0, "io.debezium.time.NanoTimestamp": -1}
 _TIMES = {
@@ -80,7 +73,7 @@ def wanted(meaning: LogicalType) -> T.DataType:
 
 
 def rendered(column: Column, meaning: LogicalType) -> Column:
-    """Return the value so that `to_json` (with `JSON_OPTIONS`) writes what `fitted` reads as the type `wanted`.
+    """Return the value so that `to_json` (with `PAYLOAD_OPTIONS`) writes what `fitted` reads as the type `wanted`.
 
     What can't be a time of the years 1 to 9999 stays the number it is, so that it fits no column of times.
     """

@@ -1,15 +1,14 @@
-"""Keys of records as payloads of deletes, and single fields of JSON."""
+"""Keys of records as payloads of deletes."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats.decode_results import outcome
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
+from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS, text_at
+from icecdc_core.ingest.formats.logical_types import LogicalType, rendered, wanted
 from icecdc_core.ingest.formats.settings import FormatSettings
 
 KEY_TEXT = "key text"
@@ -58,7 +57,7 @@ def deleted_by_value(key: Column, meaning: LogicalType, settings: FormatSettings
     if len(settings.identifier_columns) != 1:
         return outcome(None, None, F.lit("delete"), F.lit(NO_VALUE))
     [name] = settings.identifier_columns
-    payload = F.to_json(F.struct(rendered(key, meaning).alias(name)), JSON_OPTIONS)
+    payload = F.to_json(F.struct(rendered(key, meaning).alias(name)), PAYLOAD_OPTIONS)
     return outcome(payload, T.StructType([T.StructField(name, wanted(meaning))]).json(), F.lit("delete"))
 
 
@@ -96,25 +95,3 @@ def _json_string(text: Column) -> Column:
     """A text as JSON string: what `to_json` puts behind {"n": and before the brace."""
     inside = F.to_json(F.struct(text.alias("n")))
     return F.substr(inside, F.lit(6), F.length(inside) - 6)
-
-
-def field(payload: Column, name: str) -> Column:
-    """Return one field of a payload as text; null where it is not there.
-
-    Args:
-        payload: The column `payload` of `decoded`.
-        name: The field; dotted for fields of objects.
-    """
-    return text_at(payload, name.split("."))
-
-
-def text_at(payload: Column, path: Sequence[str]) -> Column:
-    """Return the field at a path, one name for each object around it, as text."""
-    kind: T.DataType = T.StringType()
-    for part in reversed(path):
-        kind = T.StructType([T.StructField(part, kind)])
-    assert isinstance(kind, T.StructType)
-    column: Column = F.from_json(payload, kind, {"allowSingleQuotes": "false"})
-    for part in path:
-        column = column.getField(part)
-    return column

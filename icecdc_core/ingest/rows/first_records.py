@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.record_keys import text_at
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, text_at
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import folded, shown
 from icecdc_core.ingest.rows.fitting import fitted
@@ -123,10 +125,22 @@ def _is_delete() -> Column:
 
 def _has(name: str, settings: FormatSettings) -> Column:
     """Whether a record has a value for an identifier column."""
-    payload = F.col("payload")
-    if settings.column_case != "sensitive":
-        return F.exists(F.json_object_keys(payload), lambda key: F.lower(key) == name.split(".")[0].lower())
-    return F.coalesce(text_at(payload, [name]), text_at(payload, name.split("."))).isNotNull()
+    payload, paths = F.col("payload"), ([name], name.split("."))
+    if settings.column_case == "sensitive":
+        return F.coalesce(*(text_at(payload, path) for path in paths)).isNotNull()
+    return reduce(or_, (_has_in_any_case(payload, path) for path in paths))
+
+
+def _has_in_any_case(text: Column, path: Sequence[str]) -> Column:
+    """Whether a JSON object has a value at a path, whatever the case of the names."""
+    name, inner = path[0].lower(), path[1:]
+
+    def matches(field: Column) -> Column:
+        there = _has_in_any_case(field["value"], inner) if inner else field["value"].isNotNull()
+        return (F.lower(field["key"]) == name) & there
+
+    fields = F.map_entries(F.from_json(text, "map<string,string>", JSON_READ_OPTIONS))
+    return F.coalesce(F.exists(fields, matches), F.lit(False))
 
 
 def _unknown(fields: Fields, path: Path) -> Iterator[tuple[Path, str]]:

@@ -7,12 +7,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import quoted
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS
 from icecdc_core.ingest.formats.record_keys import read_keys
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.inference import inferred
 from icecdc_core.ingest.rows.matching import Matching
 from icecdc_core.ingest.rows.nested import Fields
-from icecdc_core.ingest.rows.record_validation import JSON_OPTIONS, NO_JSON, PARSED, RECORD, enclosed, judged, shell
+from icecdc_core.ingest.rows.record_validation import NO_JSON, PARSED, RECORD, enclosed, judged, shell
 from icecdc_core.session.jvm import java_class
 
 ROW = "row"
@@ -50,12 +51,12 @@ def fitted(
     rejecting = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
     if seen is None and not can_stand_alone(settings):
-        seen = inferred(decoded, schema, widen=False)
+        seen = inferred(decoded, schema, widen=False, any_case=any_case)
     told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
     matching = Matching(any_case, rejecting, frozenset({told} - {""}))
     fields = matching.fields(schema, seen)
     decoded = _with_read_keys(decoded, fields, settings)
-    parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS)
+    parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_READ_OPTIONS)
     if fields.by_place:
         parsed = parsed.cast(shell(fields.named()))
     read = decoded.withColumn(PARSED, parsed)
@@ -106,7 +107,7 @@ def fitted_alone(decoded: DataFrame, schema: T.StructType, settings: FormatSetti
     # A record that has a problem already is to be one that doesn't fit.
     texts = decoded.select(F.coalesce(F.when(usable, enclosed(F.col("payload"))), F.lit(NO_JSON)).alias("value"))
     text_encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
-    reader = spark.read.schema(shell(fields.read)).options(**JSON_OPTIONS)
+    reader = spark.read.schema(shell(fields.read)).options(**JSON_READ_OPTIONS)
     # PySpark shows this reader for RDDs of Python texts only.
     parsed = DataFrame(reader._jreader.json(getattr(texts._jdf, "as")(text_encoder)), spark)
     columns = F.struct(*(F.col(name) for name in parsed.columns)).alias(PARSED)
@@ -127,7 +128,7 @@ def _once(value: Column, otherwise: object) -> Column:
 def checked(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
     """Fill in the `problem` of the chosen records that do not fit a schema; fields it doesn't name are no problem."""
     fields = Matching(False, False, frozenset()).fields(schema, None)
-    read = F.when(chosen, F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS))
+    read = F.when(chosen, F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_READ_OPTIONS))
     parsed = decoded.withColumn(PARSED, read)
     values = parsed.withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
     problem = F.when(chosen, judged(fields, (), False).problem)

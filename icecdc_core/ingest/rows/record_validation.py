@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats.decode_results import bound
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, SHOWN, unreadable
 from icecdc_core.ingest.rows.column_names import shown
 from icecdc_core.ingest.rows.json_reading import Flaw
 from icecdc_core.ingest.rows.nested import Fields
@@ -25,24 +26,8 @@ RECORD = f"{OWN_PREFIX}record"
 """Its field with the record."""
 
 _END = f"{OWN_PREFIX}end"
-_BAD = f"{OWN_PREFIX}bad"
 NO_JSON = "!"
 """A text that fits no columns."""
-
-_SHOWN = 100
-
-LONGEST_TEXT = 20_000_000
-"""Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
-
-JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _BAD,
-    # Spark also takes what is no JSON, and text in older formats for a date.
-    "allowSingleQuotes": "false",
-    "enableDateTimeParsingFallback": "false",
-    # In Spark's own locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
-    "locale": "de-CH",
-}
 
 
 @dataclass(frozen=True)
@@ -89,16 +74,16 @@ def _reason(flaw: Flaw) -> Column:
     if flaw.value is None:
         return F.lit(f"{name} {flaw.what}")
     before, after = (text.replace("%", "%%") for text in (name, flaw.what))
-    return F.format_string(f"{before}: '%.{_SHOWN}s' {after}", flaw.value)
+    return F.format_string(f"{before}: '%.{SHOWN}s' {after}", flaw.value)
 
 
 def _unreadable(fields: Fields) -> Column:
     """Why a record could not be read. What stands here is looked at for such records only."""
     payload = F.col("payload")
     nothing = T.StructType([T.StructField(_END, T.LongType())])
-    is_object = ~_is_broken(F.from_json(enclosed(payload), shell(nothing), JSON_OPTIONS))
-    unfit = F.when(~is_object, F.format_string(f"not one JSON object: '%.{_SHOWN}s'", payload))
-    texts = F.from_json(payload, "map<string,string>", JSON_OPTIONS)
+    is_object = ~_is_broken(F.from_json(enclosed(payload), shell(nothing), JSON_READ_OPTIONS))
+    unfit = F.when(~is_object, F.format_string(f"not one JSON object: '%.{SHOWN}s'", payload))
+    texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
     # Fields that are there as text, but not as what they should be.
     names = {key: [name, kind] for key, name, kind in _columns(fields)}
     columns = F.from_json(F.lit(json.dumps(names)), "map<string,array<string>>")
@@ -110,7 +95,7 @@ def _unreadable(fields: Fields) -> Column:
 
     def told(field: Column) -> Column:
         kind = F.try_element_at(columns, field["key"])[1]
-        return F.format_string(f"field %s: '%.{_SHOWN}s' is not of type %s", field["key"], field["value"], kind)
+        return F.format_string(f"field %s: '%.{SHOWN}s' is not of type %s", field["key"], field["value"], kind)
 
     reason = unfit.when(F.size(lost) > 0, bound(F.get(lost, F.lit(0)), told))
     # An object or a list of objects is there, but without what doesn't fit in it.
@@ -118,14 +103,12 @@ def _unreadable(fields: Fields) -> Column:
         for key in slot.keys:
             if isinstance(slot.part.read, (T.StructType, T.ArrayType, T.MapType)):
                 alone = T.StructType([T.StructField(key, slot.part.read)])
-                bad = F.from_json(enclosed(payload), shell(alone), JSON_OPTIONS)[_BAD].isNotNull()
+                bad = F.from_json(enclosed(payload), shell(alone), JSON_READ_OPTIONS)[MALFORMED].isNotNull()
                 text = F.try_element_at(texts, F.lit(key))
                 flaw = Flaw(bad, (key,), f"is not of type {slot.part.kind.simpleString()}", text)
                 reason = reason.when(bad, _reason(flaw))
-    limit = f"a text in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
-    too_long = texts.isNull() & (F.length(payload) > LONGEST_TEXT)
-    reason = reason.when(too_long, F.format_string(f"{limit}: '%.{_SHOWN}s'", F.octet_length(payload), payload))
-    return reason.otherwise(F.format_string(f"does not fit the columns: '%.{_SHOWN}s'", payload))
+    other = F.format_string(f"does not fit the columns: '%.{SHOWN}s'", payload)
+    return reason.otherwise(F.when(texts.isNull(), unreadable(payload, other)).otherwise(other))
 
 
 def _columns(fields: Fields) -> Iterable[tuple[str, str, str]]:
@@ -147,9 +130,9 @@ def enclosed(payload: Column) -> Column:
 
 def shell(record: T.DataType) -> T.StructType:
     """The schema of `enclosed`; Spark puts the whole text into the last field if anything does not fit."""
-    kinds = {RECORD: record, _END: T.LongType(), _BAD: T.StringType()}
+    kinds = {RECORD: record, _END: T.LongType(), MALFORMED: T.StringType()}
     return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
 
 
 def _is_broken(shell: Column) -> Column:
-    return shell[_BAD].isNotNull() | shell[RECORD].isNull() | shell[_END].isNull()
+    return shell[MALFORMED].isNotNull() | shell[RECORD].isNull() | shell[_END].isNull()

@@ -113,7 +113,8 @@ def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfi
     """Let the records' schema into the table's, in one commit; returns the records'."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
-    seen = frequent_first(records, inferred(records, current), config)
+    any_case = config.column_case != "sensitive"
+    seen = frequent_first(records, inferred(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
     changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])

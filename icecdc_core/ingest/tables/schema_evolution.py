@@ -15,8 +15,9 @@ from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import Names
 from icecdc_core.ingest.rows.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
-from icecdc_core.ingest.rows.inference import GUESSED, inferred
+from icecdc_core.ingest.rows.inference import inferred
 from icecdc_core.ingest.rows.type_widening import widened
+from icecdc_core.ingest.rows.variant_schema import GUESSED
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
 

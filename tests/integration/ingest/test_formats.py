@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import date
 
 import pytest
@@ -480,6 +481,27 @@ class DescribeDebeziumJson:
     def it_refuses_a_record_that_does_not_fit_its_schema_part(self, decode):
         source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]
         assert decode("debezium_json", source)[0][2] == "the record does not fit its own schema part"
+
+
+class DescribeRecordsBeyondTheLimit:
+    LIMIT = "a text in it has more than 20,000,000 characters, which are the limit; the record has {:,} bytes: '"
+
+    @pytest.mark.parametrize(
+        ("format_", "record"),
+        [
+            ("json", lambda text: {"op": "c", "id": 1, "text": text}),
+            ("debezium_json", lambda text: envelope("c", None, {"id": 1, "text": text})),
+            ("debezium_json", lambda text: DescribeDebeziumJson.with_schema(envelope("c", None, {"id": 1, "z": text}))),
+            ("dms", lambda text: {"data": {"id": 1, "text": text}, "metadata": {"operation": "insert"}}),
+            ("dms", lambda text: {"Op": "I", "id": 1, "text": text}),
+        ],
+        ids=["json", "debezium_json", "debezium_json-schema", "dms", "dms-flat"],
+    )
+    def it_names_the_limit_that_a_record_exceeds(self, rows, format_, record):
+        value = json.dumps(record("y" * 25_000_000))
+        given = {"op_field": "op"} if format_ == "json" else {}
+        [(_, _, problem)] = rows(format_, [(None, value)], "id int", **given)
+        assert problem.startswith(self.LIMIT.format(len(value)))
 
 
 AVRO_ROW = {

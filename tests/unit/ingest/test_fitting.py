@@ -292,18 +292,65 @@ class DescribeInferred:
         actual = [str(change) for change in evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
 
-    def it_lets_no_bad_value_hide_what_the_good_ones_need(self, spark):
+    @pytest.mark.parametrize("column_case", ["sensitive", "insensitive", "lower"])
+    def it_lets_no_bad_value_hide_what_the_good_ones_need(self, spark, column_case):
         current = T.StructType.fromDDL("a int, b int, f float, s struct<c:int>, l array<struct<x:int>>, k bigint")
         values = ['{"a":"x"}', '{"a":1.5}', '{"a":true}', '{"a":99999999999999999999}', '{"a":[1]}', '{"f":"x"}',
                   '{"f":{}}', '{"s":"x"}', '{"l":["x"]}', '{"l":5}', '{"b":"x"}', '{"k":"x","f":[1]}', '{"a":"1"}',
                   '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
                   '{"a":3}', "{}"]  # fmt: skip
-        chosen = settings(evolve_schema=True)
+        chosen = settings(evolve_schema=True, column_case=column_case)
         source = decoded(records(spark, values), chosen)
-        actual = evolution(current, inferred(source, current), chosen)
+        actual = evolution(current, inferred(source, current, any_case=column_case != "sensitive"), chosen)
         assert sorted(map(str, actual)) == [
             "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("column_case", ["insensitive", "lower"])
+    def it_lets_no_bad_value_in_another_spelling_hide_what_the_good_ones_need(self, spark, column_case):
+        current = T.StructType.fromDDL("a int, s struct<c:int>, l array<struct<x:int>>, m map<string,struct<x:int>>")
+        values = ['{"A":"x"}', '{"A":1099511627776}', '{"s":"x"}', '{"S":{"C":"x"}}', '{"S":{"C":1099511627776}}',
+                  '{"L":[{"X":"x"}]}', '{"L":[{"X":1,"y":2}]}', '{"m":{"k":{"X":"x"}}}',
+                  '{"m":{"j":{"x":1}}}']  # fmt: skip
+        chosen = settings(evolve_schema=True, column_case=column_case)
+        source = decoded(records(spark, values), chosen)
+        seen = inferred(source, current, any_case=True)
+        actual = evolution(current, seen, chosen)
+        assert sorted(map(str, actual)) == ["add l.element.y bigint", "widen a bigint", "widen s.c bigint"]
+        grown = "a bigint, s struct<c:bigint>, l array<struct<x:int,y:bigint>>, m map<string,struct<x:int>>"
+        rows = fitted(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
+        assert [row.offset for row in rows if row.fits] == [1, 4, 6, 8]
+
+    @pytest.mark.parametrize(
+        ("column", "writers", "expected"),
+        [
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": '"x"'}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": '"1.5"'}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": "null"}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "double": "1.5"}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "decimal(9,3)": "1.5"}, ["widen x decimal(9,2)"]),
+            ("int", {"bigint": "1099511627776", "string": "null"}, ["widen x bigint"]),
+            ("float", {"double": "1e200", "boolean": "null"}, ["widen x double"]),
+            ("struct<c:int>", {"struct<c:bigint>": '{"c":1}', "string": "null"}, ["widen x.c bigint"]),
+            ("array<int>", {"array<bigint>": "[1]", "array<string>": "[null]"}, ["widen x.element bigint"]),
+        ],
+        ids=str,
+    )
+    def it_lets_no_writer_schema_hide_what_the_others_need(self, spark, column, writers, expected):
+        types = [T.StructType.fromDDL(f"x {kind}, `new` {kind}").json() for kind in writers]
+        payloads = [f'{{"x":{value}}}' for value in writers.values()]
+        rows = list(zip(payloads, types, [None] * len(types), strict=True))
+        source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
+        current = T.StructType.fromDDL(f"x {column}")
+        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        assert [str(change) for change in actual if change.path[0] == "x"] == expected
+
+    def it_keeps_the_other_fields_of_a_writer_schema_that_says_nothing_of_a_column(self, spark):
+        kind = T.StructType.fromDDL("x string, y int").json()
+        source = spark.createDataFrame([('{"y":1}', kind, None)], "payload string, payload_type string, problem string")
+        current = T.StructType.fromDDL("x int")
+        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        assert [str(change) for change in actual] == ["add y int"]
 
     def it_sees_fields_without_a_column_beside_bad_values(self, fit):
         actual = fit("s struct<a:int>", ['{"s":"x"}', '{"s":{"a":1,"b":2}}'], unknown_fields="reject")
