@@ -1,4 +1,4 @@
-"""JSON as text: the options with which Spark reads and writes it, its fields, and the longest text that Spark reads."""
+"""JSON texts: Spark's options to read and write them, single fields, and the limit on their length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON_READ_OPTIONS = {
 """How `from_json` reads records."""
 
 PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
-"""How `to_json` writes payloads: times to the microsecond, and no nulls, which are fields that are missing."""
+"""How `to_json` writes payloads. A null field is left out, which means the same."""
 
 LONGEST_TEXT = 20_000_000
 """Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
@@ -35,24 +35,39 @@ SHOWN = 100
 
 
 def unreadable(text: Column, problem: Column) -> Column:
-    """Return why a JSON text could not be read: the limit that its length exceeds, else the given problem."""
+    """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem.
+
+    Args:
+        text: The JSON text.
+        problem: The problem of a text that is not too long.
+    """
     limit = f"a text in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
     too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
     return F.when(F.length(text) > LONGEST_TEXT, too_long).otherwise(problem)
 
 
+def quoted_start(text: Column) -> Column:
+    """Return the start of a text in quotes, as problems show it."""
+    return F.concat(F.lit("'"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
+
+
 def field(payload: Column, name: str) -> Column:
-    """Return one field of a payload as text; null where it is not there.
+    """Return one field of a JSON object as text; null if it is missing.
 
     Args:
-        payload: The column `payload` of `decoded`.
-        name: The field; dotted for fields of objects.
+        payload: The JSON object, such as the column `payload` of `decoded`.
+        name: The field; dotted for a field of a nested object.
     """
     return text_at(payload, name.split("."))
 
 
 def text_at(payload: Column, path: Sequence[str]) -> Column:
-    """Return the field at a path, one name for each object around it, as text."""
+    """Return one field of a JSON object as text; null if it is missing.
+
+    Args:
+        payload: The JSON object.
+        path: The names from the outermost object to the field.
+    """
     kind: T.DataType = T.StringType()
     for part in reversed(path):
         kind = T.StructType([T.StructField(part, kind)])

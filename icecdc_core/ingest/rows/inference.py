@@ -1,4 +1,4 @@
-"""The schema of what the records hold: from writer schemas where there are any, else from all JSON of the frame."""
+"""Infers the schema of records: from the schemas of their writers, else from the JSON values of the whole frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, text_at
-from icecdc_core.ingest.formats.record_keys import KEY_TEXT
+from icecdc_core.ingest.formats.record_keys import TEXT_KEY
+from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.type_conflicts import TypeConflicts
 from icecdc_core.ingest.rows.type_widening import merged_schemas, widened
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
@@ -58,25 +59,25 @@ def inferred(
         decoded = decoded.where(F.col("problem").isNull() & ~bad)
         schemas = _schemas(decoded)
         seen = conflicts.with_spellings(conflicts.without(schemas), seen)
-    return _proven(decoded.where("problem is null"), seen, current) if widen else seen
+    return _confirm_widening(decoded.where("problem is null"), seen, current) if widen else seen
 
 
 def begins_object(column: str) -> Column:
-    """Whether a JSON text is an object, if it is well-formed; Spark's `ltrim` alone takes no line ends away."""
+    """Whether a well-formed JSON text is an object. By default, Spark's `ltrim` does not remove line breaks."""
     return F.ltrim(F.col(column), F.lit(" \t\r\n")).startswith("{")
 
 
 def _schemas(decoded: DataFrame) -> list[T.StructType]:
     """The schema guessed from JSON values, and those of the writers; without those that have no field."""
     good = F.col("problem").isNull() & begins_object("payload")
-    guess = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
-    written = F.col("problem").isNull() & (F.col("payload_type") != KEY_TEXT)
-    asked = decoded.agg(
-        F.schema_of_variant_agg(guess).alias("guessed"),
+    value = F.when(good & F.col("payload_type").isNull(), F.try_parse_json(F.col("payload")))
+    written = F.col("problem").isNull() & (F.col("payload_type") != TEXT_KEY)
+    aggregated = decoded.agg(
+        F.schema_of_variant_agg(value).alias("guessed"),
         F.collect_set(F.when(written, F.col("payload_type"))).alias("written"),
     )
-    with _exact_names(decoded.sparkSession):
-        found = asked.first()
+    with _case_sensitive_names(decoded.sparkSession):
+        found = aggregated.first()
     assert found is not None
     known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]
     # A field that a schema lacks becomes optional; an empty schema must not make any field so.
@@ -84,10 +85,10 @@ def _schemas(decoded: DataFrame) -> list[T.StructType]:
 
 
 @contextmanager
-def _exact_names(spark: SparkSession) -> Iterator[None]:
-    """Let the tasks of this thread tell names apart by case.
+def _case_sensitive_names(spark: SparkSession) -> Iterator[None]:
+    """Let the tasks of this thread distinguish names by case.
 
-    Else, of two objects that differ only in the case of names, Spark's aggregation forgets the names of one.
+    Otherwise, Spark's aggregation drops one of two objects whose names differ only in case.
     """
     context, key = spark.sparkContext, "spark.sql.caseSensitive"
     before = context.getLocalProperty(key)
@@ -98,40 +99,42 @@ def _exact_names(spark: SparkSession) -> Iterator[None]:
         context.setLocalProperty(key, before)  # type: ignore[arg-type]
 
 
-def _proven(decoded: DataFrame, seen: T.StructType, current: T.StructType) -> T.StructType:
-    """Take the mark of a guess from those fields that hold a value too big for their column."""
-    candidates = list(_candidates(seen, current, ()))
+def _confirm_widening(decoded: DataFrame, seen: T.StructType, current: T.StructType) -> T.StructType:
+    """Remove the mark of a guess from the fields with a value that is too big for their column."""
+    candidates = list(_widening_candidates(seen, current, ()))
     if not candidates:
         return seen
     limits: dict[type[T.DataType], float] = {T.IntegerType: 2**31 - 1, T.FloatType: 3.4028234663852886e38}
     tests = [
-        F.max(F.abs(text_at(F.col("payload"), path).try_cast(wide)) > F.lit(limits[type(narrow)])).alias(str(place))
-        for place, (path, narrow, wide) in enumerate(candidates)
+        F.max(F.abs(text_at(F.col("payload"), path).try_cast(wide)) > F.lit(limits[type(narrow)])).alias(str(index))
+        for index, (path, narrow, wide) in enumerate(candidates)
     ]
     found = decoded.agg(*tests).first()
     assert found is not None
-    return _unmarked(seen, {path for (path, _, _), big in zip(candidates, found, strict=True) if big})
+    confirmed = {path for (path, _, _), too_big in zip(candidates, found, strict=True) if too_big}
+    return _without_guess_mark(seen, confirmed)
 
 
-def _candidates(
-    seen: T.StructType, current: T.StructType, outer: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], T.DataType, T.DataType]]:
+def _widening_candidates(
+    seen: T.StructType, current: T.StructType, parent: Path
+) -> Iterator[tuple[Path, T.DataType, T.DataType]]:
+    """The guessed fields that could widen their column: path, type of the column, type of the field."""
     columns = {column.name.lower(): column.dataType for column in current.fields}
-    for each in seen.fields:
-        path, kind = (*outer, each.name), columns.get(each.name.lower())
-        if isinstance(each.dataType, T.StructType) and isinstance(kind, T.StructType):
-            yield from _candidates(each.dataType, kind, path)
+    for field in seen.fields:
+        path, kind = (*parent, field.name), columns.get(field.name.lower())
+        if isinstance(field.dataType, T.StructType) and isinstance(kind, T.StructType):
+            yield from _widening_candidates(field.dataType, kind, path)
             continue
-        narrow = GUESSED in each.metadata and isinstance(kind, (T.IntegerType, T.FloatType))
-        if narrow and kind is not None and widened(kind, each.dataType) is not None:
-            yield path, kind, each.dataType
+        is_narrow = GUESSED in field.metadata and isinstance(kind, (T.IntegerType, T.FloatType))
+        if is_narrow and kind is not None and widened(kind, field.dataType) is not None:
+            yield path, kind, field.dataType
 
 
-def _unmarked(seen: T.StructType, paths: set[tuple[str, ...]], outer: tuple[str, ...] = ()) -> T.StructType:
+def _without_guess_mark(seen: T.StructType, paths: set[Path], parent: Path = ()) -> T.StructType:
     fields = []
-    for each in seen.fields:
-        path, kind = (*outer, each.name), each.dataType
+    for field in seen.fields:
+        path, kind = (*parent, field.name), field.dataType
         if isinstance(kind, T.StructType):
-            kind = _unmarked(kind, paths, path)
-        fields.append(T.StructField(each.name, kind, each.nullable, {} if path in paths else each.metadata))
+            kind = _without_guess_mark(kind, paths, path)
+        fields.append(T.StructField(field.name, kind, field.nullable, {} if path in paths else field.metadata))
     return T.StructType(fields)

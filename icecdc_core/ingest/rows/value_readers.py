@@ -1,4 +1,4 @@
-"""How each type of a table is read out of JSON without a loss, and by what a value that doesn't fit is known."""
+"""How a value of each type is read from JSON without loss, and how a value that does not fit is recognized."""
 
 from __future__ import annotations
 
@@ -9,87 +9,91 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-Path = tuple[str, ...]
+from icecdc_core.ingest.rows.column_names import Path
 
 
 @dataclass(frozen=True)
 class Flaw:
-    """A way in which a record may not fit: when it is true, the field it is about, and what to say of it."""
+    """A reason why a record may not fit.
+
+    Attributes:
+        condition: Whether the record has the flaw.
+        path: The field with the flaw.
+        description: What is wrong, for the problem of the record.
+        value: The value found, as text; None if the problem should not show it.
+    """
 
     condition: Column
     path: Path
-    what: str
+    description: str
     value: Column | None = None
-    """The value found, as text."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A value that `from_json` reads as it should be: its own checks of type and range tell what doesn't fit.
+class ValueReader:
+    """Reads a value whose type and range `from_json` checks itself.
 
-    Args:
-        kind: The type wanted.
+    Attributes:
+        kind: The type of the column.
     """
 
     kind: T.DataType
 
     @property
-    def read(self) -> T.DataType:
-        """The type that `from_json` is told."""
+    def json_type(self) -> T.DataType:
+        """The type with which `from_json` reads the value."""
         return self.kind
 
-    def named(self) -> T.DataType:
-        """The type read, with the names that `value` and `flaws` go by; a cast changes nothing else."""
-        return self.read
+    def parsed_type(self) -> T.DataType:
+        """The `json_type` with the field names that `value` and `flaws` use."""
+        return self.json_type
 
-    def value(self, raw: Column) -> Column:
-        """What was read, as the type wanted; null where it doesn't fit."""
-        return raw
+    def value(self, parsed: Column) -> Column:
+        """Convert what was parsed to the type of the column; null if it does not fit."""
+        return parsed
 
-    def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """What may be wrong with what was read.
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """Return what may be wrong with the value.
 
         Args:
-            raw: What was read.
-            path: Where it stands in the record.
-            value: A column that holds `value` already, if there is one.
+            parsed: What `from_json` read.
+            path: The path of the value in the record.
+            value: A column with the result of `value`, if there is one.
         """
         yield from ()
 
 
-class Broken(Part):
-    """A float or double; the texts that `from_json` takes for infinity may stand in it."""
+class FloatReader(ValueReader):
+    """Reads a float or double; the texts that `from_json` reads as infinity are allowed."""
 
-    def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """Infinite, though nothing in the record says so: Jackson reads a number that is too big as infinity."""
-        said = F.col("payload").rlike("Infinity|INF")
-        yield Flaw((F.abs(raw) == F.lit(float("inf"))) & ~said, path, f"is too big for {_name(self.kind)}")
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """A number that is too big for the type: Jackson reads it as infinity."""
+        written_out = F.col("payload").rlike("Infinity|INF")
+        is_infinite = F.abs(parsed) == F.lit(float("inf"))
+        yield Flaw(is_infinite & ~written_out, path, f"is too big for {self.kind.simpleString()}")
 
 
-class Instant(Part):
-    """A date or timestamp, read as text: `from_json` takes any number for seconds, and digits for days.
+class TimeReader(ValueReader):
+    """Reads a date or timestamp as text, because `from_json` reads any number as seconds, and digits as days.
 
-    ISO 8601 with a four-digit year is wanted. A timestamp without a zone is in the session's time zone, digits after
-    the microseconds are cut off, and a date must be no more than a date.
+    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in the session's time zone, digits
+    after the microseconds are cut off, and a date must not have a time.
     """
 
     @property
-    def read(self) -> T.DataType:
+    def json_type(self) -> T.DataType:
         """Text."""
         return T.StringType()
 
-    def value(self, raw: Column) -> Column:
-        """The text as date or timestamp; null where it is none."""
-        iso = F.substr(raw, F.lit(5), F.lit(1)) == "-"
+    def value(self, parsed: Column) -> Column:
+        """Convert the text to a date or timestamp; null if it is neither."""
+        is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
         if isinstance(self.kind, T.DateType):
-            iso = iso & (F.length(raw) == len("2026-01-31"))
-        return F.when(iso, raw.try_cast(self.kind))
+            is_iso = is_iso & (F.length(parsed) == len("2026-01-31"))
+        return F.when(is_iso, parsed.try_cast(self.kind))
 
-    def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """A text that is no such time."""
-        found = self.value(raw) if value is None else value
-        yield Flaw(raw.isNotNull() & found.isNull(), path, f"is not of type {_name(self.kind)}", raw)
-
-
-def _name(kind: T.DataType) -> str:
-    return kind.simpleString()
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """A text that is not a date or timestamp."""
+        time = self.value(parsed) if value is None else value
+        wrong = parsed.isNotNull() & time.isNull()
+        yield Flaw(wrong, path, f"is not of type {self.kind.simpleString()}", parsed)

@@ -7,7 +7,7 @@ import re
 from pyspark.sql import types as T
 
 GUESSED = "icecdc.guessed"
-"""Metadata key of a field whose type was taken from values: it says nothing about whether the field is optional."""
+"""Metadata key of a field whose type was guessed from values, so that nobody knows whether it is optional."""
 
 _TOKEN = re.compile(r"`((?:[^`]|``)*)`|(\w+)(?:\((\d+),\s*(\d+)\))?|([<>:,])|\s+")
 _SCALARS: dict[str, T.DataType] = {
@@ -20,7 +20,7 @@ _LONG_DIGITS = 18
 
 
 def variant_schema(text: str) -> T.StructType:
-    """Read what Spark's ``schema_of_variant`` functions say, with the rules of `inferred`.
+    """Return the schema that Spark's ``schema_of_variant`` functions wrote, by the rules of `inferred`.
 
     Example:
         >>> variant_schema("OBJECT<a: BIGINT, `b c`: ARRAY<DECIMAL(2,1)>, d: VOID>").simpleString()
@@ -31,11 +31,11 @@ def variant_schema(text: str) -> T.StructType:
 
 
 class _Parser:
-    """Recursive descent over Spark's text; a type of which nothing is known is None."""
+    """A recursive descent parser for Spark's text; an unknown type is None."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [match for match in _TOKEN.finditer(text) if not match[0].isspace()]
-        self._at = 0
+        self._position = 0
 
     def kind(self) -> T.DataType | None:
         token = self._next()
@@ -55,18 +55,18 @@ class _Parser:
     def _object(self) -> T.DataType | None:
         fields = []
         self._next()
-        while self._tokens[self._at][0] != ">":
+        while self._tokens[self._position][0] != ">":
             token = self._next()
             name = token[2] if token[1] is None else token[1].replace("``", "`")
             self._next()
             kind = self.kind()
             if kind is not None:
                 fields.append(T.StructField(name, kind, True, {GUESSED: True}))
-            if self._tokens[self._at][0] == ",":
+            if self._tokens[self._position][0] == ",":
                 self._next()
         self._next()
         return T.StructType(fields) if fields else None
 
     def _next(self) -> re.Match[str]:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]

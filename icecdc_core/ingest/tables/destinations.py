@@ -25,8 +25,8 @@ from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
+from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields
-from icecdc_core.ingest.rows.json_reading import Path
 from icecdc_core.ingest.rows.writer_checks import with_checks
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
