@@ -11,7 +11,7 @@ from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
 from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, operation
-from icecdc_core.ingest.formats.json_text import field, unreadable
+from icecdc_core.ingest.formats.json_text import field
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.fitting import checked
@@ -86,7 +86,7 @@ def _decode_plain(
     if settings.op_field:
         row_op, unknown = operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
         op = op.otherwise(row_op)
-        problem = problem.when(~tombstone & unknown.isNotNull(), unreadable(text, unknown))
+        problem = problem.when(~tombstone, unknown)
     result = {
         "payload": F.when(tombstone, key["payload"]).otherwise(text),
         "payload_type": F.when(tombstone, key["payload_type"]),

@@ -102,7 +102,8 @@ def _decode_without_schema(text: Column) -> Column:
         op = F.coalesce(parsed["op"], inner["op"])
         before, after = (F.coalesce(_row_text(parsed[name]), _row_text(inner[name])) for name in _ROW_FIELDS)
         malformed = parsed[MALFORMED].isNotNull() | parsed.isNull()
-        return F.when(malformed, _not_an_event(text)).otherwise(decode_event(op, before, after))
+        unread = decode_result(problem=unreadable(text, _not_an_event(text)))
+        return F.when(malformed, unread).otherwise(decode_event(op, before, after))
 
     return evaluate_once(F.from_json(text, shape, JSON_READ_OPTIONS), decode)
 
@@ -113,7 +114,7 @@ def _row_text(variant: Column) -> Column:
 
 
 def _not_an_event(text: Column) -> Column:
-    return decode_result(problem=unreadable(text, F.concat(F.lit("not a change event: "), quoted_start(text))))
+    return F.concat(F.lit("not a change event: "), quoted_start(text))
 
 
 def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: FormatSettings) -> Column:
@@ -130,10 +131,10 @@ def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, setti
             before, after = (F.to_json(to_payload(payload[name], row), PAYLOAD_OPTIONS) for name in _ROW_FIELDS)
             result = decode_event(payload["op"], before, after, column_type(row).json())
         else:
-            result = F.when(tombstone, _delete(payload)).otherwise(_not_an_event(text))
+            result = F.when(tombstone, delete(payload)).otherwise(decode_result(problem=_not_an_event(text)))
         return F.when(parsed[MALFORMED].isNotNull(), mismatch).otherwise(result)
 
-    def _delete(payload: Column) -> Column:
+    def delete(payload: Column) -> Column:
         if not whole.fields:
             return delete_by_single_key(payload, whole, settings)
         key = F.to_json(to_payload(payload, whole), PAYLOAD_OPTIONS)

@@ -144,7 +144,9 @@ def _with_missing(seen: T.DataType, own: T.DataType) -> T.DataType:
 
 def _lenient(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _lenient(field.dataType)) for field in kind.fields])
+        # Sorted, so that `inferred` recognizes a schema that it has tried.
+        fields = sorted(kind.fields, key=lambda field: field.name)
+        return T.StructType([T.StructField(field.name, _lenient(field.dataType)) for field in fields])
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_lenient(kind.elementType))
     if isinstance(kind, T.MapType):
