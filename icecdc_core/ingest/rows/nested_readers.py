@@ -197,7 +197,7 @@ def _item_flaws(
     # Names by position would mean nothing to a reader of the problem.
     text = F.to_json(parsed) if reader.parsed_type() == reader.json_type else None
     if not nulls:
-        yield Flaw(F.exists(items, lambda item: item.isNull()), path, "holds null", text)
+        yield Flaw(F.exists(items, lambda item: item.isNull()), path, "contains null", text)
     for index, flaw in enumerate(reader.flaws(F.lit(None), ())):
         inner = f"(its {path_text(flaw.path)}) " if flaw.path else prefix
         yield Flaw(F.exists(items, _condition(reader, index)), path, inner + flaw.description, text)
