@@ -25,8 +25,8 @@ from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
+from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields
-from icecdc_core.ingest.rows.json_reading import Path
 from icecdc_core.ingest.rows.writer_checks import with_checks
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
@@ -113,7 +113,8 @@ def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfi
     """Let the records' schema into the table's, in one commit; returns the records'."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
-    seen = frequent_first(records, inferred(records, current), config)
+    any_case = config.column_case != "sensitive"
+    seen = frequent_first(records, inferred(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
     changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])
