@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
+from icecdc_core.logs import log_fields
 from icecdc_core.session import get_spark
 from tests.kafka_topics import Topic
 
@@ -20,6 +21,13 @@ _numbers = itertools.count(1)
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
 """Properties of a running catalog, see compose.yaml; empty: the embedded one."""
+
+
+@pytest.fixture(autouse=True)
+def log_fields_of_its_own() -> Iterator[None]:
+    """Keep the log fields that a test sets from the tests after it."""
+    with log_fields():
+        yield
 
 
 @pytest.fixture(scope="session")

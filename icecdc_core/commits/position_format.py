@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from icecdc_core.commits.lease import LeaseHolder
-from icecdc_core.errors import OpenSearchRequestError, PositionError
+from icecdc_core.errors import PositionError
 
 FORMAT = 2
 """The format of a stored position. It grows when an older release could misread it; a position without one has 1."""
@@ -155,15 +155,31 @@ def stored_position(source: Mapping[str, Any]) -> Position:
 
 
 def _is_schema(text: str) -> bool:
-    """Whether a text has the shape of an Iceberg schema: an object with a list of fields."""
+    """Whether a text is an Iceberg schema as JSON, as far as schemas are compared."""
     try:
-        schema = json.loads(text)
+        return _is_struct(json.loads(text))
     except (ValueError, RecursionError):
         return False
-    fields = schema.get("fields") if isinstance(schema, dict) else None
+
+
+def _is_struct(value: object) -> bool:
+    fields = value.get("fields") if isinstance(value, dict) else None
     return isinstance(fields, list) and all(
-        isinstance(field, dict) and field.keys() >= {"id", "name", "type"} for field in fields
+        isinstance(field, dict)
+        and isinstance(field.get("id"), int)
+        and isinstance(field.get("name"), str)
+        and _is_type(field.get("type"))
+        for field in fields
     )
+
+
+def _is_type(value: object) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    if value.get("type") == "struct":
+        return _is_struct(value)
+    parts = ("element",) if value.get("type") == "list" else ("key", "value")
+    return all(isinstance(value.get(f"{part}-id"), int) and _is_type(value.get(part)) for part in parts)
 
 
 def _problem(name: str, kind: str, message: str) -> str:
@@ -177,71 +193,4 @@ def _unreadable(index: Any, problems: list[str]) -> PositionError:
         value=index,
         remedy="if a newer release of icecdc wrote it, use that release; if somebody edited it, undo the edit, or "
         "delete the position and run the export",
-    )
-
-
-def source_of(answer: Any, doing: str) -> dict[str, Any]:
-    """Return the source of a document.
-
-    Args:
-        answer: The answer to a get request, or a hit of a search.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer has no document.
-        PositionError: The index does not store sources.
-    """
-    found = answer.get("_source") if isinstance(answer, dict) else None
-    if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
-        raise PositionError(
-            f"The index '{answer.get('_index')}' keeps no sources, so no position can be read from it",
-            subject="positions_index",
-            value=answer.get("_index"),
-            remedy="find the index template that switches `_source` off and exclude this index; then restore the "
-            "index, or delete it and run the exports",
-        )
-    if not isinstance(found, dict):
-        raise _unusable(doing)
-    return found
-
-
-def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
-    """Return the sources of the hits of a search.
-
-    Args:
-        answer: The answer to the search.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer has no hits, or hits without a document.
-        PositionError: The index does not store sources.
-    """
-    hits = answer.get("hits") if isinstance(answer, dict) else None
-    found = hits.get("hits") if isinstance(hits, dict) else None
-    if not isinstance(found, list):
-        raise _unusable(doing)
-    return [source_of(hit, doing) for hit in found]
-
-
-def version_of(answer: Any, doing: str) -> tuple[int, int]:
-    """Return the sequence number and the primary term of a document.
-
-    Args:
-        answer: The answer to a get or an index request.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer does not have them.
-    """
-    found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
-    if not isinstance(found[0], int) or not isinstance(found[1], int):
-        raise _unusable(doing)
-    return found[0], found[1]
-
-
-def _unusable(doing: str) -> OpenSearchRequestError:
-    return OpenSearchRequestError(
-        f"OpenSearch gave no usable answer while {doing}",
-        subject="opensearch_url",
-        remedy="check the proxy or gateway in front of OpenSearch; run again",
     )

@@ -21,12 +21,10 @@ from icecdc_core.commits.position_format import (
     Batch,
     Position,
     position_document,
-    source_of,
-    sources_of,
     stored_position,
-    version_of,
 )
 from icecdc_core.commits.positions_index import ensure_positions_index
+from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
 from icecdc_core.errors import IndexNotFoundError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import write_alias

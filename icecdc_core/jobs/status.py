@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
-from icecdc_core.commits.position_format import sources_of, stored_position
+from icecdc_core.commits.position_format import stored_position
+from icecdc_core.commits.stored_documents import sources_of
 from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.jobs.dead_letters import open_dead_letters
 from icecdc_core.opensearch.client import Connection, typed_errors

@@ -13,7 +13,6 @@ from weakref import WeakSet
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -127,13 +126,13 @@ def require_supported(spark: SparkSession) -> None:
         DependencyError: The session is of another kind, or Spark or Iceberg of another version. The text names what
             was found and what is supported.
     """
-    if _gateway(spark) in _supported:
+    if _jvm_of(spark) in _supported:
         return
     found = session_found(spark)
     problem = unsupported(found)
     if problem:
         raise _refusal(problem, found)
-    _supported.add(_gateway(spark))
+    _supported.add(_jvm_of(spark))
 
 
 def require_pyspark(version: str) -> None:
@@ -196,9 +195,12 @@ def require_kafka(spark: SparkSession) -> None:
         )
 
 
-def _gateway(spark: SparkSession) -> Any:
-    """The gateway to the session's JVM; None where Python has none."""
-    return getattr(SparkContext, "_gateway", None) if isinstance(spark, SparkSession) else None
+def _jvm_of(spark: SparkSession) -> Any:
+    """Return the session's view of its JVM; None if Python has none."""
+    try:
+        return spark._jvm if isinstance(spark, SparkSession) else None
+    except (Py4JError, PySparkException, AttributeError, TypeError):
+        return None
 
 
 def _has(loader: Any, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Several runs at once, and runs that wake up late: the zombie changes nothing, and what limits that is shown."""
+"""Several runs at once, and runs that continue late: a late run changes nothing, within the limits shown here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.loopback_proxy import Act, loopback_proxy
 
 @pytest.fixture
 def config(make_config):
-    """A holder elsewhere is given up after a second."""
+    """The lock of a holder elsewhere expires after a second."""
     return make_config(lease_seconds=1)
 
 

@@ -1,4 +1,4 @@
-"""OpenSearch misbehaves under a run: it ends right, or with a typed error and a position that tells the truth."""
+"""OpenSearch fails during a run: the run ends in sync, or with a typed error and a correct position."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
@@ -91,7 +92,7 @@ class DescribeOneFault:
 
         def trouble(method, path, body):
             kind = method, re.sub(r"[0-9a-f-]{8,}|\d+", "", path.partition("?")[0])
-            # The very first request is there to tell at once that nobody answers.
+            # The very first request is not retried, so that a wrong URL fails at once.
             if path == "/" or kind in met:
                 return None
             met.add(kind)
@@ -157,7 +158,7 @@ class DescribeAStorm:
         position = PositionStore(opensearch, exported).read()
         sync_changes(spark, exported)
         print(f"storm {SEED + storm}: {outcome}")
-        # A run that ended well left them equal; one that did not says so by the batch that waits.
+        # After a run that ended well, index and table are in sync; a failed run leaves a begun batch.
         position_is_right = ended_equal if outcome == "ended" else ended_equal or position.snapshot_id is not None
         assert (position_is_right, equal(exported)) == (True, True)
 
@@ -282,7 +283,7 @@ class DescribeAServerThatIsKilled:
                         os.kill(pid, 9)
                     time.sleep(1)
             except IcecdcError:
-                pass  # it tells that the server died: we know
+                pass  # it reports that the server died, which this test caused
             with running_opensearch(data_folder=data, port=port, heap="512m"):
                 stop.wait(300)
 
@@ -311,14 +312,7 @@ class DescribeAServerThatIsKilled:
 
 
 def _java_of(port):
-    """The server's process: the Java process that listens on this port."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"-baseHttpPort" in command and str(port - 1).encode() in command and b"java" in command[0]:
-                found.append(int(entry.name))
-    return found
+    """The Java processes of the server at this port."""
+    commands = {process.pid: process.info["cmdline"] or [""] for process in psutil.process_iter(["cmdline"])}
+    wanted = {"-baseHttpPort", str(port - 1)}
+    return [pid for pid, command in commands.items() if "java" in command[0] and wanted <= set(command)]

@@ -1,4 +1,4 @@
-"""The positions index is deleted, guessed, edited or of another release: a typed error, and no index by accident."""
+"""The positions index is deleted, edited, created by a write or by another release: each is a typed error."""
 
 from __future__ import annotations
 

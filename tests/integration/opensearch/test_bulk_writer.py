@@ -1,4 +1,4 @@
-"""The sink against a real server, with a proxy in between that makes trouble: every document has one fate."""
+"""The bulk writer against a real server behind a failing proxy: every operation has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def alias(opensearch, name):
 
 @pytest.fixture
 def settings(opensearch_url, alias):
-    """Build sink settings; keyword arguments override."""
+    """Build settings of the bulk writer; keyword arguments override."""
 
     def build(url=opensearch_url, **overrides):
         values = {
@@ -70,7 +70,7 @@ def failed_answer(status, error):
 
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
-# What is no answer to one index and one delete operation.
+# Unusable answers to one index and one delete operation.
 NO_ANSWERS = {
     "no items": Page('{"errors":false,"items":[]}'),
     "too few items": Page(good_answer(WRITTEN)),
@@ -102,7 +102,7 @@ NO_ANSWERS = {
     "a text": Page(good_answer(WRITTEN, DELETED), "text/plain"),
     "a web page": Page("<html>Please sign in</html>", "text/html"),
     "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
-    "a gateway's word for its trouble": Page("[]", status=503),
+    "an error page of a gateway": Page("[]", status=503),
 }
 
 

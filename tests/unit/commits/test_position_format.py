@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.position_format import (
@@ -12,15 +15,23 @@ from icecdc_core.commits.position_format import (
     Batch,
     Position,
     position_document,
-    source_of,
-    sources_of,
     stored_position,
-    version_of,
 )
 from icecdc_core.commits.positions_index import MAPPING, require_mapping
+from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
 from icecdc_core.errors import OpenSearchRequestError, PositionError
 
-SCHEMA = '{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true}]}'
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "l", ListType(3, StructType(NestedField(4, "m", MapType(5, StringType(), 6, DecimalType(9, 2)))))),
+).model_dump_json()
+
+
+def schema_with(kind):
+    """A schema with one column of this type."""
+    return json.dumps({"type": "struct", "fields": [{"id": 1, "name": "c", "type": kind}]})
+
+
 BATCH = Batch("export", 4, None, 9, "t--000004", "uuid", {"branch": "main"}, SCHEMA, groups_done=2, index_uuid="u")
 POSITION = Position("t", "lake.ns.t", "uuid", 1, 4, "t--000003", {"branch": "main"}, SCHEMA, BATCH)
 OLD = {
@@ -72,6 +83,11 @@ class DescribeAStoredPosition:
             ({"schema": "[]"}, "schema: it is not an Iceberg schema"),
             ({"schema": '{"fields":{}}'}, "schema: it is not an Iceberg schema"),
             ({"schema": '{"fields":["id"]}'}, "schema: it is not an Iceberg schema"),
+            ({"schema": '{"fields":[{"id":"1","name":"c","type":"long"}]}'}, "schema: it is not an Iceberg schema"),
+            ({"schema": schema_with(5)}, "schema: it is not an Iceberg schema"),
+            ({"schema": schema_with({"type": "struct"})}, "schema: it is not an Iceberg schema"),
+            ({"schema": schema_with({"type": "list", "element": "long"})}, "schema: it is not an Iceberg schema"),
+            ({"schema": schema_with({"type": ["x"]})}, "schema: it is not an Iceberg schema"),
             ({"schema": "[" * 200_000}, "schema: it is not an Iceberg schema"),
             ({"batch": {**OLD["batch"], "schema": "{}"}}, "batch.schema: it is not an Iceberg schema"),
         ],

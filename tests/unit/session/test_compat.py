@@ -56,6 +56,10 @@ class BlockedSession(SparkSession):
     def _jvm(self):
         raise Py4JError(BLOCKED)
 
+    @property
+    def sparkContext(self):
+        raise Py4JError(BLOCKED)
+
 
 class DescribeUnsupported:
     @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Documents of the positions index in answers of OpenSearch: their source and their version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from icecdc_core.errors import OpenSearchRequestError, PositionError
+
+
+def source_of(answer: Any, doing: str) -> dict[str, Any]:
+    """Return the source of a document.
+
+    Args:
+        answer: The answer to a get request, or a hit of a search.
+        doing: The activity, for the message.
+
+    Raises:
+        OpenSearchRequestError: The answer has no document.
+        PositionError: The index does not store sources.
+    """
+    found = answer.get("_source") if isinstance(answer, dict) else None
+    if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
+        raise PositionError(
+            f"The index '{answer.get('_index')}' keeps no sources, so no position can be read from it",
+            subject="positions_index",
+            value=answer.get("_index"),
+            remedy="find the index template that switches `_source` off and exclude this index; then restore the "
+            "index, or delete it and run the exports",
+        )
+    if not isinstance(found, dict):
+        raise _unusable(doing)
+    return found
+
+
+def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
+    """Return the sources of the hits of a search.
+
+    Args:
+        answer: The answer to the search.
+        doing: The activity, for the message.
+
+    Raises:
+        OpenSearchRequestError: The answer has no hits, or hits without a document.
+        PositionError: The index does not store sources.
+    """
+    hits = answer.get("hits") if isinstance(answer, dict) else None
+    found = hits.get("hits") if isinstance(hits, dict) else None
+    if not isinstance(found, list):
+        raise _unusable(doing)
+    return [source_of(hit, doing) for hit in found]
+
+
+def version_of(answer: Any, doing: str) -> tuple[int, int]:
+    """Return the sequence number and the primary term of a document.
+
+    Args:
+        answer: The answer to a get or an index request.
+        doing: The activity, for the message.
+
+    Raises:
+        OpenSearchRequestError: The answer does not have them.
+    """
+    found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
+    if not isinstance(found[0], int) or not isinstance(found[1], int):
+        raise _unusable(doing)
+    return found[0], found[1]
+
+
+def _unusable(doing: str) -> OpenSearchRequestError:
+    return OpenSearchRequestError(
+        f"OpenSearch gave no usable answer while {doing}",
+        subject="opensearch_url",
+        remedy="check the proxy or gateway in front of OpenSearch; run again",
+    )
