@@ -1,1 +1,1 @@
-"""Benchmarks: every figure is a ratio measured in one run, results are compared for equality, not only timed."""
+"""Benchmarks: every figure is a ratio measured in one run, and every contestant's result is checked."""

@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks [--parts changes,sink] [--rows 3000000] [--documents 300000] [--rounds 3] [--output FOLDER]
 
-Absolute times say little on a shared machine, so the contestants take turns in each round and only ratios of one run
-are to be quoted. Every contestant's result is checked. The tables go to the terminal, all figures to `bench.json` in
-the output folder, beside two charts.
+Absolute times say little on a shared machine. So the contestants take turns in each round, and only ratios of one run
+count. Every contestant's result is checked. The tables go to the terminal; all figures go to `bench.json` in the output
+folder, next to two charts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Contest = tuple[str, dict[str, Callable[[], float]]]
 def main() -> None:
     """Run the benchmarks and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default=",".join(ALL), help=f"which to run, of {', '.join(ALL)}")
+    parser.add_argument("--parts", default=",".join(ALL), help=f"which to run, from {', '.join(ALL)}")
     parser.add_argument("--rows", type=int, default=3_000_000, help="rows of the table whose changes are read")
     parser.add_argument("--documents", type=int, default=300_000, help="documents that are written")
     parser.add_argument("--files", type=int, default=100_000, help="data files of the table that is only planned")
@@ -51,7 +51,7 @@ def main() -> None:
     parts = given.parts.split(",")
     unknown = set(parts) - set(ALL)
     if unknown:
-        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose of {', '.join(ALL)}")
+        parser.error(f"--parts: unknown: {', '.join(sorted(unknown))}; choose from {', '.join(ALL)}")
     warehouse = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
     figures: dict[str, dict[str, list[float]]] = {}
     stages: dict[str, dict[str, float]] = {}
@@ -160,14 +160,14 @@ ALL = (*PARTS, MEMORY)
 
 
 def _race(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Let every contestant run once unmeasured and then in turn; returns seconds per round."""
+    """Run every contestant once unmeasured, then in turn; returns the seconds of each round."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, run in contestants.items():
-            taken = run()
-            print(f"  {'warm-up' if number == 0 else f'round {number}'}: {name}: {taken:.2f} s", flush=True)
+            elapsed = run()
+            print(f"  {'warm-up' if number == 0 else f'round {number}'}: {name}: {elapsed:.2f} s", flush=True)
             if number:
-                seconds[name].append(round(taken, 3))
+                seconds[name].append(round(elapsed, 3))
     return seconds
 
 
@@ -180,9 +180,9 @@ def _keep(found: dict[str, Any], folder: Path) -> None:
 def _print_table(title: str, seconds: dict[str, list[float]]) -> None:
     first: Any = next(iter(seconds.values()))
     print(f"\n{title}\n  {'':52}{'min s':>9}{'median s':>10}{'times first':>14}")
-    for name, taken in seconds.items():
-        ratio = statistics.median(other / own for other, own in zip(taken, first, strict=True))
-        print(f"  {name:52}{min(taken):9.2f}{statistics.median(taken):10.2f}{ratio:14.2f}")
+    for name, rounds in seconds.items():
+        ratio = statistics.median(other / own for other, own in zip(rounds, first, strict=True))
+        print(f"  {name:52}{min(rounds):9.2f}{statistics.median(rounds):10.2f}{ratio:14.2f}")
 
 
 def _print_memory(large: dict[str, Any]) -> None:

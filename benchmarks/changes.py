@@ -9,8 +9,10 @@ from pyspark.sql import SparkSession
 
 from benchmarks.tables import consume, create, head, merge_changes, rows_of
 from icecdc_core.changes.row_hash import FAST, KEYED
-from icecdc_core.changes.scan_planning import StepScan, plan_scans
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
 
 
 class ChangesBenchmark:
@@ -50,9 +52,9 @@ class ChangesBenchmark:
     def _icecdc(self, row_hash: str = FAST) -> float:
         begin = time.perf_counter()
         changed = merge_changes(self._spark, self._table, self._start, self._end, row_hash)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         self._check("icecdc", changed)
-        return taken
+        return seconds
 
     def _changelog_view(self) -> float:
         catalog, name = self._table.split(".", 1)
@@ -64,10 +66,10 @@ class ChangesBenchmark:
         )
         view = self._spark.table("changelog").where("_change_type <> 'UPDATE_BEFORE'")
         consume(view)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         # An identifier that changed in several snapshots counts once, as it does for icecdc.
         self._check("create_changelog_view", view.select("id").distinct().count())
-        return taken
+        return seconds
 
     def _read_both_sides(self) -> float:
         table = IcebergTable(self._spark, self._table)
@@ -83,9 +85,9 @@ class ChangesBenchmark:
         begin = time.perf_counter()
         for tasks in sides:
             consume(table.read(tasks).select(table.column_names()))
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         table.release()
-        return taken
+        return seconds
 
     def _scans(self, table: IcebergTable) -> list[StepScan]:
         return plan_scans(table, table.metadata(), self._start, self._end, "net")

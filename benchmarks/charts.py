@@ -15,13 +15,13 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from icecdc_core.reporting.figures import DELETED, INSERTED, NEUTRAL, STYLE, UPDATED, count_text, panels
 
 GROWTH = "time against "
-# Axes that span more than this are logarithmic.
+# Axes with a larger ratio of largest to smallest value are logarithmic.
 _DECADE = 10
 _COLOURS = {"executor JVM": NEUTRAL, "driver JVM": INSERTED, "Python workers": UPDATED, "driver Python": DELETED}
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> None:
-    """Write ``growth.png`` and ``memory.png`` from what ``bench.json`` holds, as far as it was measured."""
+    """Write ``growth.png`` and ``memory.png`` from what ``bench.json`` holds, for the parts that were measured."""
     growth = {title.removeprefix(GROWTH): s for title, s in found["seconds"].items() if title.startswith(GROWTH)}
     if growth:
         growth_figure(growth).savefig(folder / "growth.png", dpi=110)

@@ -21,11 +21,11 @@ _ROWS_A_FILE = 50_000
 
 
 class GrowthBenchmark:
-    """Copy-on-write updates of neighbouring rows, so that the files to read grow with the rows changed.
+    """Copy-on-write updates of adjacent rows, so that the files to read grow with the rows changed.
 
     Args:
         spark: A session with the tables' catalog.
-        config: Says where everything is; its table gives the namespace.
+        config: Where everything is; its table gives the namespace.
         rows: Rows of the biggest table, and of its biggest change.
     """
 
@@ -36,7 +36,7 @@ class GrowthBenchmark:
         self._ranges: dict[str, tuple[str, int, int, int]] = {}
 
     def rows_changed(self) -> dict[str, Callable[[], float]]:
-        """Rows changed, by powers of ten up to all of them, to a run that returns its seconds."""
+        """Number of rows changed, up to all, to a run that returns its seconds."""
         table = self._filled("changed", self._rows, self._files)
         counts = [self._rows // ten for ten in (1000, 100, 10, 1)]
         return {str(count): self._updated(table, count, str(count)) for count in counts}
@@ -72,7 +72,7 @@ class GrowthBenchmark:
     def _filled(self, name: str, rows: int, files: int) -> str:
         table = f"{self._namespace}.{name}"
         create(self._spark, table, 2, "copy-on-write")
-        # By range: a change of neighbours then rewrites just the files they are in.
+        # By range, so that a change of adjacent rows rewrites only the files they are in.
         rows_of(self._spark, 0, rows).repartitionByRange(files, "id").writeTo(table).append()
         return table
 
@@ -93,13 +93,13 @@ class GrowthBenchmark:
 
 
 def timed(spark: SparkSession, table: str, start: int, end: int, count: int) -> float:
-    """Seconds from position to merged changes of a range; ends the benchmark when they are not as many as expected."""
+    """Seconds from position to merged changes of a range; ends the benchmark if their number is wrong."""
     begin = time.perf_counter()
     changed = merge_changes(spark, table, start, end)
-    taken = time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
     if changed != count:
         raise SystemExit(f"{changed} changes were found in {table}, expected {count}")
-    return taken
+    return seconds
 
 
 def _main(order: str) -> None:

@@ -29,8 +29,8 @@ class IngestBenchmark:
         spark: A session with Kafka's connector.
         servers: Brokers.
         warehouse: The catalog's folder.
-        records: How many there are.
-        topic: The topic; default: a new one, which the brokers make by themselves.
+        records: The number of records.
+        topic: The topic; default: a new one, which the brokers create.
     """
 
     def __init__(self, spark: SparkSession, servers: str, warehouse: str, records: int, topic: str = "") -> None:
@@ -56,7 +56,7 @@ class IngestBenchmark:
         sink.option("kafka.bootstrap.servers", servers).option("topic", self.topic).save()
 
     def contestants(self) -> dict[str, Callable[[], float]]:
-        """What is measured, the plain stream first."""
+        """Name to a run that returns its seconds; the plain stream first."""
         return {
             "Spark's writeStream.toTable, one table": self.plain,
             "icecdc ingest, one table": self.one_table,
@@ -64,7 +64,7 @@ class IngestBenchmark:
         }
 
     def plain(self) -> float:
-        """Spark's own stream; it has no offsets in the table, no dead letters, and drops nothing twice."""
+        """Spark's own stream, which has no offsets in the table, no dead letters and no deduplication."""
         name = self._table()
         checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-bench-"))
         options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingOffsets": "earliest"}
@@ -97,7 +97,7 @@ class IngestBenchmark:
             topics=self.topic,
             warehouse=self.warehouse,
             max_records_per_batch=0,
-            # Made once; a new namespace would have a new one each time.
+            # One for all runs; otherwise each new namespace would get its own.
             commit_log_table="lake.bench.ingest_log",
             **parameters,
         )

@@ -22,7 +22,7 @@ class SmallChangeBenchmark:
 
     Args:
         spark: A session with the tables' catalog.
-        config: Says where everything is; its table gives the namespace.
+        config: Where everything is; its table gives the namespace.
         rows: Rows of the smaller table.
         files: Its data files.
     """
@@ -56,19 +56,19 @@ class SmallChangeBenchmark:
         report = sync_changes(self._spark, job)
         query = {"query": {"term": {"quantity": 1000 + self._changes}}}
         found = self._client.search(index=job.index, body=query)["hits"]["hits"]
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         if [hit["_id"] for hit in found] != ["1"] or report.upserts != 1:
             raise SystemExit(f"{report.upserts} documents were written, found {found}")
         self.stages[name] = {stage: round(seconds, 3) for stage, seconds in report.stage_seconds.items()}
-        return taken
+        return seconds
 
     def _nothing(self, job: SyncConfig) -> float:
         begin = time.perf_counter()
         report = sync_changes(self._spark, job)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         if report.strategy != "none":
-            raise SystemExit(f"there should have been nothing to do, not {report.strategy}")
-        return taken
+            raise SystemExit(f"expected nothing to do, not {report.strategy}")
+        return seconds
 
 
 class WholeTableBenchmark:
@@ -76,7 +76,7 @@ class WholeTableBenchmark:
 
     Args:
         spark: A session with the table's catalog.
-        config: Says where everything is; its table gives the namespace.
+        config: Where everything is; its table gives the namespace.
         documents: Rows of the table.
     """
 
@@ -95,10 +95,10 @@ class WholeTableBenchmark:
     def _export(self) -> float:
         begin = time.perf_counter()
         report = export_table(self._spark, self._job)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         if report.upserts != self._documents:
             raise SystemExit(f"{report.upserts} documents were exported, expected {self._documents}")
-        return taken
+        return seconds
 
     def _sink(self) -> float:
         self._client.indices.delete(index=SINK, ignore_unavailable=True)
@@ -109,15 +109,15 @@ class WholeTableBenchmark:
         rows = self._spark.table(self._job.table).select("*", F.lit("INSERT").alias("_change_type"))
         begin = time.perf_counter()
         result = write_actions(to_actions(rows, ["id"], 1), BulkSettings.of(self._job, SINK_ALIAS))
-        taken = time.perf_counter() - begin
-        if result.upserts != self._documents:
-            raise SystemExit(f"{result.upserts} documents were written, expected {self._documents}")
-        return taken
+        seconds = time.perf_counter() - begin
+        if result.counts.upserts != self._documents:
+            raise SystemExit(f"{result.counts.upserts} documents were written, expected {self._documents}")
+        return seconds
 
     def _validate(self) -> float:
         begin = time.perf_counter()
         report = validate_table(self._spark, self._job)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         if not report.ok:
             raise SystemExit(f"the index does not equal the table: {report.to_dict()}")
-        return taken
+        return seconds

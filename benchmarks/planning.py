@@ -13,16 +13,16 @@ from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.iceberg_table import IcebergTable
 
-# So many files one commit adds, and so one manifest lists, as a busy writer would leave them.
+# Files that one commit adds, and one manifest lists, as a busy writer would leave them.
 FILES_A_COMMIT = 1000
-# One in so many has a delete file.
+# One data file in ten has a delete file.
 FILES_A_DELETE_FILE = 10
 # The format version that its delete files belong to.
 KINDS = {"copy-on-write": 2, "position deletes": 2, "deletion vectors": 3}
 
 
 class PlanningBenchmark:
-    """A table whose metadata list files that nobody reads; its last commit replaces one of them.
+    """A table whose metadata lists files that are never read; its last commit replaces one of them.
 
     Args:
         spark: A session with the table's catalog.
@@ -80,12 +80,12 @@ class PlanningBenchmark:
         begin = time.perf_counter()
         table = IcebergTable(self._spark, self._table)
         scans = plan_scans(table, table.metadata(), self._start, self._end, "net")
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         found = [[len(tasks) for tasks in (*scan.older, *scan.newer)] for scan in scans]
         replaced = [1, 0, 0, 0] if self._kind == "copy-on-write" else [0, 0, 0, 1]
         if found != [replaced * 2]:
             raise SystemExit(f"{found} files are to be read, expected one on each side")
-        return taken
+        return seconds
 
     def _iceberg(self) -> float:
         begin = time.perf_counter()
@@ -93,7 +93,7 @@ class PlanningBenchmark:
         planned = table.newScan().useSnapshot(self._end).planFiles()
         count = iceberg_class(self._spark, "relocated.com.google.common.collect.Iterables").size(planned)
         planned.close()
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         if count != self._files:
             raise SystemExit(f"{count} files were planned, expected {self._files}")
-        return taken
+        return seconds

@@ -36,7 +36,7 @@ class RangesBenchmark:
         self._compacted = self._updated(f"{namespace}.compacted", rows, compaction=True)
 
     def many_snapshots(self) -> dict[str, Callable[[], float]]:
-        """Name to a run that returns its seconds; icecdc's way first."""
+        """Name to a run that returns its seconds; one batch, as icecdc does it, first."""
         return {
             f"{self._commits} snapshots in one batch": lambda: self._timed(
                 self._many, [(self._snapshots[0], self._snapshots[-1])]
@@ -68,11 +68,11 @@ class RangesBenchmark:
     def _timed(self, name: str, ranges: list[tuple[int, int]]) -> float:
         begin = time.perf_counter()
         changed = sum(merge_changes(self._spark, name, start, end) for start, end in ranges)
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         expected = self._expected(name)
         if changed != expected:
             raise SystemExit(f"{changed} changes were found in {name}, expected {expected}")
-        return taken
+        return seconds
 
     def _expected(self, name: str) -> int:
         if name == self._many:

@@ -26,8 +26,8 @@ class SinkBenchmark:
 
     Args:
         spark: The session.
-        config: Says where OpenSearch is.
-        documents: How many documents are written.
+        config: Where OpenSearch is.
+        documents: The number of documents to write.
     """
 
     def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
@@ -83,9 +83,9 @@ class SinkBenchmark:
         self._client.indices.create(index=PHYSICAL, body={"settings": settings, "aliases": {ALIAS: {}}})
         begin = time.perf_counter()
         write()
-        taken = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         self._client.indices.refresh(index=PHYSICAL)
         found = self._client.count(index=PHYSICAL)["count"]
         if found != self._documents:
             raise SystemExit(f"{found} documents were written, expected {self._documents}")
-        return taken
+        return seconds

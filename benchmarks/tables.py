@@ -15,7 +15,7 @@ _ADVISORY, _FILE_BYTES = "write.spark.advisory-partition-size-bytes", 32 * 1024 
 
 
 def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
-    """Make the table anew, empty.
+    """Create the table, empty; an older one is dropped.
 
     Args:
         spark: A session with the table's catalog.
@@ -30,7 +30,7 @@ def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
     spark.sql(
         f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING, city STRING, note STRING, amount DECIMAL(12, 2), "
         "price DOUBLE, quantity INT, active BOOLEAN, born DATE, seen TIMESTAMP) USING iceberg "
-        # Small files: the table stands for a large one, which no update leaves in a single file.
+        # Small files, as in a large table, where an update touches many files.
         f"TBLPROPERTIES ('format-version' = '{version}', '{_ADVISORY}' = '{_FILE_BYTES}', {modes})"
     )
 
@@ -59,7 +59,7 @@ def head(spark: SparkSession, table: str) -> int:
 
 
 def consume(frame: DataFrame) -> None:
-    """Compute every row and column, and keep none."""
+    """Compute every row and column, and write nothing."""
     frame.write.format("noop").mode("overwrite").save()
 
 

@@ -1,4 +1,4 @@
-"""The demo's tables, and the day of operations that happens to them; every statement is a constant."""
+"""The demo's tables and its day of operations; every statement is a constant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMESPACE = f"{CATALOG}.demo"
 
 @dataclass(frozen=True)
 class DemoTable:
-    """A table of the demo: its name, what identifies a row, what it is partitioned by."""
+    """A table of the demo: its name, its identifier columns and its partition column."""
 
     name: str
     identifier_columns: tuple[str, ...]
@@ -26,7 +26,7 @@ class DemoTable:
 
     @property
     def full_name(self) -> str:
-        """The table as Spark names it."""
+        """Catalog, namespace and table."""
         return f"{NAMESPACE}.{self.name}"
 
 
@@ -105,7 +105,12 @@ DAY: tuple[tuple[str, str], ...] = (
 
 
 def create_tables(spark: SparkSession, data: Path) -> None:
-    """Create the tables anew, copy-on-write in format version 2, and fill them from the Parquet files."""
+    """Create the tables, copy-on-write in format version 2, and fill them from the Parquet files.
+
+    Args:
+        spark: A session with the demo's catalog; tables of an earlier demo are dropped.
+        data: The folder with a Parquet file for each table.
+    """
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
     for table in TABLES:
         rows = spark.read.parquet(str(data / f"{table.name}.parquet"))
@@ -127,7 +132,7 @@ def create_tables(spark: SparkSession, data: Path) -> None:
 
 
 def day_of_operations(spark: SparkSession) -> Iterator[str]:
-    """Let the day happen, statement by statement; yields what each one was."""
+    """Run the statements of the day one by one; yields what each one did."""
     for what, statement in DAY:
         spark.sql(statement)
         yield what

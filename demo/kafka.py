@@ -1,4 +1,4 @@
-"""`make demo-kafka`: records go into a real Kafka, from there into Iceberg tables, and from those into OpenSearch."""
+"""`make demo-kafka`: from a real Kafka into Iceberg tables, and from the tables into a real OpenSearch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from demo.__main__ import ROOT, add_option, carried_out, shown, tell, told
+from demo.console import add_option, print_line, timed_step
 from demo.results import run_notebook
+from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig, IngestReport, ingest
 from icecdc_core.jobs.sync import sync_changes
@@ -41,7 +42,7 @@ class KafkaDemo:
         shared |= {"namespace": NAMESPACE, "auto_create": True}
         self.output = output
         self.opensearch_url = opensearch_url
-        # One topic into a table for each airport, another one into one table whose rows are updated and deleted.
+        # One topic fills a table for each airport; the other fills one table whose rows are updated and deleted.
         self.flights = IngestConfig(
             job="flights", topics="flights", route_by="field", route_field="origin", metadata_columns="offset", **shared
         )
@@ -56,32 +57,32 @@ class KafkaDemo:
         )
 
     def run(self) -> bool:
-        """Run it all; returns whether every index equals its table."""
-        with told("Spark starts"):
+        """Run all steps; returns whether every index equals its table."""
+        with timed_step("Spark starts"):
             spark = open_spark(self.flights)
             spark.sparkContext.setLogLevel("ERROR")
         flights = spark.read.parquet(str(ROOT / "data" / "flights.parquet")).limit(30_000)
         planes = spark.read.parquet(str(ROOT / "data" / "planes.parquet"))
-        with told("30,000 flights, all planes and two records that fit nowhere are produced"):
+        with timed_step("30,000 flights, all planes and two records that belong to no table are produced"):
             self._produce(flights, "flights")
             self._produce(planes.withColumn("op", F.lit("c")), "planes", "tailnum")
             self._produce(spark.createDataFrame([("nowhere", 1)], "dest string, flight long"), "flights")
             _send(spark.createDataFrame([("k", "this is no JSON")], "key string, value string"), self.planes, "planes")
-        with told("notebook 40_kafka_ingest: flights into a table for each airport"):
+        with timed_step("notebook 40_kafka_ingest: flights into a table for each airport"):
             given = {name: getattr(self.flights, name) for name in sorted(self.flights.model_fields_set)}
             notebook = ROOT / "notebooks" / "40_kafka_ingest.ipynb"
-            _tell_report(run_notebook(notebook, self.output, {k: _plain(v) for k, v in given.items()}))
+            _print_counts(run_notebook(notebook, self.output, {k: _plain(v) for k, v in given.items()}))
         self._ingest(spark, self.planes)
-        with told("the tables are indexed"):
+        with timed_step("the tables are indexed"):
             self._sync(spark)
-        with told("planes are changed and scrapped; a few flights are added"):
+        with timed_step("planes are changed and scrapped; a few flights are added"):
             newer = planes.where("year >= 2010").withColumns({"seats": F.col("seats") + 1, "op": F.lit("u")})
             self._produce(newer, "planes", "tailnum")
             self._produce(planes.where("year < 1980").withColumn("op", F.lit("d")), "planes", "tailnum")
             self._produce(flights.limit(500), "flights")
         self._ingest(spark, self.flights)
         self._ingest(spark, self.planes)
-        with told("the changes are synced"):
+        with timed_step("the changes are synced"):
             self._sync(spark)
         equal = self._validated(spark)
         spark.stop()
@@ -93,9 +94,9 @@ class KafkaDemo:
         _send(rows.select(by.alias("key"), value), self.flights, topic)
 
     def _ingest(self, spark: SparkSession, config: IngestConfig) -> None:
-        with told(f"ingest of {config.job}"):
+        with timed_step(f"ingest of {config.job}"):
             report: IngestReport = ingest(spark, config)
-            _tell_report(report.to_dict())
+            _print_counts(report.to_dict())
 
     def _indexes(self) -> list[SyncConfig]:
         tables: dict[str, dict[str, Any]] = {origin: {} for origin in ORIGINS} | {
@@ -117,7 +118,7 @@ class KafkaDemo:
     def _sync(self, spark: SparkSession) -> None:
         for config in self._indexes():
             report = sync_changes(spark, config)
-            tell(f"  {config.index}: {report.upserts:,} upserts, {report.deletes:,} deletes")
+            print_line(f"  {config.index}: {report.upserts:,} upserts, {report.deletes:,} deletes")
 
     def _validated(self, spark: SparkSession) -> bool:
         verdicts = []
@@ -125,13 +126,13 @@ class KafkaDemo:
             report = validate_table(spark, config)
             verdicts.append(report.ok)
             rows = f"{report.source_rows:,} rows, {report.index_documents:,} documents"
-            tell(f"  {config.index}: {'equal' if report.ok else 'NOT equal'} ({rows})")
+            print_line(f"  {config.index}: {'equal' if report.ok else 'NOT equal'} ({rows})")
         return all(verdicts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 when everything is equal."""
-    parser = argparse.ArgumentParser(prog="python -m icecdc_core.demo_kafka", description=__doc__)
+    """Run the demo; returns 0 when every index equals its table."""
+    parser = argparse.ArgumentParser(prog="python -m demo.kafka", description=__doc__)
     for name, text in (("opensearch-url", "an OpenSearch"), ("bootstrap-servers", "Kafka brokers that make topics")):
         add_option(parser, name, f"{text} to use instead of the embedded one")
     parser.add_argument("--output", default=str(ROOT / "build" / "demo-kafka"), help="folder for the results")
@@ -140,14 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> bool:
         with ExitStack() as services:
-            with told("OpenSearch and Kafka start on loopback"):
+            with timed_step("OpenSearch and Kafka start on loopback"):
                 url = given.opensearch_url or services.enter_context(running_opensearch())
                 servers = given.bootstrap_servers or services.enter_context(running_kafka(settings=_TOPICS))
             equal = KafkaDemo(servers, url, output).run()
-            tell(f"\nExecuted notebook: {shown(output)}/40_kafka_ingest.html")
+            print_line(f"\nExecuted notebook: {display_path(output)}/40_kafka_ingest.html")
         return equal
 
-    return carried_out(work, output)
+    return run_in_folder(work, output)
 
 
 def _send(records: DataFrame, config: IngestConfig, topic: str) -> None:
@@ -156,9 +157,9 @@ def _send(records: DataFrame, config: IngestConfig, topic: str) -> None:
     ).save()
 
 
-def _tell_report(report: dict[str, Any]) -> None:
+def _print_counts(report: dict[str, Any]) -> None:
     counts = f"{report['records']:,} records, {report['rows_written']:,} rows, {report['deletes']:,} deletes"
-    tell(f"  {counts}, {report['dead_letters']} dead letters, {len(report['tables'])} tables")
+    print_line(f"  {counts}, {report['dead_letters']} dead letters, {len(report['tables'])} tables")
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the demo did to each table, and the executed notebooks as .ipynb and .html."""
+"""The results of a demo: the summary of each table, and the executed notebooks as .ipynb and .html."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ _HEAD = ("table", "rows", "documents", "exported", "upserts", "deletes", "carryo
 
 @dataclass
 class TableResult:
-    """What the demo did to one table."""
+    """The reports of one table.
+
+    Attributes:
+        table: Its name.
+        export: The report of the export.
+        sync: The report of the sync.
+        validation: The report of the validation.
+    """
 
     table: str
     export: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +40,7 @@ class TableResult:
 
 
 def summary(results: Iterable[TableResult]) -> str:
-    """The final table, as text."""
+    """The reports of all tables as a table of text."""
     lines = [list(_HEAD), *(result.cells for result in results)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEAD))]
     return "\n".join(
@@ -46,12 +53,12 @@ def summary(results: Iterable[TableResult]) -> str:
 
 
 def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Execute a notebook in a process of its own; keep it as .ipynb and .html, also when it fails.
+    """Execute a notebook in its own process and save it as .ipynb and .html, also when it fails.
 
     Args:
         notebook: The notebook.
         output: The folder for the executed notebook and its report.
-        parameters: What to set in it; mappings are passed as JSON.
+        parameters: The parameters to set; mappings are passed as JSON.
 
     Returns:
         The report.
@@ -63,7 +70,7 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
     from papermill.exceptions import PapermillExecutionError
 
     executed, report_path = output / notebook.name, output / f"{notebook.stem}.json"
-    # The tables share parameters that not every notebook has.
+    # Not every notebook has all parameters.
     known = papermill.inspect_notebook(str(notebook))
     given = {
         name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
@@ -77,7 +84,7 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
             parameters={**given, "report_path": str(report_path)},
             kernel_name="python3",
             progress_bar=False,
-            # Loopback without encryption is what every Jupyter does; said for each kernel it only alarms.
+            # Every kernel warns that loopback is not encrypted, as in any Jupyter.
             extra_arguments=["--log-level=ERROR"],
         )
     except PapermillExecutionError as error:

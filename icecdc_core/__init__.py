@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import icecdc_core.session.compat  # noqa: F401 (it comes first, to refuse a pyspark that is too old for the others)
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.replay import replay_dead_letters

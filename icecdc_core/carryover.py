@@ -1,7 +1,7 @@
-"""Drop carryovers: rows that a rewritten file deletes and inserts again unchanged.
+"""Remove carryovers: rows that a rewritten file deletes and inserts again unchanged.
 
-A copy-on-write UPDATE of one row rewrites its whole file, so every other row of that file shows up
-as a DELETE and an equal INSERT. Within one step equal rows cancel one for one, as in a multiset:
+A copy-on-write UPDATE of one row rewrites its whole file, so every other row of that file shows up as a DELETE and an
+equal INSERT. Within one step equal rows cancel one for one, as in a multiset:
 
     ====  =====  ============  ===============      ====  =====  ============  ===============
     id    delay  _change_type  _change_ordinal      id    delay  _change_type  _change_ordinal
@@ -12,13 +12,13 @@ as a DELETE and an equal INSERT. Within one step equal rows cancel one for one, 
     2     9      INSERT        0
     ====  =====  ============  ===============      ====  =====  ============  ===============
 
-So rows are grouped by all their values; a group with more INSERTs than DELETEs stands for as many
-inserted rows as the difference, one with fewer for as many deleted rows.
+Rows are grouped by all their values. The surplus of a group is its INSERTs minus its DELETEs: a positive surplus
+leaves as many inserted rows, a negative one as many deleted rows.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,111 +29,106 @@ from icecdc_core.columns import (
     CHANGE_TYPE,
     DELETE,
     INSERT,
-    IS_INSERT,
     RESERVED,
+    is_insert,
     quoted,
     require_change_columns,
     unused,
     with_literal_names,
 )
-from icecdc_core.equality import keyed
-
-
-class _Group(NamedTuple):
-    """How the columns take part in the grouping."""
-
-    keys: list[str | Column]
-    """Names of key columns, and keys that are worked out; they are equal for equal rows."""
-    restored: dict[str, str]
-    """Columns whose value can be had back from the keys, with the SQL text that does it."""
-    carried: list[StructField]
-    """The others: a row of the group has to keep them."""
+from icecdc_core.equality import Keys, with_keys
 
 
 @with_literal_names
 def remove_carryovers(changes: DataFrame) -> DataFrame:
     """Cancel equal DELETE and INSERT rows of one step, one for one; extra duplicates stay.
 
-    Rows are equal if all the table's columns are, whatever their types: null equals null, NaN equals
-    NaN, binary is compared by its bytes, maps irrespective of the order of their entries, at any
-    depth; -0.0 and 0.0 differ, as their texts do. ``_commit_snapshot_id`` takes no part. Rows come
-    out with the values they came in with.
+    Rows are equal if all the table's columns are, whatever their types: null equals null, NaN equals NaN, binary is
+    compared by its bytes, maps irrespective of the order of their entries, at any depth; -0.0 and 0.0 differ, as their
+    texts do. ``_commit_snapshot_id`` takes no part. Rows come out with the values they came in with.
 
-    Runs as a hash aggregate unless a column is a map or variant or nests floats. After
-    `shuffle_by_identifiers` it adds no exchange, alone it adds one.
+    Runs as a hash aggregate unless a column is a map or variant or nests floats. After `shuffle_by_identifiers` it adds
+    no exchange, alone it adds one.
 
     Args:
         changes: Rows with ``_change_type`` and ``_change_ordinal``, as `read_changes` returns them.
 
     Returns:
-        The surviving rows, with the columns of ``changes`` in the same order.
+        The rows that remain, with the columns of ``changes`` in the same order.
 
     Raises:
-        ColumnNotFoundError: The change columns are not there.
+        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is missing.
     """
     require_change_columns(changes)
-    compared = [field for field in changes.schema.fields if field.name not in RESERVED or field.name == CHANGE_ORDINAL]
-    rows, keys = keyed(changes, compared)
-    surplus, row = unused("_surplus", changes.columns), unused("_row", changes.columns)
-    group = _group(changes.schema.fields, keys)
-    kept, survivors = _survivors(group.carried, surplus, changes.columns)
-    balance = F.expr(f"sum(if({IS_INSERT}, 1, -1))").alias(surplus)
-    groups = rows.groupBy(*group.keys).agg(balance, *(F.expr(text).alias(name) for name, text in kept.items()))
-    left = groups.where(f"{surplus} <> 0").selectExpr("*", f"explode({survivors}) AS {row}")
-    texts = {field.name: _output(field, group, surplus, row) for field in changes.schema.fields}
-    # A column that is a key itself keeps its metadata.
-    if any(field.metadata and texts[field.name] != quoted(field.name) for field in changes.schema.fields):
-        return left.select(
-            *(F.expr(texts[field.name]).alias(field.name, metadata=field.metadata) for field in changes.schema.fields)
-        )
-    return left.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in texts.items()))
+    fields = changes.schema.fields
+    compared = [field for field in fields if field.name not in RESERVED or field.name == CHANGE_ORDINAL]
+    rows, keys = with_keys(changes, compared)
+    group_keys, restored = _group_keys(compared, keys, changes.columns)
+    carried = [field for field in fields if field.name not in restored and field.name != CHANGE_TYPE]
+    surplus_name, row = unused("_surplus", changes.columns), unused("_row", changes.columns)
+    surplus = F.col(surplus_name)
+    aggregates, remaining = _remaining_rows(carried, surplus, changes.columns)
+    balance = F.sum(F.when(is_insert(), 1).otherwise(-1)).alias(surplus_name)
+    groups = rows.groupBy(*group_keys).agg(balance, *aggregates).where(surplus != 0)
+    values = {field.name: F.col(row).getField(f"value{position}") for position, field in enumerate(carried)}
+    values |= {**restored, CHANGE_TYPE: _change_type(surplus, changes.schema[CHANGE_TYPE].nullable)}
+    remaining_rows = groups.select("*", F.explode(remaining).alias(row))
+    return remaining_rows.select(*(_named(values[field.name], field) for field in fields))
 
 
-def _group(fields: list[StructField], keys: dict[str, list[str]]) -> _Group:
-    group = _Group([], {}, [])
+def _group_keys(
+    fields: Sequence[StructField], keys: dict[str, Keys], taken: Sequence[str]
+) -> tuple[list[Column | str], dict[str, Column]]:
+    """Return the keys to group by, and by name the columns whose values can be restored from them.
+
+    Spark groups -0.0 with 0.0 and returns 0.0, so whether a value is -0.0 is a key of its own.
+    """
+    group_keys: list[Column | str] = []
+    restored: dict[str, Column] = {}
     for position, field in enumerate(fields):
-        if field.name not in keys:
-            if field.name != CHANGE_TYPE:
-                group.carried.append(field)
-            continue
-        first, *zero = keys[field.name]
-        group.keys.append(first)
-        if first == quoted(field.name):
-            group.restored[field.name] = first
-        else:
-            group.carried.append(field)
-        if zero:
-            is_zero = unused(f"_zero_{position}", [other.name for other in fields])
-            group.keys.append(F.expr(zero[0]).alias(is_zero))
-            kind = field.dataType.simpleString()
-            group.restored[field.name] = f"CASE WHEN {is_zero} THEN cast(-0.0D AS {kind}) ELSE {first} END"
-    return group
+        name, is_negative_zero = keys[field.name]
+        group_keys.append(name)
+        if name == quoted(field.name):
+            restored[field.name] = F.col(name)
+        if is_negative_zero is not None:
+            flag = unused(f"_negative_zero_{position}", taken)
+            group_keys.append(is_negative_zero.alias(flag))
+            negative_zero = F.lit(-0.0).cast(field.dataType)
+            restored[field.name] = F.when(F.col(flag), negative_zero).otherwise(F.col(name))
+    return group_keys, restored
 
 
-def _survivors(carried: list[StructField], surplus: str, taken: list[str]) -> tuple[dict[str, str], str]:
-    """What a group keeps of its rows on either side, by name, and the array of those that survive it, in SQL."""
-    times, is_delete = f"cast(abs({surplus}) AS int)", f"NOT ({IS_INSERT})"
+def _remaining_rows(
+    carried: Sequence[StructField], surplus: Column, taken: Sequence[str]
+) -> tuple[list[Column], Column]:
+    """Return what each group keeps of its inserted and deleted rows, and the array of those that remain.
+
+    Rows are structs of the carried columns, those that the keys do not restore.
+    """
+    times = F.abs(surplus).cast("int")
     inserted, deleted = unused("_inserted", taken), unused("_deleted", taken)
     if not all(isinstance(field.dataType, LongType) for field in carried):
-        row = ", ".join(f"'value{position}', {quoted(field.name)}" for position, field in enumerate(carried))
-        sides = {inserted: IS_INSERT, deleted: is_delete}
-        kept = {side: f"collect_list(CASE WHEN {of} THEN named_struct({row}) END)" for side, of in sides.items()}
-        return kept, f"slice(if({surplus} > 0, {inserted}, {deleted}), 1, {times})"
-    # Numbers can be kept in place, which is what lets Spark take a hash aggregate.
-    kept, values = {}, ["'none', 0"]
-    for position, field in enumerate(carried):
-        ours, theirs = unused(f"{inserted}{position}", taken), unused(f"{deleted}{position}", taken)
-        kept[ours] = f"max(CASE WHEN {IS_INSERT} THEN {quoted(field.name)} END)"
-        kept[theirs] = f"max(CASE WHEN {is_delete} THEN {quoted(field.name)} END)"
-        survivor = f"if({surplus} > 0, {ours}, {theirs})"
-        # Spark cannot know that the side which survives has rows, so a column without nulls is said to be one.
-        values.append(f"'value{position}', {survivor if field.nullable else f'coalesce({survivor}, 0L)'}")
-    return kept, f"array_repeat(named_struct({', '.join(values)}), {times})"
+        row = F.struct(*(F.col(quoted(field.name)).alias(f"value{n}") for n, field in enumerate(carried)))
+        aggregates = [F.collect_list(F.when(is_insert(), row)).alias(inserted)]
+        aggregates += [F.collect_list(F.when(~is_insert(), row)).alias(deleted)]
+        return aggregates, F.slice(F.when(surplus > 0, F.col(inserted)).otherwise(F.col(deleted)), F.lit(1), times)
+    # Longs need no list, which allows a hash aggregate.
+    aggregates, values = [], [F.lit(0).alias("none")]
+    for n, field in enumerate(carried):
+        value, names = F.col(quoted(field.name)), [unused(f"{side}_{n}", taken) for side in (inserted, deleted)]
+        aggregates.append(F.max(F.when(is_insert(), value)).alias(names[0]))
+        aggregates.append(F.max(F.when(~is_insert(), value)).alias(names[1]))
+        remaining = F.when(surplus > 0, F.col(names[0])).otherwise(F.col(names[1]))
+        # The side that remains has rows, so its maximum is null only if the column has nulls.
+        values.append((remaining if field.nullable else F.coalesce(remaining, F.lit(0))).alias(f"value{n}"))
+    return aggregates, F.array_repeat(F.struct(*values), times)
 
 
-def _output(field: StructField, group: _Group, surplus: str, row: str) -> str:
-    if field.name == CHANGE_TYPE:
-        # Without an ELSE it stays nullable.
-        deleted = f"WHEN {surplus} < 0 THEN '{DELETE}'" if field.nullable else f"ELSE '{DELETE}'"
-        return f"CASE WHEN {surplus} > 0 THEN '{INSERT}' {deleted} END"
-    return group.restored.get(field.name) or f"{row}.value{group.carried.index(field)}"
+def _change_type(surplus: Column, nullable: bool) -> Column:
+    inserted = F.when(surplus > 0, INSERT)
+    # Without `otherwise` the column stays nullable.
+    return inserted.when(surplus < 0, DELETE) if nullable else inserted.otherwise(DELETE)
+
+
+def _named(value: Column, field: StructField) -> Column:
+    return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)

@@ -1,4 +1,4 @@
-"""Names: the columns of a change row that are not the table's own, and how any column name is quoted."""
+"""Name and quote columns: the columns that a change row has beside the table's, and any column name, in Spark SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
@@ -20,25 +21,25 @@ R = TypeVar("R")
 
 _SETTING = "spark.sql.parser.quotedRegexColumnNames"
 _lock = threading.Lock()
-# By session: how many calls are inside, and whether the last of them restores the setting.
+# By session: the number of running calls, and whether the last of them restores the setting.
 _inside: dict[int, tuple[int, bool]] = {}
 
 CHANGE_TYPE = "_change_type"
 """What happened to the row: ``INSERT`` or ``DELETE`` (an update is a DELETE and an INSERT)."""
 
 CHANGE_ORDINAL = "_change_ordinal"
-"""The step in which it happened, counted from 0, oldest first."""
+"""The step in which it happened, from 0, oldest first."""
 
 COMMIT_SNAPSHOT_ID = "_commit_snapshot_id"
 """The snapshot the step ends with."""
 
 ROW_POSITION = "_row_position"
-"""Where the row lies in its data file; only in frames of tables without identifier columns."""
+"""Where the row is in its data file; only in frames of tables without identifier columns."""
 
 RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 
 OWN_PREFIX = "_icecdc_"
-"""Helper columns begin with it, beside those of the table; so no column of the table may."""
+"""Helper columns beside those of the table begin with it, so no column of the table may."""
 
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -47,7 +48,7 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes values as JSON text, in documents and wherever texts of values are compared."""
+"""How Spark writes values as JSON, in documents and wherever values are compared as JSON."""
 
 UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (
     FloatType,
@@ -58,7 +59,7 @@ UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (
     VariantType,
     NullType,
 )
-"""Types whose equal values have no one exact text."""
+"""Types whose equal values may have different texts, so that they make no document id."""
 
 INSERT = "INSERT"
 DELETE = "DELETE"
@@ -67,8 +68,13 @@ IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 """SQL text: whether a change row is an INSERT."""
 
 
+def is_insert() -> Column:
+    """Whether a change row is an INSERT."""
+    return F.col(CHANGE_TYPE) == INSERT
+
+
 def quoted(name: str) -> str:
-    """Quote a column name so that Spark takes every character of it literally.
+    """Quote a column name, so that Spark SQL reads every character of it literally.
 
     Example:
         >>> quoted("price in $.¢")
@@ -80,7 +86,12 @@ def quoted(name: str) -> str:
 
 
 def unused(name: str, columns: Sequence[str]) -> str:
-    """Return a name that none of the columns has, in upper or lower case: ``name``, or that and underscores."""
+    """Return ``name``, with underscores appended until no column has it, in upper or lower case.
+
+    Args:
+        name: The name wanted.
+        columns: The names in use.
+    """
     taken = {column.lower() for column in columns}
     while name.lower() in taken:
         name += "_"
@@ -88,10 +99,10 @@ def unused(name: str, columns: Sequence[str]) -> str:
 
 
 def require_change_columns(changes: DataFrame) -> None:
-    """Refuse a frame that does not say which step each row belongs to and what happened to it.
+    """Check that a frame says which step each row belongs to and what happened to it.
 
     Raises:
-        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is not there.
+        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is missing.
     """
     missing = [name for name in (CHANGE_TYPE, CHANGE_ORDINAL) if name not in changes.columns]
     if missing:
@@ -104,17 +115,17 @@ def require_change_columns(changes: DataFrame) -> None:
 
 
 def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> list[str]:
-    """Find the identifier columns in a frame, spelled as the frame spells them.
+    """Find the identifier columns of a frame, spelled as the frame spells them.
 
-    As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on;
-    a column spelled exactly as asked always wins.
+    As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on. A column that is
+    spelled exactly as given takes precedence.
 
     Args:
         changes: The frame.
         identifier_columns: Names of top-level columns, taken literally (a dot is part of the name).
 
     Returns:
-        The names as in the frame, in the order asked for.
+        The names as in the frame, in the given order.
 
     Raises:
         IdentifierColumnsError: None is given, one is missing, given twice, nested or not the table's own.
@@ -162,7 +173,10 @@ def _unfit(message: str, value: object, changes: DataFrame) -> IdentifierColumns
 
 @contextmanager
 def literal_names(spark: SparkSession) -> Iterator[None]:
-    """Let Spark take quoted names literally inside; calls may be nested, and run in several threads."""
+    """Let Spark read quoted names literally inside, whatever ``spark.sql.parser.quotedRegexColumnNames`` says.
+
+    Calls may be nested, and run in several threads. The last one to end restores the setting.
+    """
     key = _key(spark)
     with _lock:
         calls, changed = _inside.get(key, (0, False))
@@ -178,12 +192,12 @@ def literal_names(spark: SparkSession) -> Iterator[None]:
             if calls > 1:
                 _inside[key] = calls - 1, changed
             elif changed:
-                with suppress(Py4JError, OSError):  # Spark has ended, which must not hide why
+                with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
                     spark.conf.set(_SETTING, "true")
 
 
 def with_literal_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function run inside ``literal_names`` of the first session, or frame's session, among its arguments."""
+    """Run a function inside ``literal_names``, for the session of the first session or frame among its arguments."""
 
     @functools.wraps(function)
     def literal(*args: P.args, **kwargs: P.kwargs) -> R:

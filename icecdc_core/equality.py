@@ -1,20 +1,31 @@
-"""When two values are the same value: each column as keys that Spark can group and sort by.
+"""When two values are the same value: every column as keys that Spark can group and sort by.
 
-Spark compares most types as we need it: null equals null, NaN equals NaN, binary by its bytes.
-Where it does not, the column gets keys of its own:
+Null equals null, NaN equals NaN, binary is compared by its bytes. Spark compares most types that way; for the others a
+column gets different keys:
 
 ====================================  =====================================================
-a float or double                     itself, and whether it is -0.0 (whose text is not that of 0.0)
+a float or double                     the value, and whether it is -0.0 (written differently from 0.0)
 a map, at any depth                   its entries, sorted by key
-floats within structs, arrays, maps   their text, which tells -0.0 from 0.0
+floats within structs, arrays, maps   their text, which differs for -0.0 and 0.0
 a variant                             its JSON text
 a string with a collation             its bytes
 ====================================  =====================================================
+
+Example: ``price DOUBLE, tags MAP<STRING, INT>`` has the keys ``price``, ``is_negative_zero(price)`` and ``_key_1``, a
+helper column:
+
+    =====  ================  ====================      =====  =========================  ============================
+    price  tags                                        price  is_negative_zero(price)    _key_1
+    =====  ================  ====================      =====  =========================  ============================
+    -0.0   {b: 2, a: 1}                           ->   -0.0   true                       [{a, 1}, {b, 2}]
+    0.0    {a: 1, b: 2}                                0.0    false                      [{a, 1}, {b, 2}]
+    =====  ================  ====================      =====  =========================  ============================
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -33,92 +44,118 @@ from pyspark.sql.types import (
 from icecdc_core.columns import quoted, unused
 
 
-def _is_own_key(data_type: DataType) -> bool:
-    """Whether grouping by a column of this type neither merges different values nor changes one."""
-    if isinstance(data_type, ArrayType):
-        return _is_own_key(data_type.elementType)
-    if isinstance(data_type, StructType):
-        return all(_is_own_key(field.dataType) for field in data_type.fields)
-    return not isinstance(data_type, FloatType | DoubleType | MapType | VariantType) and not _collated(data_type)
+class Keys(NamedTuple):
+    """What Spark groups or sorts by instead of one column.
+
+    Attributes:
+        name: The quoted name of the column, or of a helper column with comparable values.
+        is_negative_zero: Whether a floating-point value is -0.0; None for other types.
+    """
+
+    name: str
+    is_negative_zero: Column | None = None
+
+    def columns(self) -> list[Column | str]:
+        """Return the keys as Spark's functions take them."""
+        return [self.name] if self.is_negative_zero is None else [self.name, self.is_negative_zero]
 
 
-def _is_floating(data_type: DataType) -> bool:
-    """Whether values of this type have a negative zero."""
-    return isinstance(data_type, FloatType | DoubleType)
+def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFrame, dict[str, Keys]]:
+    """Give each column keys that are equal exactly if two of its values are the same.
+
+    Args:
+        frame: A frame with these columns.
+        fields: The columns, of any type.
+
+    Returns:
+        The frame with its helper columns, and the keys by the column's name. All keys can be sorted.
+    """
+    rows, names = with_canonical_columns(frame, fields)
+    return rows, {field.name: _keys(field.dataType, names[field.name]) for field in fields}
 
 
-def _is_negative_zero(value: str) -> str:
-    """SQL text: whether a floating-point value is -0.0, which compares equal to 0.0 and is written differently."""
-    return f"({value} = 0.0D AND cast({value} AS string) = '-0.0')"
+def with_canonical_columns(
+    frame: DataFrame, fields: Sequence[StructField], canonical: Callable[[StructField], Column | None] | None = None
+) -> tuple[DataFrame, dict[str, str]]:
+    """Add a helper column for each column whose values cannot be compared as they are.
+
+    A column, because Spark treats each use of a lambda as another expression and would sort once for each.
+
+    Args:
+        frame: A frame with these columns.
+        fields: The columns, of any type.
+        canonical: Returns the values to compare instead, None if a column can be compared itself.
+
+    Returns:
+        The frame with its helper columns, and the quoted name of the column to compare by the name of each column.
+    """
+    helpers: dict[str, Column] = {}
+    names: dict[str, str] = {}
+    for position, field in enumerate(fields):
+        value = (canonical or canonical_value)(field)
+        if value is None:
+            names[field.name] = quoted(field.name)
+        else:
+            names[field.name] = unused(f"_key_{position}", frame.columns)
+            helpers[names[field.name]] = value
+    return (frame.withColumns(helpers) if helpers else frame), names
 
 
-def canonical(field: StructField) -> Column | None:
-    """The key of a column whose values cannot be compared as they are; None where they can."""
-    if _is_own_key(field.dataType) or _is_floating(field.dataType):
+def canonical_value(field: StructField) -> Column | None:
+    """Return a form of a column that is the same for the same values; None if Spark compares the column as it is."""
+    if is_floating(field.dataType) or _is_comparable(field.dataType):
         return None
     return _canonical(F.col(quoted(field.name)), field.dataType)
 
 
-def keyed(
-    frame: DataFrame, fields: Sequence[StructField], made: Callable[[StructField], Column | None] = canonical
-) -> tuple[DataFrame, dict[str, list[str]]]:
-    """Give each column keys that are equal exactly where two of its values are the same; all can be sorted.
+def is_floating(data_type: DataType) -> bool:
+    """Whether values of this type have a negative zero."""
+    return isinstance(data_type, FloatType | DoubleType)
 
-    Only keys that are made become columns: Spark takes a lambda for a new expression wherever it stands, and would sort
-    for each. The others are cheap, and as columns they would widen every row.
 
-    Args:
-        frame: It has the columns.
-        fields: The columns, of any type.
-        made: Returns the key of a column that needs one of its own, None for others.
+def is_negative_zero(value: Column) -> Column:
+    """Whether a floating-point value is -0.0, which Spark takes for 0.0."""
+    return (value == 0.0) & (value.cast("string") == "-0.0")
 
-    Returns:
-        The frame, with a helper column for every key that was made; and by the column's name the SQL texts of its keys:
-        texts, because a driver spends most of a small change on naming columns one by one to the JVM.
-    """
-    helpers, keys = {}, {}
-    for position, field in enumerate(fields):
-        own = made(field)
-        if own is not None:
-            name = unused(f"_key_{position}", frame.columns)
-            helpers[name] = own
-            keys[field.name] = [name]
-        elif _is_floating(field.dataType):
-            keys[field.name] = [quoted(field.name), _is_negative_zero(quoted(field.name))]
-        else:
-            keys[field.name] = [quoted(field.name)]
-    return (frame.withColumns(helpers) if helpers else frame), keys
+
+def _keys(data_type: DataType, name: str) -> Keys:
+    return Keys(name, is_negative_zero(F.col(name)) if is_floating(data_type) else None)
+
+
+def _is_comparable(data_type: DataType) -> bool:
+    """Whether grouping by a column of this type neither merges different values nor changes one."""
+    if isinstance(data_type, ArrayType):
+        return _is_comparable(data_type.elementType)
+    if isinstance(data_type, StructType):
+        return all(_is_comparable(field.dataType) for field in data_type.fields)
+    return not (isinstance(data_type, FloatType | DoubleType | MapType | VariantType) or _has_collation(data_type))
+
+
+def _has_collation(data_type: DataType) -> bool:
+    return isinstance(data_type, StringType) and data_type.collation != "UTF8_BINARY"
 
 
 def _canonical(value: Column, data_type: DataType) -> Column:
-    """A form of a value that is the same for the same values, whatever their encoding; null stays null."""
-    if _is_own_key(data_type):
+    """A form of a value that is the same for the same values; null stays null."""
+    if _is_comparable(data_type):
         return value
     if isinstance(data_type, StructType):
-        fields = [
-            _canonical(value.getField(field.name), field.dataType).alias(f"f{position}")
-            for position, field in enumerate(data_type.fields)
-        ]
-        return F.when(value.isNotNull(), F.struct(*fields))
+        return _canonical_struct(value, data_type)
     if isinstance(data_type, ArrayType):
         element_type = data_type.elementType
         return F.transform(value, lambda element: _canonical(element, element_type))
     if isinstance(data_type, MapType):
-        key_type, value_type = data_type.keyType, data_type.valueType
-        entries = F.transform(
-            F.map_entries(value),
-            lambda entry: F.struct(
-                _canonical(entry.getField("key"), key_type).alias("key"),
-                _canonical(entry.getField("value"), value_type).alias("value"),
-            ),
-        )
+        entry_type = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+        entries = F.transform(F.map_entries(value), lambda entry: _canonical_struct(entry, entry_type))
         return F.sort_array(entries)
     if isinstance(data_type, VariantType):
         return F.to_json(value)
-    if _collated(data_type):
-        return value.cast("binary")
-    return value.cast("string")
+    return value.cast("binary" if _has_collation(data_type) else "string")
 
 
-def _collated(data_type: DataType) -> bool:
-    return isinstance(data_type, StringType) and data_type.collation != "UTF8_BINARY"
+def _canonical_struct(value: Column, data_type: StructType) -> Column:
+    fields = [
+        _canonical(value.getField(field.name), field.dataType).alias(f"f{position}")
+        for position, field in enumerate(data_type.fields)
+    ]
+    return F.when(value.isNotNull(), F.struct(*fields))

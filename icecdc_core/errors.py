@@ -1,4 +1,4 @@
-"""The one family of errors: each says what is wrong, the value found, and the remedy."""
+"""The errors of icecdc: each says what is wrong, shows the value found, and names the remedy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class IcecdcError(Exception):
-    """Base of everything icecdc raises on purpose.
+    """Base class of all errors that icecdc raises.
 
     Args:
-        message: What is wrong, without a full stop at its end.
-        subject: What the message is about: a parameter, table, column, index or snapshot.
-        value: The value that was found there; never a secret.
-        remedy: What the reader should do now.
+        message: What is wrong, without a final full stop.
+        subject: The parameter, table, column, index or snapshot that the message is about.
+        value: The value found there; never a secret.
+        remedy: What the reader can do about it.
     """
 
     def __init__(self, message: str, *, subject: str = "", value: object = None, remedy: str = "") -> None:
@@ -64,35 +64,35 @@ class TableNotFoundError(IcecdcError):
 
 
 class TableReplacedError(IcecdcError):
-    """A table of the same name but another UUID stands where the position was taken."""
+    """The table was dropped and created again: it has the same name and another UUID."""
 
 
 class HistoryGapError(IcecdcError):
-    """The snapshot of the position is gone, so the changes since then cannot be known."""
+    """The position's snapshot has expired, so the changes since then are unknown."""
 
 
 class HiddenHistoryError(HistoryGapError):
-    """The catalog shows only the latest snapshot, so changes can never be taken through it."""
+    """The catalog shows only the latest snapshot, so changes cannot be read through it."""
 
 
 class ColumnNotFoundError(IcecdcError):
-    """A column that was asked for is not in the table."""
+    """A requested column is not in the table."""
 
 
 class IdentifierColumnsError(IcecdcError):
-    """Identifier columns are missing, nested, of an unfit type, null in a row, or absent though needed."""
+    """Identifier columns are missing, nested, of an unsuitable type, or null in a row."""
 
 
 class DuplicateIdentifierError(IcecdcError):
-    """Two rows of the table share one identifier, so they would share one document."""
+    """Two rows of the table have the same identifier, so they would be one document."""
 
 
 class SchemaChangeError(IcecdcError):
-    """The table's schema changed in a way the index cannot follow in place."""
+    """The table's schema changed in a way that the existing index cannot follow."""
 
 
 class UnsupportedTypeError(IcecdcError):
-    """A column's type or name cannot be held by an OpenSearch document."""
+    """An OpenSearch document cannot contain a column of this type or name."""
 
 
 class IndexConflictError(IcecdcError):
@@ -100,19 +100,19 @@ class IndexConflictError(IcecdcError):
 
 
 class IndexNotFoundError(IcecdcError):
-    """The index that should be there is not."""
+    """The index, its alias or its position does not exist."""
 
 
 class PositionError(IcecdcError):
-    """A position cannot be read: of a newer release, edited by hand, or in an index that icecdc did not create."""
+    """A position cannot be used: a newer release wrote it, it was edited, or its index was not created by icecdc."""
 
 
 class TableLockedError(IcecdcError):
-    """Another run holds the table."""
+    """Another run has locked the index."""
 
 
 class FencedError(IcecdcError):
-    """This run lost the table to another one and must not write any more."""
+    """This run lost its lock to another run and must not write any more."""
 
 
 class OpenSearchUnreachableError(IcecdcError):
@@ -124,7 +124,7 @@ class OpenSearchAuthError(IcecdcError):
 
 
 class OpenSearchRequestError(IcecdcError):
-    """OpenSearch refused a request as a whole."""
+    """OpenSearch refused a request, not a single document."""
 
 
 class RejectedDocumentsError(IcecdcError):
@@ -138,11 +138,11 @@ class IndexDiffersError(IcecdcError):
 
 
 class DocumentVersionError(IcecdcError):
-    """A document of the index has a version above all that icecdc writes, so no repair can replace it in place."""
+    """A document has a higher version than icecdc can write, so a repair cannot replace it."""
 
 
 class JavaNotFoundError(IcecdcError):
-    """No Java of a version that fits was found."""
+    """No suitable Java was found."""
 
 
 class DownloadError(IcecdcError):
@@ -150,7 +150,7 @@ class DownloadError(IcecdcError):
 
 
 class PortInUseError(IcecdcError):
-    """A port that is needed is taken."""
+    """A required port is in use."""
 
 
 class DiskFullError(IcecdcError):
@@ -162,7 +162,7 @@ class ServiceStartError(IcecdcError):
 
 
 class DependencyError(IcecdcError):
-    """A package or jar that is needed is missing or of a version that does not fit."""
+    """A required package or jar is missing, or its version does not fit."""
 
 
 class DataReadError(IcecdcError):
@@ -170,11 +170,11 @@ class DataReadError(IcecdcError):
 
 
 class SparkJobError(IcecdcError):
-    """Spark failed for another reason than the files: memory, an executor or a Python worker that was lost."""
+    """Spark failed for a reason other than the table's files: memory, or a lost executor or Python worker."""
 
 
 class SchemaRegistryError(IcecdcError):
-    """The schema registry does not answer, or refuses to."""
+    """The schema registry does not answer, or refuses the request."""
 
 
 class SecretError(IcecdcError):
@@ -194,24 +194,24 @@ class KafkaAuthError(KafkaError):
 
 
 class TopicNotFoundError(KafkaError):
-    """A topic that is to be read does not exist."""
+    """A topic does not exist."""
 
 
 class LostOffsetsError(IcecdcError):
-    """A topic no longer has records that were not read yet."""
+    """A topic lost records before they were read."""
 
 
 class TopicReplacedError(IcecdcError):
-    """A topic ends before what was read from it: it was deleted and made again."""
+    """A topic was deleted and created again: it ends before the offsets that were read."""
 
 
 class TableResetError(IcecdcError):
-    """A table no longer has what an ingest wrote into it: it was dropped, made again or rolled back."""
+    """A table lost what an ingest wrote: it was dropped, created again or rolled back."""
 
 
 class ConcurrentIngestError(IcecdcError):
-    """Another run of the same ingest, or another writer, was faster again and again."""
+    """Another run of the same ingest, or another writer, won every attempt to commit."""
 
 
 class IngestWriteError(IcecdcError):
-    """A table could not be written by an ingest."""
+    """An ingest could not write a table."""

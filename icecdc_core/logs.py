@@ -1,7 +1,7 @@
-"""Structured logs: one JSON object a line, with the run, table, batch and stage it belongs to.
+"""Structured logs: one JSON object a line, with the run, table, batch and stage of the event.
 
-The logger is `icecdc` of the standard library, so any handler of the application gets the records too; their fields are
-in the record's `fields`. Nothing is written anywhere unless `log_path` or the application says so.
+The logger is `icecdc` of the standard library, so handlers of the application receive the records as well, with the
+fields in `record.fields`. Without `log_path` and without such a handler nothing is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _fields: ContextVar[dict[str, Any]] = ContextVar("icecdc_log_fields", default={}
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object on one line; what looks like a secret in a text is left out."""
+    """Formats a record as a JSON object on one line; what looks like a secret is replaced."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
 
 @contextmanager
 def log_fields(**fields: Any) -> Iterator[None]:
-    """Give every record of the block these fields."""
+    """Add fields to every record of the block."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -53,23 +53,29 @@ def log_fields(**fields: Any) -> Iterator[None]:
 
 
 def set_fields(**fields: Any) -> None:
-    """Give every further record of the block around these fields."""
+    """Add fields to every further record of the surrounding block."""
     _fields.set({**_fields.get(), **fields})
 
 
 def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log something that happened, with the fields of the blocks around it."""
+    """Log an event with the fields of the surrounding blocks.
+
+    Args:
+        message: The event, such as "run started".
+        level: The level of the standard library.
+        fields: Further fields of this record.
+    """
     LOGGER.log(level, message, extra={"fields": {**_fields.get(), **fields}})
 
 
 def current_fields() -> dict[str, Any]:
-    """The fields of the blocks around, for a thread that was started within them."""
+    """The fields of the surrounding blocks, to pass to another thread."""
     return dict(_fields.get())
 
 
 @contextmanager
 def logging_to(path: str) -> Iterator[None]:
-    """Append the records of the block to a file as JSON lines; `-`: to the standard error; empty: nowhere.
+    """Append the records of the block to a file as JSON lines; `-` is the standard error, "" writes nothing.
 
     Raises:
         ConfigError: The file cannot be written.

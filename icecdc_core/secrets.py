@@ -1,4 +1,4 @@
-"""Secrets: parameters hold only references to them, and whatever might be one is never shown."""
+"""Secrets: parameters hold references to them, and anything that may be a secret is never shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icecdc_core.errors import SecretError
 
 REDACTED = "***"
 LONGEST = 2000
-"""Characters of a reason that is kept or shown: servers repeat whole documents in what they refuse."""
+"""The longest text of a server that is stored or shown, in characters: servers repeat whole documents in errors."""
 
 _REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
 _SECRET_NAME = re.compile(
@@ -29,7 +29,7 @@ _SECRET_IN_VALUE = re.compile(r"://[^/\s]*@|(password|pwd|secret|token|credentia
 
 
 def is_reference(value: str) -> bool:
-    """Whether the text is `env:NAME` or `secret:scope/key`."""
+    """Whether the value is `env:NAME` or `secret:scope/key`."""
     return _REFERENCE.fullmatch(value) is not None
 
 
@@ -39,7 +39,12 @@ def looks_secret(name: str) -> bool:
 
 
 def redacted(name: str, value: object) -> object:
-    """The value as it may be shown: references stay readable, anything that may be a secret does not."""
+    """Return a value as it may be shown: references stay, anything that may be a secret is replaced.
+
+    Args:
+        name: The name of the parameter or property.
+        value: Its value; in a mapping each item is looked at by its own name.
+    """
     if isinstance(value, Mapping):
         return {key: redacted(str(key), item) for key, item in value.items()}
     if isinstance(value, str) and (not value or is_reference(value)):
@@ -50,21 +55,26 @@ def redacted(name: str, value: object) -> object:
 
 
 def masked(text: str) -> str:
-    """The text, as others wrote it, with whatever looks like a secret in a URL or an assignment left out."""
+    """Return a text without what looks like a secret in a URL or an assignment."""
     return _SECRET_IN_TEXT.sub(lambda match: f"{match['name'] or ''}{REDACTED}", text)
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """The text, cut where it is longer than a person reads."""
+    """Return a text cut to a length that a person reads.
+
+    Args:
+        text: The text.
+        most: The number of characters to keep.
+    """
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def resolve(reference: str, parameter: str) -> str:
-    """The secret behind a reference.
+    """Return the secret that a reference names.
 
     Args:
         reference: `env:NAME` (environment variable) or `secret:scope/key` (Databricks secret).
-        parameter: Where the reference was given; named in the error.
+        parameter: The parameter with the reference, for the error.
 
     Raises:
         SecretError: The variable is not set, or the secret cannot be read here.
@@ -106,7 +116,7 @@ def resolve(reference: str, parameter: str) -> str:
 
 
 def _find_dbutils() -> Any:
-    """The `dbutils` of the notebook, else one made for the active session; None where there is none."""
+    """The `dbutils` of the notebook, else one for the active session; None outside of Databricks."""
     namespaces: list[Mapping[str, Any]] = [vars(sys.modules["__main__"])]
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
@@ -122,7 +132,7 @@ def _find_dbutils() -> Any:
 
 
 class Properties(Mapping[str, str]):
-    """A read-only mapping of texts that shows no secrets; `dict(properties)` has the real values."""
+    """A read-only mapping of strings whose `repr` shows no secrets; `dict(properties)` has the real values."""
 
     def __init__(self, items: Mapping[str, str] | None = None) -> None:
         self._items = dict(items or {})
@@ -143,7 +153,7 @@ class Properties(Mapping[str, str]):
         return repr(redacted("", self))
 
     def resolved(self, parameter: str) -> dict[str, str]:
-        """The same mapping with every reference replaced by its secret."""
+        """Return the mapping with every reference replaced by its secret; raises SecretError."""
         return {
             key: resolve(value, f"{parameter}.{key}") if is_reference(value) else value
             for key, value in self._items.items()

@@ -11,34 +11,36 @@ step decides, and within a step the INSERT beats the DELETE:
     2     7      INSERT        0
     2     7      DELETE        1
     ====  =====  ============  ===============      ====  =====  ============  ===============
+
+So the rows of each identifier are sorted, the last step and its INSERT first, and the first row of each is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     COMMIT_SNAPSHOT_ID,
-    IS_INSERT,
     RESERVED,
     ROW_POSITION,
+    is_insert,
     quoted,
     require_change_columns,
     resolve_identifiers,
     unused,
     with_literal_names,
 )
-from icecdc_core.equality import keyed
+from icecdc_core.equality import with_keys
 from icecdc_core.errors import ConfigError
 
 POLICIES = ("fail", "last")
 
-UNCHANGED = "_icecdc_unchanged"
-"""Whether an update left its row as it was, see ``unique_changes``."""
+DUPLICATE = "duplicate identifier"
+"""The words by which an error of Spark is recognized as one of duplicate identifiers."""
 
 
 @with_literal_names
@@ -53,14 +55,14 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         changes: Change rows, see ``read_changes``; carryovers should be removed.
         identifier_columns: The columns that identify a row.
         on_duplicate: ``fail``: different INSERT rows of one identifier within one step, in any step, end the query
-            with an error that says "duplicate identifier" and shows it. ``last``: the one with the greatest values,
-            column by column, is taken, which does not depend on the order of files or rows.
+            with an error that says "duplicate identifier" and shows it. ``last``: the row with the greatest values,
+            column by column, is kept, which does not depend on the order of files or rows.
 
     Returns:
         One row per identifier, with the columns of ``changes``.
 
     Raises:
-        ColumnNotFoundError: The change columns are not there.
+        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is missing.
         IdentifierColumnsError: The identifier columns are missing, given twice or nested.
         ConfigError: ``on_duplicate`` is neither ``fail`` nor ``last``.
     """
@@ -70,76 +72,53 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         )
     require_change_columns(changes)
     names = resolve_identifiers(changes, identifier_columns)
-    own = [field for field in changes.schema.fields if field.name not in (*names, *RESERVED)]
-    rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *own])
-    helper_keys = [name for name in rows.columns if name not in changes.columns]
-    order = [CHANGE_ORDINAL, f"({IS_INSERT})", *(key for field in own for key in keys[field.name])]
-    row, rank, before = (unused(name, rows.columns) for name in ("_row", "_rank", "_ordinal_before"))
-    # Equal rows may still differ in these, and the choice must not depend on the order of files.
-    ties = [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if name in changes.columns]
-    order += ties if on_duplicate == "last" else []
-    over = f"OVER ({_of_one(names, keys)} ORDER BY {', '.join(f'{key} DESC' for key in order)})"
-    if on_duplicate == "last":
-        numbered = rows.selectExpr("*", f"row_number() {over} AS {row}")
-        return numbered.where(f"{row} = 1").drop(row, *helper_keys)
-    # Rows of one step and kind are neighbours in this order, and equal ones share a rank. So a row that has a rank
-    # of its own, right after another row of its step, is different from that one.
-    helpers = {row: "row_number()", rank: "rank()", before: f"lag({CHANGE_ORDINAL})"}
-    numbered = rows.selectExpr("*", *(f"{function} {over} AS {name}" for name, function in helpers.items()))
-    duplicate = F.expr(f"coalesce({IS_INSERT} AND {rank} = {row} AND {before} = {CHANGE_ORDINAL}, false)")
-    text = "duplicate identifier: two different rows were inserted in one step with "
-    # In the filter, because a column that nobody reads would be pruned together with its error.
-    wanted = F.when(duplicate, F.raise_error(_message(names, text)).cast("boolean")).otherwise(F.expr(f"{row} = 1"))
-    return numbered.where(wanted).drop(*helpers, *helper_keys)
+    fields = [field for field in changes.schema.fields if field.name in names or field.name not in RESERVED]
+    rows, keys = with_keys(changes, fields)
+    identifier = [key for name in names for key in keys[name].columns()]
+    values = [key for field in fields if field.name not in names for key in keys[field.name].columns()]
+    # Rows with equal values may differ in these, and the choice must not depend on the order of files.
+    ties = [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if on_duplicate == "last" and name in changes.columns]
+    latest_first = [F.desc(key) for key in (CHANGE_ORDINAL, is_insert(), *values, *ties)]
+    window = Window.partitionBy(*identifier).orderBy(*latest_first)
+    kept = _first(rows, window) if on_duplicate == "last" else _first_unless_duplicate(rows, window, names)
+    return kept.select(*(quoted(name) for name in changes.columns))
 
 
-def unique_changes(changes: DataFrame, identifier_columns: Sequence[str], compare: bool = False) -> DataFrame:
-    """Keep one row for each identifier and step: its INSERT, or its DELETE if there is no INSERT.
+def _first(rows: DataFrame, window: WindowSpec) -> DataFrame:
+    number = unused("_row_number", rows.columns)
+    return rows.withColumn(number, F.row_number().over(window)).where(F.col(number) == 1)
 
-    For identifiers that have to be unique. ``merge_updates`` takes equal rows for one, and what ``remove_carryovers``
-    cancels it does not see: of two equal rows that become one, a DELETE is left, and one row is still there. So rows
-    are counted here before any are compared. After ``shuffle_by_identifiers`` this adds no exchange.
+
+def _first_unless_duplicate(rows: DataFrame, window: WindowSpec, names: Sequence[str]) -> DataFrame:
+    """Keep the first row of each identifier; two different INSERT rows of one step end the query.
+
+    INSERT rows of one step follow each other, and equal ones share a rank. So a row with a rank of its own, right after
+    another row of its step, differs from that one.
+    """
+    number, rank, step_before = (unused(name, rows.columns) for name in ("_row_number", "_rank", "_ordinal_before"))
+    numbered = rows.withColumns(
+        {
+            number: F.row_number().over(window),
+            rank: F.rank().over(window),
+            step_before: F.lag(CHANGE_ORDINAL).over(window),
+        }
+    )
+    differs = (F.col(rank) == F.col(number)) & (F.col(step_before) == F.col(CHANGE_ORDINAL))
+    reason = "two different rows were inserted in one step with "
+    return numbered.where(keep_unless_duplicate(is_insert() & differs, F.col(number) == 1, names, reason))
+
+
+def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str], reason: str) -> Column:
+    """Return a condition for ``where`` that ends the query at a duplicate, with an error that shows its identifier.
+
+    A condition, because Spark would prune an unread column together with its error.
 
     Args:
-        changes: Change rows, see ``read_changes``; carryovers may be in it. Two rows of one identifier within one step
-            and side, equal or not, end the query with an error that says "duplicate identifier" and shows it, unless
-            a part of the identifier is null.
-        identifier_columns: The columns that identify a row.
-        compare: Add ``_icecdc_unchanged``: whether an INSERT equals the DELETE of its step.
+        duplicate: Whether a row is a duplicate; null means no.
+        keep: Whether to keep a row that is none.
+        names: The identifier columns.
+        reason: What happened, in front of the identifier.
     """
-    names = resolve_identifiers(changes, identifier_columns)
-    own = [field for field in changes.schema.fields if field.name not in RESERVED and field.name not in names]
-    rows, keys = keyed(changes, [*(changes.schema[name] for name in names), *(own if compare else [])])
-    over = f"OVER ({_of_one(names, keys)} ORDER BY {CHANGE_ORDINAL} DESC, ({IS_INSERT}) DESC)"
-    step, side = (unused(name, rows.columns) for name in ("_ordinal_before", "_is_insert_before"))
-    helpers = {step: f"lag({CHANGE_ORDINAL}) {over}", side: f"lag({IS_INSERT}) {over}"}
-    if compare:
-        values = f"struct({', '.join([CHANGE_ORDINAL, *(key for field in own for key in keys[field.name])])})"
-        helpers[UNCHANGED] = f"{IS_INSERT} AND coalesce(lead({values}) {over} = {values}, false)"
-    numbered = rows.selectExpr("*", *(f"{value} AS {name}" for name, value in helpers.items()))
-    same_step = f"coalesce({step} = {CHANGE_ORDINAL}, false)"
-    no_null = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in names)
-    duplicate = F.expr(f"{same_step} AND {side} = ({IS_INSERT}) AND {no_null}")
-    message = _message(names, "duplicate identifier: within one step two rows have ")
-    wanted = F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(F.expr(f"NOT {same_step}"))
-    return numbered.where(wanted).drop(step, side, *(name for name in rows.columns if name not in changes.columns))
-
-
-def last_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
-    """Keep one row for each identifier, that of its last step; of each step there is one, see ``unique_changes``."""
-    names = resolve_identifiers(changes, identifier_columns)
-    rows, keys = keyed(changes, [changes.schema[name] for name in names])
-    later = unused("_later_ordinal", rows.columns)
-    over = f"OVER ({_of_one(names, keys)} ORDER BY {CHANGE_ORDINAL} DESC)"
-    numbered = rows.selectExpr("*", f"lag({CHANGE_ORDINAL}) {over} AS {later}")
-    return numbered.where(f"{later} IS NULL").select(*(quoted(name) for name in changes.columns))
-
-
-def _of_one(names: Sequence[str], keys: Mapping[str, list[str]]) -> str:
-    return f"PARTITION BY {', '.join(key for name in names for key in keys[name])}"
-
-
-def _message(names: Sequence[str], text: str) -> Column:
-    values = F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names))
-    shown = F.to_json(values, {"ignoreNullFields": "false"})
-    return F.concat(F.lit(text), shown)
+    identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names))
+    message = F.concat(F.lit(f"{DUPLICATE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))
+    return F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(keep)

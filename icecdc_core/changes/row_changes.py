@@ -1,4 +1,4 @@
-"""Raw row changes between two snapshots: the file sets of both sides are compared, only files that differ are read."""
+"""Read the raw row changes between two snapshots: only data files that differ between the two are read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.changes.row_lineage import changed_by_deletes, changed_by_lineage, come_rows, deleted_rows, gone_rows
-from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.changes.row_lineage import (
+    changed_by_deletes,
+    changed_by_lineage,
+    deleted_rows,
+    removed_rows,
+    written_rows,
+)
+from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
@@ -19,7 +26,8 @@ from icecdc_core.columns import (
 )
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.row_counts import RowCount
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection, require_row_positions
 from icecdc_core.table.snapshots import Step, head_snapshot_id
 
@@ -42,7 +50,7 @@ def read_changes(
     copy-on-write, merge-on-read (position deletes, equality deletes, deletion vectors), rollback and
     branches, and has the semantics that the Iceberg project settled for merge-on-read changelogs: a row
     deleted earlier is not deleted again, and a row added and deleted within one step is not shown.
-    ``replace`` snapshots (compaction) change no row and are not read where that is less.
+    ``replace`` snapshots (compaction) change no row; they are not read if that saves bytes.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -84,7 +92,7 @@ def changes_frame(
         selection: What to read of the rows, on both sides; None: all columns of all rows.
 
     Returns:
-        The frame that ``read_changes`` describes; ``_row_position`` stands before the change columns.
+        The frame that ``read_changes`` describes; ``_row_position`` is in front of the change columns.
     """
     selection = selection or Selection(tuple(table.column_names()))
     frames = []
@@ -100,7 +108,12 @@ def changes_frame(
 
 
 def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
-    """Return what ``unchanged_rows`` needs of the steps that row lineage tells."""
+    """Return the newer states of the steps that row lineage tells, as ``unchanged_row_ids`` takes them.
+
+    Args:
+        table: The table the scans were planned on.
+        scans: The planned steps.
+    """
     return {
         scan.step.ordinal: (table.read(table.joined(*scan.newer)), scan.unchanged_until)
         for scan in scans
@@ -114,71 +127,74 @@ def changes_by_row_ids(
     unchanged: DataFrame,
     selection: Selection | None = None,
 ) -> tuple[DataFrame, RowCount]:
-    """Read the planned files, where row lineage tells what the newer states have unchanged.
+    """Read the planned files, given the row ids that the newer states did not change.
 
-    They are all changes only if the rows of the older states that are observed as gone are as many as those states
-    have more than ``unchanged`` counts; otherwise a row came back that was deleted before.
+    The result is complete only if the removed rows are as many as the rows of the older states minus the unchanged
+    ones. Otherwise a row came back that was deleted before.
 
     Args:
         table: The table the scans were planned on.
         scans: What to read: steps that row lineage tells, and steps that only insert.
-        unchanged: What ``unchanged_rows`` returned for their ``newer_states``.
+        unchanged: What ``unchanged_row_ids`` returned for their ``newer_states``.
         selection: What to read of the rows, see ``changes_frame``.
 
     Returns:
-        The frame that ``changes_frame`` describes, and the count of the rows that are gone, whether they meet the
-        condition or not.
+        The frame that ``changes_frame`` describes, and the count of the removed rows, whether or not they meet the
+        condition of the selection.
     """
     selection = selection or Selection(tuple(table.column_names()))
-    gone: list[DataFrame] = []
-    come: list[DataFrame] = []
+    removed: list[DataFrame] = []
+    inserts: list[DataFrame] = []
     for scan in scans:
         step, until, change = scan.step, scan.unchanged_until, _change(INSERT, scan.step)
         if until is None:
-            come += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
+            inserts += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
             continue
         older, newer = table.joined(*scan.older), table.joined(*scan.newer)
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
-        rows = gone_rows(table.read(older), unchanged, step.ordinal, until, row_count)
-        gone.append(rows.selectExpr("*", *_change(DELETE, step)))
+        rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
+        removed.append(rows.selectExpr("*", *_change(DELETE, step)))
         if len(scan.after):
-            rows = come_rows(table.read(scan.after), until)
-            come.append(selection.select(rows, *change))
-    seen = RowCount(reduce(DataFrame.unionAll, gone))
-    deletes = selection.select_deleted(seen.rows, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
-    return reduce(DataFrame.unionAll, [*come, deletes]), seen
+            rows = written_rows(table.read(scan.after), until)
+            inserts.append(selection.select(rows, *change))
+    counted = RowCount(reduce(DataFrame.unionAll, removed))
+    deletes = selection.select_deleted(counted.rows, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
+    return reduce(DataFrame.unionAll, [*inserts, deletes]), counted
 
 
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
     """Frames of whole table rows with their change type."""
     if scan.unchanged_until is not None:
-        older, masked = table.joined(*scan.older), table.joined(*(files.after for files in scan.masked))
-        row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(masked))
-        in_masked = table.read(masked) if len(masked) else None
-        gone, come = changed_by_lineage(
-            table.read(older), table.read(scan.after), in_masked, scan.unchanged_until, row_count
+        older, in_both = table.joined(*scan.older), table.joined(*(files.after for files in scan.shared))
+        row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(in_both))
+        removed, added = changed_by_lineage(
+            table.read(older),
+            table.read(scan.after),
+            table.read(in_both) if len(in_both) else None,
+            scan.unchanged_until,
+            row_count,
         )
-        yield DELETE, gone
-        for rows in come:
+        yield DELETE, removed
+        for rows in added:
             yield INSERT, rows
         return
     if not table.marks_deletes:
-        # Neither lineage nor marks: what both sides have alike is cancelled by value.
+        # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
         yield from _whole(table, DELETE, table.joined(*scan.older))
         yield from _whole(table, INSERT, table.joined(*scan.newer))
         return
     yield from _whole(table, DELETE, scan.before)
     yield from _whole(table, INSERT, scan.after)
-    if len(scan.newly_masked.after):
-        yield DELETE, deleted_rows(table.read_marked(scan.newly_masked.after))
-    if len(scan.unmasked.before):
-        yield INSERT, deleted_rows(table.read_marked(scan.unmasked.before))
-    if len(scan.remasked.before):
-        older_rows, newer_rows = table.read_marked(scan.remasked.before), table.read_marked(scan.remasked.after)
-        delete_count = table.deleted_count(scan.remasked.before) + table.deleted_count(scan.remasked.after)
-        gone, back = changed_by_deletes(older_rows, newer_rows, delete_count)
-        yield DELETE, gone
-        yield INSERT, back
+    if len(scan.deletes_added.after):
+        yield DELETE, deleted_rows(table.read_marked(scan.deletes_added.after))
+    if len(scan.deletes_removed.before):
+        yield INSERT, deleted_rows(table.read_marked(scan.deletes_removed.before))
+    if len(scan.deletes_changed.before):
+        older, newer = scan.deletes_changed.before, scan.deletes_changed.after
+        delete_count = table.deleted_count(older) + table.deleted_count(newer)
+        removed, restored = changed_by_deletes(table.read_marked(older), table.read_marked(newer), delete_count)
+        yield DELETE, removed
+        yield INSERT, restored
 
 
 def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[tuple[str, DataFrame]]:

@@ -1,8 +1,8 @@
-"""A row as 64 bits of hash over all its values: how rows are compared without being moved.
+"""Hash a row: 64 bits over all its values, by which rows are compared without being moved.
 
 ``fast`` is Spark's xxhash64. It has no key, so whoever controls a text of a row can compute another text with the same
-hash, within milliseconds where the values before it are known; some pairs agree for every seed. An UPDATE from the one
-to the other is then taken for an unchanged row. ``keyed`` is SHA-256 over a random key and then the row's values.
+hash, within milliseconds if the values before it are known; some pairs collide for every seed. An UPDATE from one text
+to the other then looks like an unchanged row. ``keyed`` is SHA-256 over a random key and the row's values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -25,73 +25,88 @@ from pyspark.sql.types import (
 )
 
 from icecdc_core.columns import JSON_OPTIONS, quoted
-from icecdc_core.equality import canonical
+from icecdc_core.equality import canonical_value, is_floating, with_canonical_columns
 
 FAST, KEYED = "fast", "keyed"
 
-_AS_TEXT = (StringType, ArrayType, MapType, StructType, VariantType)
-# Of an int.
+_TEXTS = (StringType, ArrayType, MapType, StructType, VariantType)
 _BITS = 32
 
 
 def new_key(row_hash: str) -> str:
     """Return the key that one comparison hashes with; "" for ``fast``.
 
-    It stands as a literal in the plans of Spark, and so in its web pages and event log. That gives nothing away: it is
-    drawn after the rows that it hashes were committed, and used once.
+    Spark shows the key as a literal in its plans, its web UI and its event log. That does no harm: the key is drawn
+    after the rows that it hashes were committed, and used once.
     """
     return secrets.token_hex(32) if row_hash == KEYED else ""
 
 
-def hash_text(fields: Sequence[StructField], keys: Mapping[str, list[str]], key: str = "") -> str:
-    """SQL text of a hash over these columns that differs where a value does.
+def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
+    """Return what it takes to hash these columns so that the hash differs if a value does.
 
     Args:
-        fields: The columns.
-        keys: What stands for each, see ``keyed`` with ``hash_key``.
+        frame: A frame with these columns.
+        fields: The columns, of any type.
         key: See ``new_key``.
+
+    Returns:
+        The frame with its helper columns, and the SQL text of the hash: built as expressions it would take a small sync
+        several hundred calls to the JVM.
     """
-    return _keyed(fields, keys, key) if key else _fast(fields, keys)
+    rows, names = with_canonical_columns(frame, fields, _hashable)
+    return rows, _keyed(fields, names, key) if key else _fast(fields, names)
 
 
-def hash_key(field: StructField) -> Column | None:
+def _hashable(field: StructField) -> Column | None:
     """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
 
-    Spark's hash passes over nulls, within arrays and structs too.
+    Spark's hash skips nulls, within arrays and structs too.
     """
-    key = canonical(field)
+    value = canonical_value(field)
     if isinstance(field.dataType, (ArrayType, MapType, StructType)):
-        value = F.col(quoted(field.name)) if key is None else key
-        return F.to_json(F.struct(value.alias("v")), JSON_OPTIONS)
-    return key
+        nested = F.col(quoted(field.name)) if value is None else value
+        return F.to_json(F.struct(nested.alias("v")), JSON_OPTIONS)
+    return value
 
 
-def _fast(fields: Sequence[StructField], keys: Mapping[str, list[str]]) -> str:
-    """Spark's hash passes over nulls, so (1, null) and (null, 1) would be the same.
+def _fast(fields: Sequence[StructField], names: Mapping[str, str]) -> str:
+    """SQL text of xxhash64 over the values, which -0.0 among them, and which are null.
 
-    Which values of a row are null is hashed beside them, a bit each, because a number costs as much as a flag.
+    Spark's hash skips nulls, so (1, null) and (null, 1) would be the same. One number holds the null bits of up to 32
+    columns, because hashing a number costs as much as hashing a flag.
     """
+    values = [names[field.name] for field in fields]
+    zeros = [_is_negative_zero(names[field.name]) for field in fields if is_floating(field.dataType)]
     bits = [
         f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
         for position, field in enumerate(field for field in fields if field.nullable)
     ]
     nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
-    return f"xxhash64({', '.join([*(key for field in fields for key in keys[field.name]), *nulls])})"
+    return f"xxhash64({', '.join([*values, *zeros, *nulls])})"
 
 
-def _keyed(fields: Sequence[StructField], keys: Mapping[str, list[str]], key: str) -> str:
-    """The digest's text becomes a number by xxhash64, which gives nothing away: nobody can choose the digest."""
-    values = ", ',', ".join(_encoded(field.dataType, keys[field.name][0]) for field in fields)
+def _is_negative_zero(name: str) -> str:
+    """SQL text of ``equality.is_negative_zero``."""
+    return f"({name} = 0.0D AND cast({name} AS string) = '-0.0')"
+
+
+def _keyed(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:
+    """SQL text of a number made of SHA-256 over the key and the values.
+
+    xxhash64 only shortens the digest: nobody can choose a digest, so its weakness does not matter here.
+    """
+    values = ", ',', ".join(_encoded(field.dataType, names[field.name]) for field in fields)
     return f"xxhash64(sha2(concat('{key},', {values}), 256))"
 
 
 def _encoded(data_type: DataType, value: str) -> str:
-    """SQL text of a text that differs where values do, whatever follows: nothing is null, and a text has its length."""
+    """SQL text of a string that differs if the value does, whatever follows: never null, and texts have a length."""
     if isinstance(data_type, BinaryType):
         return f"coalesce(concat('x', hex({value})), '')"
-    if isinstance(data_type, _AS_TEXT):
+    if isinstance(data_type, _TEXTS):
         return f"coalesce(concat(octet_length({value}), ':', {value}), '')"
     if isinstance(data_type, TimestampType):
-        # As text two moments may be one, where clocks are set back.
+        # Two moments may have one text, when clocks are set back.
         return f"coalesce(cast(unix_micros({value}) AS string), '')"
     return f"coalesce(cast({value} AS string), '')"

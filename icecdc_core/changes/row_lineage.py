@@ -1,19 +1,25 @@
-"""Rows that differ between two states of a table, found without comparing values.
+"""Find rows that differ between two states of a table without comparing values.
 
-Two ways, both exact and both narrow: what tells the states apart is worked out from a few bytes a row, then whole rows
-are read for that alone.
+Two methods, both exact. Each works out what differs from a few bytes a row; whole rows are then read for just that.
 
-Row lineage (format version 3). A row keeps its ``_row_id`` for life and notes in ``_last_updated_sequence_number``
-the commit that last changed it. So a row which both states have, and which neither has changed since the snapshot both
-descend from, is unchanged. Whether a state has a row is one bit; 64 of them make a word that a hash aggregate combines:
+**Row lineage** (format version 3). A row keeps its ``_row_id`` for life, and ``_last_updated_sequence_number`` is the
+commit that last changed it. So a row is unchanged if both states have it, and if neither changed it since the snapshot
+both descend from. Row ids are kept as bitmaps of 64 consecutive ids, which a hash aggregate combines:
 
-    _row_id  ->  word = _row_id / 64, bit = _row_id % 64      word 7:  older 1111…, newer 1011…  ->  row 449 is gone
+    =======  ===========================  ============================================================
+    state    row ids                      bitmap 7 (ids 448 to 511)
+    =======  ===========================  ============================================================
+    older    448, 449, 450, 451           ...1111
+    newer    448, 450, 451                ...1101   -> row 449 was removed, or changed since
+    =======  ===========================  ============================================================
 
-Nearly always the newer state's bits alone are enough. What it has of unchanged rows the older one has too, unless a
-delete was undone, and then the numbers of rows give it away: ``older - gone`` are fewer than the newer one's bits.
+A bitmap takes as much room as one id: sent row by row, the ids of a large table would be most of what is shuffled.
 
-Delete marks. A data file that both states have, with other delete files, differs by just the rows that are deleted in
-one of them; the reader tells by ``_deleted`` which ones, and ``(_file, _pos)`` says whether they are the same.
+Usually the newer state's row ids are enough. Its unchanged rows are rows of the older state too, unless a delete was
+undone; then fewer rows turn out removed than the older state has more than there are unchanged rows.
+
+**Delete files**. A data file that both states have, with different delete files, differs by just the rows that are
+deleted in one of the states. The reader flags them in ``_deleted``; ``(_file, _pos)`` says which row it is.
 """
 
 from __future__ import annotations
@@ -24,119 +30,123 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-_BROADCAST_WORDS = 2_000_000
-_BROADCAST_MARKS = 300_000
-ROWS_A_WORD = 64
+_IDS_IN_BITMAP = 64
+# Up to here bitmaps, and positions of deleted rows, are sent to every task.
+_BROADCAST_BITMAPS = 2_000_000
+_BROADCAST_POSITIONS = 300_000
 
+_STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join_id"
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
-_WORD, _SIDE, _STEP = "_icecdc_word", "_icecdc_side", "_icecdc_step"
 _POSITION = ["_file", "_pos"]
-_WORD_OF, _BIT_OF = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
+
+# SQL texts, because this runs in every small sync and each call to the JVM takes 0.1 ms.
+_BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
 
 
-def unchanged_rows(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
-    """Return which rows newer states have as they were, a bit for each.
+def unchanged_row_ids(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
+    """Return the ids of the rows that newer states did not change, as bitmaps.
 
     Args:
         states: By step: the rows of its newer state, with ``_row_id`` and ``_last_updated_sequence_number``, none of
             them null; and the sequence number of the newest snapshot that both its states descend from.
 
     Returns:
-        ``_icecdc_step``, ``_icecdc_word`` and ``_icecdc_newer``, the 64 bits of that word; for ``gone_rows``.
+        ``_icecdc_step``, ``_icecdc_bitmap_id`` and ``_icecdc_newer``, the bitmap; for ``removed_rows``.
     """
     bits = [
-        rows.where(_is_old(until)).selectExpr(f"{step} AS {_STEP}", f"{_WORD_OF} AS {_WORD}", f"{_BIT_OF} AS {_NEWER}")
+        rows.where(_is_old(until)).selectExpr(
+            f"{step} AS {_STEP}", f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{_BIT_OF_ROW} AS {_NEWER}"
+        )
         for step, (rows, until) in states.items()
     ]
-    return reduce(DataFrame.unionAll, bits).groupBy(_STEP, _WORD).agg(F.bit_or(_NEWER).alias(_NEWER))
+    return reduce(DataFrame.unionAll, bits).groupBy(_STEP, _BITMAP_ID).agg(F.bit_or(_NEWER).alias(_NEWER))
 
 
 def count_unchanged(unchanged: DataFrame) -> int:
-    """Count the rows that ``unchanged_rows`` returned the bits of."""
+    """Count the row ids in the bitmaps of ``unchanged_row_ids``."""
     return int(unchanged.selectExpr(f"coalesce(sum(bit_count({_NEWER})), 0)").collect()[0][0])
 
 
-def gone_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
-    """Return the rows of an older state that its newer one has not, or no longer as they were.
+def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
+    """Return the rows of an older state that the newer one does not have, or has changed.
 
     Args:
-        older: Its rows, with the columns of row lineage, none of them null.
-        unchanged: What ``unchanged_rows`` returned.
-        step: The step it belongs to.
-        unchanged_until: As it was given there.
-        row_count: Rows of both sides, about; many words are not sent to every task.
+        older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
+        unchanged: What ``unchanged_row_ids`` returned.
+        step: The step of the two states.
+        unchanged_until: The sequence number that ``unchanged_row_ids`` was given.
+        row_count: Rows of both states, about; the bitmaps of many rows are not sent to every task.
 
     Returns:
         Rows with the columns they came with.
     """
-    words = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_WORD} AS {_SIDE}", _NEWER)
-    is_kept = f"{_is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
-    return _with_words(older, words, row_count, "left_outer").where(f"NOT ({is_kept})").drop(_SIDE, _NEWER)
+    bitmaps = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_BITMAP_ID} AS {_JOIN_ID}", _NEWER)
+    is_unchanged = f"{_is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
+    joined = _with_bitmaps(older, bitmaps, row_count, "left_outer")
+    return joined.where(f"NOT ({is_unchanged})").drop(_JOIN_ID, _NEWER)
 
 
-def come_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
-    """Return the rows of a newer state that were written or updated since ``unchanged_until``."""
+def written_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
+    """Return the rows of a newer state that were inserted or updated since a commit.
+
+    Args:
+        newer: Rows of the newer state, with ``_last_updated_sequence_number``, never null.
+        unchanged_until: The sequence number of that commit.
+    """
     return newer.where(f"NOT ({_is_old(unchanged_until)})")
 
 
 def changed_by_lineage(
-    older: DataFrame, newer: DataFrame, masked: DataFrame | None, unchanged_until: int, row_count: int
+    older: DataFrame, newer: DataFrame, in_both: DataFrame | None, unchanged_until: int, row_count: int
 ) -> tuple[DataFrame, list[DataFrame]]:
-    """Return the rows of each state that the other has not, by row lineage.
+    """Return the rows of each state that the other does not have, by row lineage.
 
-    A row that was updated to the values it had counts as changed. The rule is that of the Iceberg specification, "Row
-    Lineage": engines keep both columns for rows they only move, and set the sequence number anew for rows they change.
+    A row that was updated to equal values counts as changed. The rule is that of the Iceberg specification, "Row
+    Lineage": engines keep both columns of rows they only move, and renew the sequence number of rows they change.
 
     Args:
         older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
         newer: Rows of the newer state in files that only it has, likewise.
-        masked: Rows of the newer state in files that both have, none of them changed since; None: there are none.
+        in_both: Rows of the newer state in files that both states have, none of them changed since; None: no such file.
         unchanged_until: Sequence number of the newest snapshot that both states descend from.
-        row_count: Rows of both sides, about; many words are not sent to every task.
+        row_count: Rows of both states, about; the bitmaps of many rows are not sent to every task.
 
     Returns:
-        The rows only the older state has, and those only the newer has, with the columns they came with.
+        The rows only the older state has, and those only the newer one has, with the columns they came with.
     """
-    old = _is_old(unchanged_until)
-    sides = [(older, _BIT_OF, "0L"), (newer, "0L", _BIT_OF), *([(masked, "0L", _BIT_OF)] if masked is not None else [])]
+    is_old = _is_old(unchanged_until)
+    states = [(older, _BIT_OF_ROW, "0L"), (newer, "0L", _BIT_OF_ROW)]
+    if in_both is not None:
+        states.append((in_both, "0L", _BIT_OF_ROW))
     bits = reduce(
         DataFrame.unionAll,
         (
-            rows.where(old).selectExpr(f"{_WORD_OF} AS {_WORD}", f"{was} AS {_OLDER}", f"{now} AS {_NEWER}")
-            for rows, was, now in sides
+            rows.where(is_old).selectExpr(
+                f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{older_bit} AS {_OLDER}", f"{newer_bit} AS {_NEWER}"
+            )
+            for rows, older_bit, newer_bit in states
         ),
     )
-    words = bits.groupBy(_WORD).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
+    bitmaps = bits.groupBy(_BITMAP_ID).agg(F.bit_or(_OLDER).alias(_OLDER), F.bit_or(_NEWER).alias(_NEWER))
 
-    def only(rows: DataFrame, side: str, other: str, how: str) -> DataFrame:
-        missing = f"{side} & ~{other}"
-        differing = words.where(f"({missing}) <> 0").selectExpr(f"{_WORD} AS {_SIDE}", f"{missing} AS {_MISSING}")
-        marked, differs = _with_words(rows, differing, row_count, how), _has_bit(_MISSING)
-        return marked.where(differs if how == "inner" else f"NOT ({old}) OR {differs}").drop(_SIDE, _MISSING)
+    def only_in(state: str, other: str, rows: DataFrame, how: str) -> DataFrame:
+        missing = f"{state} & ~{other}"
+        differing = bitmaps.where(f"({missing}) <> 0").selectExpr(
+            f"{_BITMAP_ID} AS {_JOIN_ID}", f"{missing} AS {_MISSING}"
+        )
+        joined = _with_bitmaps(rows, differing, row_count, how)
+        condition = _has_bit(_MISSING) if how == "inner" else f"NOT ({is_old}) OR {_has_bit(_MISSING)}"
+        return joined.where(condition).drop(_JOIN_ID, _MISSING)
 
-    come = [only(newer, _NEWER, _OLDER, "left_outer")]
-    if masked is not None:
-        # Rows come back only where a delete is undone; once Spark sees that none did, it does not read the files.
-        come.append(only(masked, _NEWER, _OLDER, "inner"))
-    return only(older, _OLDER, _NEWER, "left_outer"), come
-
-
-def _is_old(unchanged_until: int) -> str:
-    return f"_last_updated_sequence_number <= {unchanged_until}L"
-
-
-def _has_bit(word: str) -> str:
-    return f"(coalesce({word}, 0L) & {_BIT_OF}) <> 0"
-
-
-def _with_words(rows: DataFrame, words: DataFrame, row_count: int, how: str) -> DataFrame:
-    """Each row beside its word; ``_icecdc_side`` says which word that is."""
-    sent = F.broadcast(words) if row_count <= _BROADCAST_WORDS * ROWS_A_WORD else words
-    return rows.selectExpr("*", f"{_WORD_OF} AS {_SIDE}").join(sent, _SIDE, how)
+    added = [only_in(_NEWER, _OLDER, newer, "left_outer")]
+    if in_both is not None:
+        # Rows come back only if a delete is undone. Once Spark sees that none was, it does not read these files.
+        added.append(only_in(_NEWER, _OLDER, in_both, "inner"))
+    return only_in(_OLDER, _NEWER, older, "left_outer"), added
 
 
 def deleted_rows(rows: DataFrame) -> DataFrame:
-    """Return the rows of data files that their delete files hit, whatever kind these are."""
+    """Return the rows of data files that their delete files, of whatever kind, delete."""
     return rows.where("_deleted")
 
 
@@ -151,19 +161,34 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
     Returns:
         The rows only the older state has, and those only the newer has, with the columns they came with.
     """
-    # Shown as plain columns, because hidden ones get lost in a join.
-    gone_older, gone_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
-    marks = (
-        gone_older.select(*_POSITION, F.lit(1).alias(_SIDE))
-        .unionAll(gone_newer.select(*_POSITION, F.lit(2).alias(_SIDE)))
+    # Selected as plain columns, because metadata columns get lost in a join.
+    deleted_older, deleted_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
+    # Bit 1: deleted in the older state; bit 2: in the newer one.
+    positions = (
+        deleted_older.select(*_POSITION, F.lit(1).alias(_JOIN_ID))
+        .unionAll(deleted_newer.select(*_POSITION, F.lit(2).alias(_JOIN_ID)))
         .groupBy(*_POSITION)
-        .agg(F.bit_or(_SIDE).alias(_SIDE))
+        .agg(F.bit_or(_JOIN_ID).alias(_JOIN_ID))
     )
 
-    def only(side: int, rows: DataFrame) -> DataFrame:
-        marked: DataFrame = marks.where(F.col(_SIDE) == F.lit(side)).drop(_SIDE)
-        # Empty on one side nearly always; once Spark sees that, it does not read that side's rows at all.
-        marked = F.broadcast(marked) if delete_count <= _BROADCAST_MARKS else marked
-        return rows.join(marked, _POSITION, "left_semi")
+    def deleted_only_in(state: int, rows: DataFrame) -> DataFrame:
+        wanted: DataFrame = positions.where(F.col(_JOIN_ID) == F.lit(state)).drop(_JOIN_ID)
+        # Nearly always empty for one of the states; once Spark sees that, it does not read that state's rows.
+        wanted = F.broadcast(wanted) if delete_count <= _BROADCAST_POSITIONS else wanted
+        return rows.join(wanted, _POSITION, "left_semi")
 
-    return only(2, gone_newer), only(1, gone_older)
+    return deleted_only_in(2, deleted_newer), deleted_only_in(1, deleted_older)
+
+
+def _is_old(unchanged_until: int) -> str:
+    return f"_last_updated_sequence_number <= {unchanged_until}L"
+
+
+def _has_bit(bitmap: str) -> str:
+    return f"(coalesce({bitmap}, 0L) & {_BIT_OF_ROW}) <> 0"
+
+
+def _with_bitmaps(rows: DataFrame, bitmaps: DataFrame, row_count: int, how: str) -> DataFrame:
+    """Join each row with the bitmap that its id belongs to."""
+    joined = F.broadcast(bitmaps) if row_count <= _BROADCAST_BITMAPS * _IDS_IN_BITMAP else bitmaps
+    return rows.selectExpr("*", f"{_BITMAP_OF_ROW} AS {_JOIN_ID}").join(joined, _JOIN_ID, how)

@@ -1,6 +1,6 @@
-"""The parameters of every job: each one once, typed and checked before any work.
+"""The parameters of every job: each is declared once, typed and checked before any work.
 
-In: text and values from notebook cells, widgets, the command line and files. Out: one frozen `SyncConfig`,
+In: values and strings from notebook cells, widgets, the command line and files. Out: one frozen `SyncConfig`,
 or one `ConfigError` that lists every problem.
 """
 

@@ -1,4 +1,4 @@
-"""`ParameterModel`: what all configurations share: texts coerced, all problems in one error, secrets never shown."""
+"""`ParameterModel`, the base of all configurations: strings are converted, all problems reported, secrets hidden."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
 from typing_extensions import Self
 
+from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redacted
 
 OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(values.optional_url)]
+OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
 TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
@@ -26,35 +27,59 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 
-# Every job's parameters, each declared where the readers of a configuration look for it.
+# The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
 CatalogProperties = Annotated[
     TextMapping,
-    AfterValidator(values.catalog_properties),
+    AfterValidator(urls.catalog_properties),
     Field(
+        examples=['{"type":"rest","uri":"https://catalog.example.com"}'],
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
-        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."
+        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
     ),
 ]
 Warehouse = Annotated[
-    str, Field(description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.")
+    str,
+    Field(
+        examples=["/data/warehouse"],
+        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
+    ),
 ]
-ReportPath = Annotated[str, Field(description="File for the report as JSON. Default: none is written.")]
+ReportPath = Annotated[
+    str, Field(examples=["report.json"], description="File for the report as JSON. Default: none is written.")
+]
 LogPath = Annotated[
     str,
-    Field(description="File for the structured log, JSON lines; - for the standard error. Default: none is written."),
+    Field(
+        examples=["/var/log/icecdc.jsonl"],
+        description="File for the structured log, JSON lines; - for the standard error. Default: none is written.",
+    ),
 ]
 MetricsUrl = Annotated[
-    OptionalUrl, Field(description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.")
+    OptionalUrl,
+    Field(
+        examples=["http://pushgateway:9091"],
+        description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.",
+    ),
 ]
 SparkConf = Annotated[
     TextMapping,
-    AfterValidator(values.spark_conf),
-    Field(description="Spark settings for a new session, a mapping or JSON object; values may be references."),
+    AfterValidator(urls.spark_conf),
+    Field(
+        examples=['{"spark.driver.memory":"4g"}'],
+        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
+    ),
 ]
 
 
 class Parameter(NamedTuple):
-    """One parameter as documentation, notebooks and job definitions need it."""
+    """A parameter as documentation and notebooks show it.
+
+    Attributes:
+        name: Its name.
+        type: The name of its type, such as `list[str]`.
+        default: Its default.
+        help: Its description.
+    """
 
     name: str
     type: str
@@ -63,7 +88,7 @@ class Parameter(NamedTuple):
 
 
 class ParameterModel(BaseModel):
-    """Parameters of a job; frozen, and fit to be pickled to executors.
+    """Parameters of a job; frozen, and can be pickled to executors.
 
     Raises:
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
@@ -86,7 +111,7 @@ class ParameterModel(BaseModel):
     def __init__(self, **given: Any) -> None:
         fields = type(self).model_fields
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
-        # An empty widget or None means "not given".
+        # An empty string, as of an empty widget, and None mean "not given".
         cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
         cleaned = {**self._derived(cleaned), **cleaned}
         problems: list[str] = []
@@ -107,7 +132,7 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        """What is wrong between parameters, told even when others are wrong by themselves."""
+        """Problems of parameters that do not fit together; reported beside those of single parameters."""
         return []
 
     @property
@@ -118,31 +143,41 @@ class ParameterModel(BaseModel):
     @property
     @abstractmethod
     def subject(self) -> dict[str, str]:
-        """What a run is about, as its log and metrics name it: `table` and `index`."""
+        """The labels of a run in its log and metrics: `table` and `index`."""
 
     @property
     def warehouse_location(self) -> str:
-        """Where the default catalog keeps its data: `warehouse`, or the user's data folder."""
+        """The warehouse folder of the default catalog: `warehouse`, or a folder in the user's data folder."""
         if not self.warehouse:
             data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
             return str(Path(data_home) / "icecdc" / "warehouse")
         return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
-        """The catalog properties with every reference replaced by its secret; raises SecretError."""
-        return self.catalog_properties.resolved("catalog_properties")
+        """The catalog properties with every reference replaced by its secret.
+
+        Raises:
+            SecretError: A reference cannot be resolved.
+            ConfigError: A reference leads to a URL with credentials in it.
+        """
+        return _without_credentials(self.catalog_properties.resolved("catalog_properties"), "catalog_properties")
 
     def resolved_spark_conf(self) -> dict[str, str]:
-        """The Spark configuration with every reference replaced by its secret; raises SecretError."""
-        return self.spark_conf.resolved("spark_conf")
+        """The Spark settings with every reference replaced by its secret.
+
+        Raises:
+            SecretError: A reference cannot be resolved.
+            ConfigError: A reference leads to a URL of a catalog with credentials in it.
+        """
+        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", urls.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:
-        """A checked copy with some parameters changed."""
+        """Return a copy with other values for some parameters; it is checked again."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
 
     def redacted(self) -> dict[str, Any]:
-        """All parameters as they may be logged and reported: without secrets."""
+        """All parameters without secrets, for logs and reports."""
         return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
 
     def __repr_args__(self) -> Any:
@@ -158,7 +193,7 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        """Every parameter in order, for documentation, notebooks and jobs."""
+        """All parameters in order, for documentation, notebooks and the command line."""
         return [
             Parameter(
                 name,
@@ -168,6 +203,17 @@ class ParameterModel(BaseModel):
             )
             for name, field in cls.model_fields.items()
         ]
+
+
+def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
+    found = urls.urls_with_credentials(resolved, prefix)
+    if found:
+        raise ConfigError(
+            "A reference leads to a URL with credentials in it (value not shown)",
+            subject=f"{parameter}.{found[0]}",
+            remedy=urls.URL_REMEDY,
+        )
+    return resolved
 
 
 def _type_text(annotation: Any) -> str:

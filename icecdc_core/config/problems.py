@@ -1,4 +1,4 @@
-"""What is wrong with the parameters, in sentences: parameter, value (never a secret) and remedy."""
+"""Problems of parameters as sentences: the parameter, its value (never a secret) and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from icecdc_core.secrets import looks_secret, redacted
 
 
 def combination_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong between parameters, told even when others are wrong by themselves."""
+    """Problems of parameters that do not fit together.
+
+    Args:
+        given: The parameters as they were given; they may also be wrong by themselves.
+
+    Returns:
+        A sentence for each problem.
+    """
     problems = []
     names: dict[str, list[str]] = {}
     for parameter in ("columns", "identifier_columns"):
@@ -50,12 +57,21 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
 
 
 def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:
-    """One sentence for one of pydantic's errors: parameter, what is wrong, value, remedy."""
+    """Describe one of pydantic's errors.
+
+    Args:
+        details: The error.
+        given: The parameters as they were given.
+        help_texts: The description of every known parameter.
+
+    Returns:
+        A sentence with the parameter, the problem, the value and the remedy.
+    """
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
         near = difflib.get_close_matches(name, help_texts, n=1)
         hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
-        # A misspelt secret is a secret.
+        # The value of a misspelt secret parameter is a secret, too.
         shown = _shown(f"{name} {near[0] if near else ''}", given.get(name))
         return f"{name}: unknown parameter [{name}={shown}]. Remedy: {hint}."
     help_text = help_texts[name].rstrip(".")
@@ -66,14 +82,14 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
     value = f" [{name}={_shown(name, details['input'])}]" if context.get("show", True) else ""
     remedy = context.get("remedy") or f"set it as described: {help_text}"
     if name == "index" and not given.get("index"):
-        remedy = f"set index, because the table's name cannot be taken for it; {remedy}"
+        remedy = f"set index, because the table's name cannot be used as its name; {remedy}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
 
 
 def _shown(name: str, value: object) -> str:
-    """The value in a message, short and without secrets."""
+    """The value as a message shows it: short and without secrets."""
     try:
         text = repr("***" if looks_secret(name) and value else redacted(name, value))
-    except ValueError:  # Python writes no integers of thousands of digits
+    except ValueError:  # Python refuses to write integers of thousands of digits
         text = f"a {type(value).__name__} of too many digits"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,4 +1,4 @@
-"""`SyncConfig`: every parameter once, typed and documented; all problems in one error, before any work."""
+"""`SyncConfig`: the parameters of all jobs that write an index, with their types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.columns import quoted
+from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
 from icecdc_core.config.model import (
     CatalogProperties,
@@ -36,7 +37,7 @@ __all__ = ["Parameter", "SyncConfig"]
 TableName = Annotated[str, AfterValidator(values.table_name)]
 IndexName = Annotated[str, AfterValidator(values.index_name)]
 TargetIndexName = Annotated[str, AfterValidator(values.target_index_name)]
-Url = Annotated[str, AfterValidator(values.cluster_url)]
+Url = Annotated[str, AfterValidator(urls.cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
 Name = Annotated[str, AfterValidator(values.plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
@@ -44,64 +45,87 @@ Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
-AwsService = Annotated[Literal["es"], BeforeValidator(values.aws_service), LowerCase]
+AwsService = Annotated[Literal["es"], BeforeValidator(urls.aws_service), LowerCase]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class SyncConfig(ParameterModel):
-    """What to sync, where to, and how; frozen, and fit to be pickled to executors.
+    """What to sync, where to, and how; frozen, and can be pickled to executors.
 
-    Texts are coerced (`"true"`, `"0"`, JSON, comma lists), because a job often can pass nothing else; an
-    empty text means the default.
+    All values may be strings (`"true"`, `"0"`, JSON, comma lists), because a job often passes nothing else. An empty
+    string means the default.
 
     Raises:
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
 
-    table: TableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
+    table: TableName = Field(
+        examples=["lake.shop.orders"], description="Source table, catalog.namespace.table as Spark names it."
+    )
     index: TargetIndexName = Field(
         "",
-        description="OpenSearch index to keep equal to the table. Default: the table's name in lower case.",
+        examples=["orders"],
+        description="OpenSearch index to keep in sync with the table. Default: the table's name in lower case.",
     )
     opensearch_url: Url = Field(
-        "http://127.0.0.1:9200", description="http(s)://host:port of OpenSearch, without credentials."
+        "http://127.0.0.1:9200",
+        examples=["https://search.example.com:9200"],
+        description="http(s)://host:port of OpenSearch, without credentials.",
     )
-    opensearch_username: str = Field("", description="User name for basic authentication. Default: none.")
+    opensearch_username: str = Field(
+        "", examples=["icecdc"], description="User name for basic authentication. Default: none."
+    )
     opensearch_password: SecretReference = Field(
-        "", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
+        "",
+        examples=["env:OPENSEARCH_PASSWORD"],
+        description="Reference to the password: env:NAME or secret:scope/key; never the password itself.",
     )
-    opensearch_ca_certs: str = Field("", description="File with the CA certificates. Default: the system's.")
+    opensearch_ca_certs: str = Field(
+        "", examples=["/etc/ssl/search-ca.pem"], description="File with the CA certificates. Default: the system's."
+    )
     opensearch_verify_certs: bool = Field(True, description="Check the server's certificate.")
-    opensearch_client_cert: str = Field("", description="PEM file with this client's certificate. Default: none.")
+    opensearch_client_cert: str = Field(
+        "", examples=["/etc/ssl/icecdc.pem"], description="PEM file with this client's certificate. Default: none."
+    )
     opensearch_client_key: str = Field(
-        "", description="PEM file with the private key of the client certificate. Default: in the certificate's file."
+        "",
+        examples=["/etc/ssl/icecdc.key"],
+        description="PEM file with the private key of the client certificate. Default: in the certificate's file.",
     )
     opensearch_aws_region: str = Field(
-        "", description="AWS region: requests are signed with the credentials of the environment. Default: unsigned."
+        "",
+        examples=["eu-central-1"],
+        description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
     )
     opensearch_aws_service: AwsService = Field(
-        "es", description="What the signature is for: es (OpenSearch Service); Serverless (aoss) is not supported."
+        "es",
+        description="Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported.",
     )
     catalog_properties: CatalogProperties = Properties()
     warehouse: Warehouse = ""
     identifier_columns: Names = Field(
         default_factory=list,
+        examples=["order_id,line"],
         description='Columns that make the document id, as a list, JSON array or "a,b". '
         "Default: the table's own identifier fields.",
     )
     columns: Names = Field(
         default_factory=list,
+        examples=["order_id,line,amount"],
         description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
     )
     row_filter: str = Field(
-        "", description="Spark SQL condition; a row that stops matching leaves the index. Default: every row."
+        "",
+        examples=["region = 'EU'"],
+        description="Spark SQL condition; a row that stops matching leaves the index. Default: every row.",
     )
-    branch: Name = Field("main", description="Branch of the table.")
+    branch: Name = Field("main", examples=["audit"], description="Branch of the table.")
     change_mode: ChangeMode = Field(
         "net", description="net: one step for the whole range. snapshot: one step for each snapshot."
     )
     start_from: StartFrom = Field(
         "",
+        examples=["2026-01-31T12:00:00Z"],
         description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
         "(UTC). Default: export first.",
     )
@@ -114,14 +138,13 @@ class SyncConfig(ParameterModel):
     )
     row_hash: RowHash = Field(
         "fast",
-        description="How rows of rewritten files are compared: fast (xxhash64), or keyed (SHA-256 with a random key), "
-        "against updates crafted to go unseen.",
+        description="Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random "
+        "key), which also detects updates that are crafted to collide.",
     )
-    max_rejected_documents: Count = Field(
-        0, description="Documents OpenSearch may reject before the batch fails and the position stays."
-    )
+    max_rejected_documents: Count = Field(0, description="Documents that OpenSearch may reject before the run fails.")
     dead_letter_table: OptionalTableName = Field(
         "",
+        examples=["lake.shop.rejected"],
         description="Iceberg table, catalog.namespace.table, for rejected documents. "
         "Default: icecdc_dead_letters beside the source table.",
     )
@@ -129,7 +152,7 @@ class SyncConfig(ParameterModel):
     validate_at: ValidateAt = Field(
         "current", description="Compare the index with the current snapshot or with that of the position."
     )
-    repair: bool = Field(False, description="Let the validation mend missing, extra and stale documents.")
+    repair: bool = Field(False, description="Let the validation correct missing, extra and stale documents.")
     fail_on_difference: bool = Field(
         False, description="Let the validation notebook fail, after its report, when index and table differ."
     )
@@ -138,7 +161,9 @@ class SyncConfig(ParameterModel):
     report_path: ReportPath = ""
     log_path: LogPath = ""
     metrics_folder: str = Field(
-        "", description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none."
+        "",
+        examples=["/var/lib/node_exporter"],
+        description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none.",
     )
     metrics_url: MetricsUrl = ""
     bulk_bytes: int = Field(
@@ -149,7 +174,7 @@ class SyncConfig(ParameterModel):
     )
     bulk_connections: int = Field(2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64).")
     request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
-    retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to go on retrying a failing request; 0: never.")
+    retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to retry a failing request; 0: no retries.")
     number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
     number_of_replicas: int = Field(1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024).")
     export_group_bytes: int = Field(
@@ -158,13 +183,15 @@ class SyncConfig(ParameterModel):
         le=2**50,
         description="Bytes of data files that an export writes before it records progress.",
     )
-    positions_index: IndexName = Field("icecdc-positions", description="Index with the positions and the commit log.")
+    positions_index: IndexName = Field(
+        "icecdc-positions", examples=["icecdc-positions"], description="Index with the positions and the commit log."
+    )
     lease_seconds: float = Field(
         60.0,
         allow_inf_nan=False,
         ge=0.1,
         le=MAX_LEASE_SECONDS,
-        description="Seconds after which a run that gives no sign of life loses the table (0.1 to 3600).",
+        description="Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600).",
     )
     spark_conf: SparkConf = Properties()
 
@@ -178,7 +205,7 @@ class SyncConfig(ParameterModel):
 
     @property
     def subject(self) -> dict[str, str]:
-        """What a run is about, as its log and metrics name it."""
+        """The labels of a run in its log and metrics."""
         return {"table": self.table, "index": self.index}
 
     @property
@@ -203,7 +230,7 @@ class SyncConfig(ParameterModel):
 
     @property
     def quoted_table(self) -> str:
-        """The whole table name with every part back-quoted: safe in Spark SQL and `spark.table`."""
+        """The full table name with every part in back-quotes, for Spark SQL and `spark.table`."""
         return ".".join(quoted(part) for part in self.table_parts)
 
     @property
@@ -212,12 +239,16 @@ class SyncConfig(ParameterModel):
         return values.start_point(self.start_from)
 
     def resolved_password(self) -> str:
-        """The password itself, "" when there is none; raises SecretError."""
+        """The password itself; "" when there is none.
+
+        Raises:
+            SecretError: The reference cannot be resolved.
+        """
         return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
 
 
 def _default_index(table: object) -> str:
-    """The index a table gets when none is named; "" when the table itself is wrong."""
+    """The default index of a table; "" when the table is wrong."""
     try:
         return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:

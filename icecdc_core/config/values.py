@@ -1,13 +1,12 @@
-"""Parameter values: from text as jobs pass it to typed and checked values; pure, nothing is looked up."""
+"""Checks and conversions of single parameter values, from strings as jobs pass them; pure."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
@@ -17,16 +16,21 @@ _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_INDEX_BYTES = 255
-_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
 MAX_LEASE_SECONDS = 3600.0
-"""The longest lease: the time an index may wait for a run that died elsewhere."""
+"""The longest lease: how long an index stays locked after a run died on another machine."""
 
 
 def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
-    """The problem with one value; `show=False` keeps the value out of every text."""
+    """The problem with a value.
+
+    Args:
+        message: What is wrong, as the end of a sentence that begins with the parameter.
+        remedy: What to do.
+        show: Whether messages may show the value.
+    """
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
 
 
@@ -47,7 +51,7 @@ def table_parts(text: str) -> tuple[str, ...]:
             raise refused("is not a table name", remedy)
         rest = rest[1:]
     if len(parts) < 3:
-        raise refused(f"has {len(parts)} of at least 3 name parts", remedy)
+        raise refused("must have three parts: catalog.namespace.table", remedy)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", parts[0]):
         raise refused("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
     if any(not part.strip() or _CONTROL.search(part) for part in parts):
@@ -56,18 +60,18 @@ def table_parts(text: str) -> tuple[str, ...]:
 
 
 def table_name(text: str) -> str:
-    """A table name that has all its parts."""
+    """A table name with at least three parts."""
     table_parts(text)
     return text
 
 
 def optional_table_name(text: str) -> str:
-    """A table name that has all its parts, or nothing."""
+    """A table name with at least three parts, or an empty string."""
     return table_name(text) if text else text
 
 
 def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
-    """A name OpenSearch takes for an index."""
+    """A name that OpenSearch accepts for an index."""
     wrong = ""
     if text != text.lower():
         wrong = "has upper-case letters"
@@ -88,61 +92,12 @@ def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
 
 
 def target_index_name(text: str) -> str:
-    """The name of an index that leaves room for the names of its physical indexes."""
+    """The name of an index, short enough for the longer names of its physical indexes."""
     return index_name(text, MAX_TARGET_BYTES)
 
 
-def opensearch_url(text: str) -> str:
-    """An http(s) URL of one node or load balancer, without credentials in it."""
-    remedy = "write it as http://host:port or https://host:port"
-    if "@" in text:
-        raise refused(
-            "must not carry credentials (value not shown)",
-            f"{remedy}, and use opensearch_username and opensearch_password",
-            show=False,
-        )
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", text):
-        raise refused("is not an http or https URL", remedy)
-    if parts.query or parts.fragment:
-        raise refused("has a query or fragment", remedy, show=False)
-    return text.rstrip("/")
-
-
-def cluster_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, of a cluster that has what a sync needs."""
-    url = opensearch_url(text)
-    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
-        raise _serverless()
-    return url
-
-
-def aws_service(value: Any) -> Any:
-    """The service that requests are signed for; Serverless is refused by name."""
-    if value == "aoss":
-        raise _serverless()
-    return value
-
-
-def _serverless() -> PydanticCustomError:
-    return refused(
-        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
-        "could be written there but never proven equal to its table",
-        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
-    )
-
-
-def optional_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, or nothing."""
-    return opensearch_url(text) if text else text
-
-
 def secret_reference(text: str) -> str:
-    """A reference to a secret, or nothing; a secret itself is refused and not shown."""
+    """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
     if text and not is_reference(text):
         raise refused(
             "must be a reference to a secret, not the secret itself (value not shown)",
@@ -153,18 +108,11 @@ def secret_reference(text: str) -> str:
 
 
 def column_names(value: object) -> object:
-    """Column names from a list, a JSON array or comma-separated text; no blanks, no duplicates."""
+    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
     names: object = value
     if isinstance(value, str):
-        if value.startswith("["):
-            try:
-                names = json.loads(value)
-            except json.JSONDecodeError as error:
-                raise refused(
-                    f"is not a JSON array: {error.msg} at character {error.pos}", 'write ["a","b"] or a,b'
-                ) from error
-        else:
-            names = [name.strip() for name in value.split(",")]
+        is_array = value.startswith("[")
+        names = json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise refused("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
     if any(not name.strip() for name in names):
@@ -174,8 +122,16 @@ def column_names(value: object) -> object:
     return list(names)
 
 
+def json_array(text: str, remedy: str) -> object:
+    """The value of a string that begins like a JSON array."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise refused(f"is not a JSON array: {error.msg} at character {error.pos}", remedy) from error
+
+
 def properties(value: object) -> Properties:
-    """A mapping of texts, given as such or as a JSON object; numbers and booleans become text."""
+    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
     remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
@@ -193,31 +149,8 @@ def properties(value: object) -> Properties:
     return Properties(texts)
 
 
-def catalog_properties(given: Properties) -> Properties:
-    """Catalog properties whose URLs carry no credentials."""
-    return _without_credentials(given, given)
-
-
-def spark_conf(given: Properties) -> Properties:
-    """Spark settings; those of catalogs carry no credentials in URLs."""
-    return _without_credentials(given, [name for name in given if name.startswith("spark.sql.catalog.")])
-
-
-def _without_credentials(given: Properties, names: Iterable[str]) -> Properties:
-    # Clients name the URL in errors and logs, and Spark shows it.
-    found = [name for name in names if re.match(r"\s*https?://.*@", given[name], re.IGNORECASE | re.DOTALL)]
-    if found:
-        raise refused(
-            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
-            "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "
-            "property) as env:NAME or secret:scope/key",
-            show=False,
-        )
-    return given
-
-
 def start_point(text: str) -> str | int | datetime | None:
-    """What `start_from` means: nothing, `latest`, `earliest`, a snapshot id or a moment in UTC."""
+    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
@@ -226,16 +159,17 @@ def start_point(text: str) -> str | int | datetime | None:
         return int(text)
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
+        # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         raise refused(
             "is neither latest, earliest, a snapshot id nor an ISO timestamp",
             "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
         ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
 
 
 def start_text(value: object) -> object:
-    """`start_from` as text, checked; a number is a snapshot id, a datetime a moment."""
+    """`start_from` as a checked string; a number is a snapshot id, a datetime a time."""
     if isinstance(value, datetime):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -245,12 +179,12 @@ def start_text(value: object) -> object:
 
 
 def plain_name(text: str) -> str:
-    """A name that is not blank and holds no control characters."""
+    """A name that is not blank and has no control characters."""
     if not text or _CONTROL.search(text):
         raise refused("is blank or has control characters", "give the name as the table's metadata has it")
     return text
 
 
 def lower_case(value: Any) -> Any:
-    """Choices are taken in any case."""
+    """A choice in lower case: choices may be written in any case."""
     return value.lower() if isinstance(value, str) else value

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.report import IngestReport
-from icecdc_core.reporting.instrumentation import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["IngestConfig", "IngestReport", "ingest"]
 
 
-@observed("ingest")
 def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
     """Bring everything the topics have into the tables, each record exactly once.
 
@@ -36,4 +34,5 @@ def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
         TopicReplacedError: A topic was deleted and made again.
         IcecdcError: What kept the tables from being written, if no table could be.
     """
-    return IngestRun(spark, config).run()
+    with IngestRun(spark, config) as run:
+        return run.finish(run.run())

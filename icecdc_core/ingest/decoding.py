@@ -1,6 +1,8 @@
-"""Records of every format, decoded to one form: a JSON payload, what is to be done with it, or why it can't be read."""
+"""Decodes records of every format into one form: a JSON payload with its operation, or the problem of the record."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -8,41 +10,49 @@ from pyspark.sql import functions as F
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
-from icecdc_core.ingest.formats.decode_results import outcome, spread, told
-from icecdc_core.ingest.formats.record_keys import deleted_by, field
+from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, operation
+from icecdc_core.ingest.formats.json_text import field
+from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.fitting import checked
 
 __all__ = ["FormatSettings", "decoded", "field"]
 
-_KEPT = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
-_NUMBER = f"{OWN_PREFIX}schema_number"
+_RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
+_SCHEMA_ID = f"{OWN_PREFIX}schema_id"
 _NOT_UTF8 = "the value is not valid UTF-8"
+_NO_VALUE = "the record has no value"
 
 
 def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
     """Decode the records of a batch.
 
-    Plain JSON is not parsed yet: what is wrong in it is found by `fitted`. The formats with a schema registry, and
-    Debezium's JSON, look through the frame once for the schemas that its records have.
+    Plain JSON is not parsed yet: `fitted` finds what is wrong in it. The formats with a schema registry, and Debezium's
+    JSON, read the frame once to collect the schemas of its records.
 
     Args:
         records: Spark's Kafka columns; `headers` may be absent. Not a streaming frame.
-        settings: Their format, and where the schemas are.
+        settings: The format, and the URL of the registry.
 
     Returns:
-        `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value` as they came, then
-        `payload` (the row's fields as JSON text), `payload_type` (the Spark schema of the payload as JSON where its
-        writer gives one, `KEY_TEXT` for a key that is plain text, else null), `op` (``upsert``, ``delete`` or null:
-        the table's mode decides) and `problem` (why the record cannot be used, else null). Records that tell of no row
-        (control records, messages, and tombstones if they are to be ignored) are left out.
+        The columns `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value`, unchanged,
+        followed by
+
+        - `payload`: the row's fields as JSON text
+        - `payload_type`: the Spark schema of the payload as JSON if its writer gives one, `TEXT_KEY` for a key that is
+          plain text, else null
+        - `op`: ``upsert``, ``delete``, or null if the table's mode decides
+        - `problem`: why the record cannot be used, else null
+
+        Records that describe no row (control records, messages, and tombstones with ``tombstones=ignore``) are left
+        out.
 
     Raises:
-        SchemaRegistryError: The registry does not answer, or refuses to.
+        SchemaRegistryError: The registry cannot be reached or rejects the request.
         ConfigError: The format needs a registry, and no URL is given.
         DependencyError: The format is Avro, and the session has no Avro reader.
     """
-    kept = [name for name in _KEPT if name in records.columns]
+    columns = [name for name in _RECORD_COLUMNS if name in records.columns]
     if settings.tombstones == "ignore":
         records = records.where(F.col("value").isNotNull())
     tombstone = F.col("value").isNull()
@@ -51,43 +61,45 @@ def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
     else:
         body = F.coalesce(F.col("value"), F.col("key"))
     if settings.format == "json":
-        return _plain(records, kept, body.cast("string"), tombstone, settings)
-    missing = outcome(problem=F.lit("the record has no value"), op=F.when(tombstone, F.lit("delete")))
+        return _decode_plain(records, columns, body.cast("string"), tombstone, settings)
+    missing = decode_result(problem=F.lit(_NO_VALUE), op=F.when(tombstone, F.lit("delete")))
     if settings.format in ("debezium_json", "dms"):
-        return spread(
-            records, F.when(body.isNull(), missing).otherwise(_in_json(records, body, tombstone, settings)), kept
-        )
+        result = F.when(body.isNull(), missing).otherwise(_decode_json(records, body, tombstone, settings))
+        return expand_results(records, result, columns)
     wire = WireFormat(records, body, tombstone, settings)
-    result = F.when(body.isNull(), missing).otherwise(wire.outcome())
+    result = F.when(body.isNull(), missing).otherwise(wire.decode())
     if settings.format != "json_schema":
-        return spread(records, result, kept)
-    made = spread(records.withColumn(_NUMBER, wire.number), result, [*kept, _NUMBER])
-    for number, kind in wire.json_types().items():
-        made = checked(made, kind, (F.col(_NUMBER) == number) & ~F.col("op").eqNullSafe("delete"))
-    return made.drop(_NUMBER)
+        return expand_results(records, result, columns)
+    rows = expand_results(records.withColumn(_SCHEMA_ID, wire.schema_id), result, [*columns, _SCHEMA_ID])
+    for schema_id, kind in wire.json_types().items():
+        rows = checked(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
+    return rows.drop(_SCHEMA_ID)
 
 
-def _plain(records: DataFrame, kept: list[str], text: Column, tombstone: Column, settings: FormatSettings) -> DataFrame:
-    key = deleted_by(text, settings)
-    problem = F.when(text.isNull(), F.lit("the record has no value")).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
+def _decode_plain(
+    records: DataFrame, columns: Sequence[str], text: Column, tombstone: Column, settings: FormatSettings
+) -> DataFrame:
+    key = delete_by_key(text, settings)
+    problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
     problem = problem.when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
-        done, unknown = told(field(text, settings.op_field), f"the operation (field {settings.op_field})")
-        op, problem = op.otherwise(done), problem.when(~tombstone, unknown)
-    columns = {
+        row_op, unknown = operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
+        op = op.otherwise(row_op)
+        problem = problem.when(~tombstone, unknown)
+    result = {
         "payload": F.when(tombstone, key["payload"]).otherwise(text),
         "payload_type": F.when(tombstone, key["payload_type"]),
         "op": op,
         "problem": problem,
     }
-    return records.select(*kept, *(column.alias(name) for name, column in columns.items()))
+    return records.select(*columns, *(column.alias(name) for name, column in result.items()))
 
 
-def _in_json(records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> Column:
+def _decode_json(records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> Column:
     text = body.cast("string")
     if settings.format == "dms":
-        result = dms.change(text, tombstone, settings)
+        result = dms.decode_json(text, tombstone, settings)
     else:
-        result = debezium.from_json_text(records, text, tombstone, settings)
-    return F.when(~F.is_valid_utf8(text), outcome(problem=F.lit(_NOT_UTF8))).otherwise(result)
+        result = debezium.decode_json(records, text, tombstone, settings)
+    return F.when(~F.is_valid_utf8(text), decode_result(problem=F.lit(_NOT_UTF8))).otherwise(result)

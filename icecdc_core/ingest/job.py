@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.columns import quoted
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError
 from icecdc_core.ingest.batches import Batches
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.failures import typed_stream_failure
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
@@ -33,17 +33,14 @@ from icecdc_core.ingest.tables.table_offsets import find_mark
 from icecdc_core.ingest.tables.table_resets import Marks
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
-from icecdc_core.reporting.instrumentation import run_id, timed_stage
+from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.session.shutdown import Stop, stop_on_sigterm
 from icecdc_core.table.catalogs import load_table
-
-if TYPE_CHECKING:
-    from icecdc_core.ingest.config import IngestConfig
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 
 
-class IngestRun:
+class IngestRun(JobRun[IngestConfig]):
     """One run of an ingest.
 
     Args:
@@ -52,10 +49,7 @@ class IngestRun:
     """
 
     def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
-        self.spark, self.config = spark, config
-        self.run_id = run_id()
-        self.started = time.monotonic()
-        self.stage_seconds: dict[str, float] = {}
+        super().__init__("ingest", spark, config)
         self.entries: list[LogEntry] = []
         self.lost: list[dict[str, Any]] = []
         self.done: Offsets = {}
@@ -197,11 +191,7 @@ class IngestRun:
 
     def _time_is_over(self) -> bool:
         limit = self.config.max_seconds
-        return self.config.trigger == "continuous" and bool(limit) and time.monotonic() - self.started > limit
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """Time a stage."""
-        return timed_stage(name, self.stage_seconds)
+        return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
 
     def _report(self) -> IngestReport:
         tables: dict[str, dict[str, Any]] = {}
@@ -228,7 +218,7 @@ class IngestRun:
             compacted=self.compacted,
             offsets=self.done,
             valid_through=last.isoformat() if last else "",
-            seconds=round(time.monotonic() - self.started, 3),
+            seconds=self.seconds,
             stage_seconds=self.stage_seconds,
             run_id=self.run_id,
             stopped=self.stop.requested,

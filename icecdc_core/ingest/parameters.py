@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.values import column_names, properties, refused, start_point, table_parts
+from icecdc_core.config.values import column_names, json_array, properties, refused, start_point, table_parts
 from icecdc_core.secrets import Properties
 
 METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
@@ -27,6 +27,7 @@ _WRONG_ANYWHERE = (
 _WITH_REGISTRY = ("avro", "json_schema", "debezium_avro")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|truncate)\((\d+), *([^(),]+)\)|([^(),]+)")
+_TRANSFORMS = 'write ["days(ts)","region"] or days(ts), region'
 # They would take from the ingest what it promises.
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
@@ -84,7 +85,8 @@ def metadata_columns(value: object) -> object:
 def transforms(value: object) -> object:
     """Partition transforms, as a list, a JSON array, or separated by commas outside of parentheses."""
     if isinstance(value, str):
-        value = json.loads(value) if value.startswith("[") else re.split(r",\s*(?![^()]*\))", value)
+        is_array = value.startswith("[")
+        value = json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
     texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
     for text in texts:
         transform(text)

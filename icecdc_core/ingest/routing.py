@@ -13,7 +13,7 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.session.jvm import java_class
-from icecdc_core.table.catalogs import told
+from icecdc_core.table.catalogs import describe_failure
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -75,7 +75,7 @@ def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
             pattern.compile(expression)
         except (Py4JError, PySparkException) as error:
             raise ConfigError(
-                f"This is not a regular expression of Java: {told(error)}",
+                f"This is not a regular expression of Java: {describe_failure(error)}",
                 subject=parameter,
                 value=shown,
                 remedy="correct it; java.util.regex.Pattern says what can be written",

@@ -22,7 +22,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.routing import TABLE, routed
 from icecdc_core.ingest.tables.destinations import payload_schema
-from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, can_stand_alone, fitted, fitted_alone
+from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, fitted, fitted_rows, needs_no_inference
 from icecdc_core.ingest.tables.writer import needs_rows_alone
 from icecdc_core.table.catalogs import load_table
 
@@ -86,7 +86,7 @@ class Sharing:
             seen before.
         """
         config = self.config
-        if not can_stand_alone(config):
+        if not needs_no_inference(config):
             return None
         if not self._known:
             self._group, self._known = self._largest_group(decoded.sparkSession), True
@@ -123,7 +123,7 @@ class Sharing:
 
     def _rows_alone(self, decoded: DataFrame, names: list[str], schema: StructType) -> Shared | None:
         """Rows with nothing beside them, the fastest way; None where not every record is a row of these tables."""
-        parsed = fitted_alone(decoded, schema, self.config).withColumn("problem", F.when(~F.col(FITS), F.lit("")))
+        parsed = fitted_rows(decoded, schema, self.config).withColumn("problem", F.when(~F.col(FITS), F.lit("")))
         rows = routed(parsed, self.config, F.col(ROW)[self.config.route_field])
         # Instead of its name, which would be kept, compared and counted with every row.
         numbers = decoded.sparkSession.range(1).select(F.posexplode(F.array(*map(F.lit, names))).alias(_NUMBER, TABLE))

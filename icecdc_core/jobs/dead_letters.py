@@ -1,8 +1,8 @@
-"""Documents that OpenSearch rejected: kept in an Iceberg table, and written again once the cause is gone.
+"""Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-A letter is known by index, document id and version; a batch that is replayed leaves none twice. It is replayed with
-the version it had, so a newer document always wins, and only into the physical index it was meant for and only while
-the table still has that row: the index may have forgotten that the document was deleted since.
+A dead letter is identified by index, document id and version, so a replayed batch stores none twice. A replay writes it
+with its version, so a newer document always wins; only into the physical index it was meant for; and only while the
+table still has the row, because the index may have forgotten that the document was deleted since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
 from icecdc_core.secrets import masked
-from icecdc_core.table.catalogs import create_own
+from icecdc_core.table.catalogs import create_table_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +41,8 @@ KEY = ("index", "document_id", "version", "physical_index")
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A rejected operation as the executors send it home: its NDJSON and what the server said."""
+class DeadLetter:
+    """A rejected operation as the executors return it: its NDJSON, and the server's status and reason."""
 
     action: str
     status: int
@@ -61,13 +61,22 @@ class Letter:
         return self.action.split("\n", 1)[1].rstrip("\n") or None
 
 
-def keep(spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, letters: Sequence[dict[str, Any]]) -> None:
-    """Append the letters that are not there yet, before the position may pass their documents.
+def store_dead_letters(
+    spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, rejected: Sequence[dict[str, Any]]
+) -> None:
+    """Append the rejected operations that are not stored yet, before the position may pass their documents.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        batch: The batch they belong to.
+        run_id: The run.
+        rejected: The operations: ``action``, ``status`` and ``reason``.
 
     Raises:
-        ConfigError: The table cannot be made or written.
+        ConfigError: The table cannot be created or written.
     """
-    if not letters:
+    if not rejected:
         return
     now = datetime.now(timezone.utc)
     rows = [
@@ -89,23 +98,23 @@ def keep(spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, let
             None,
             None,
         )
-        for letter in (Letter(**found) for found in letters)
+        for letter in (DeadLetter(**found) for found in rejected)
     ]
     name = table_name(config)
     try:
-        # Merge on read: a replay marks a few letters, and must not rewrite the files of all others.
-        create_own(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
+        # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
+        create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
         known = spark.table(name).where(F.col("index") == config.index).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     except (PySparkException, Py4JError) as error:
         raise _unwritable(config, error) from error
-    told = {"rejected": len(rows), "dead_letter_table": name, "first_reason": letters[0]["reason"]}
-    event("documents were rejected", logging.WARNING, **told)
+    fields = {"rejected": len(rows), "dead_letter_table": name, "first_reason": rejected[0]["reason"]}
+    event("documents were rejected", logging.WARNING, **fields)
 
 
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
-    """The letters of the index that nobody has resolved; empty when there never was one.
+    """Return the unresolved dead letters of the index; empty if there never was one.
 
     Raises:
         ConfigError: The table cannot be read.
@@ -119,13 +128,13 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
         raise _unwritable(config, error) from error
 
 
-def resolve(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
-    """Note what became of letters.
+def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
+    """Record how dead letters were resolved.
 
     Args:
         spark: The session.
         config: The job's parameters.
-        resolved: The key columns of the letters and their ``resolution``.
+        resolved: The key columns of dead letters and their ``resolution``.
     """
     name = table_name(config)
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
@@ -139,7 +148,7 @@ def resolve(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> Non
 
 
 def table_name(config: SyncConfig) -> str:
-    """The table of the letters, quoted: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
+    """Return the quoted name of the table: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
     parts = table_parts(config.dead_letter_table) if config.dead_letter_table else (*config.table_parts[:-1], _DEFAULT)
     return ".".join(quoted(part) for part in parts)
 
@@ -150,6 +159,6 @@ def _unwritable(config: SyncConfig, error: Exception) -> ConfigError:
         f"The table of rejected documents cannot be used: {masked(reason)[:500]}",
         subject="dead_letter_table",
         value=table_name(config),
-        remedy="name a table catalog.namespace.table in dead_letter_table that this user may make and write; the "
+        remedy="name a table catalog.namespace.table in dead_letter_table that this user may create and write; the "
         "position did not move",
     )

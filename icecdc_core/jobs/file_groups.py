@@ -1,4 +1,4 @@
-"""The file groups of an export: a snapshot's data files, cut the same way on every attempt."""
+"""The file groups of an export: a snapshot's data files, grouped the same way on every attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.table.selection import require_row_positions
 
 if TYPE_CHECKING:
-    from icecdc_core.table.iceberg_table import FileTasks
+    from icecdc_core.table.file_tasks import FileTasks
     from icecdc_core.table.source import Source
 
 
@@ -20,7 +20,7 @@ class FileGroups:
 
     Attributes:
         tasks: The groups, in order.
-        digest: A digest of their data files; groups with the same digest hold the same files in the same order.
+        digest: A digest of their data files; equal digests mean the same files in the same groups and order.
     """
 
     tasks: list[FileTasks] = field(default_factory=list)
@@ -28,14 +28,14 @@ class FileGroups:
 
 
 def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
-    """Cut a snapshot's files into groups.
+    """Divide a snapshot's files into groups.
 
     Args:
         source: The table.
         snapshot_id: The snapshot; None for an empty table.
         group_bytes: A group is full when its files have this many bytes.
-        on_duplicate: With ``last`` there is one group, because the last of several rows is known only when all of
-            them are read together.
+        on_duplicate: With ``last`` there is one group, because the last row of an identifier is known only after all
+            rows are read.
     """
     locations: list[str] = []
     groups: list[list[int]] = []

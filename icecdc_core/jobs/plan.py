@@ -1,4 +1,4 @@
-"""What a sync does next, decided by position, table and parameters: the run and its dry run both ask here."""
+"""Decides what a sync does next, from position, table and parameters; used by the run and by its dry run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Start:
 
     Attributes:
         position: Where changes are read from: the stored position, or where ``start_from`` says.
-        exports: Whether an export comes first, or goes on.
+        exports: Whether an export comes first, or is resumed.
         creates_index: Whether an empty index is created first.
     """
 
@@ -60,7 +60,7 @@ def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
         if refusal is not None:
             raise refusal.error
         return Start(start, creates_index=True)
-    # The documents of a repair equal the position's snapshot whether it ended or not; a validation begins a new one.
+    # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
     return Start(replace(position, batch=None) if kind == "repair" else position)
 
 
@@ -89,9 +89,9 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
         return Range(begun.to_snapshot_id, replayed=begun)
-    # A batch that failed for what its rows hold is not repeated once the table has moved on, nor is one that wrote
-    # documents of another schema or by another policy: the new batch goes over the same snapshots in a step of their
-    # own, so whatever the earlier one wrote is written again.
+    # A batch that failed because of its rows is not repeated once the table has changed, nor one of another schema or
+    # policy.
+    # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
     return Range(source.head, cuts=(begun.to_snapshot_id,))
 
 

@@ -1,104 +1,88 @@
-"""Sync again and again: between two polls nothing is held but the session."""
+"""Polling: sync again and again; between two polls it keeps only the Spark session open."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from itertools import count
 
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.opensearch.counts import Counts
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import stop_on_sigterm
 
-_WRITTEN = ("upserts", "deletes", "carryovers_removed", "already_applied", "rejected")
-_COUNTS = (*_WRITTEN, "snapshots", "requests", "retries", "bytes")
 
-
-def poll_changes(
+def follow_changes(
     spark: SparkSession,
     config: SyncConfig,
     *,
     sync: Callable[[SparkSession, SyncConfig], RunReport] = sync_changes,
-    sleep: Callable[[float], None] = time.sleep,
-    should_end: Callable[[], bool] = lambda: False,
-) -> Iterator[RunReport]:
-    """Sync once, or every `poll_interval_seconds` until `max_polls` are done (0: no limit).
+    sleep: Callable[[float], object] | None = None,
+) -> RunReport:
+    """Sync once, or every ``poll_interval_seconds`` until ``max_polls`` are done (0: no limit).
+
+    Each poll prints one line. With ``report_path`` the report so far is written after every poll, so that a run without
+    a limit can be watched. SIGTERM ends the run after the current poll, or at once while it waits for the next one.
 
     Args:
-        spark: The session.
-        config: What to sync. With `poll_interval_seconds` 0 there is exactly one poll.
-        sync: What one poll does.
-        sleep: How to wait between two polls.
-        should_end: Whether no other poll may begin.
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The job's parameters. With ``poll_interval_seconds`` 0 there is exactly one poll.
+        sync: One poll.
+        sleep: Waits so many seconds between two polls; None: until SIGTERM at most.
 
-    Yields:
-        The report of each poll; a poll that finds nothing new reports zeros.
+    Returns:
+        One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
     """
     limit = config.max_polls if config.poll_interval_seconds else 1
-    for number in count(1):
-        yield sync(spark, config)
-        if number == limit or should_end():
-            return
-        sleep(config.poll_interval_seconds)
-        if should_end():
-            return
-
-
-def follow_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
-    """Poll as configured, tell about every poll in one line, and report on all of them together.
-
-    With `report_path` the report so far is written after every poll: so a run without a limit can be watched. SIGTERM
-    ends it after the poll that is under way, and at once while it waits for the next one.
-    """
-    total: RunReport | None = None
+    reports: list[RunReport] = []
     with stop_on_sigterm() as stop:
-        polls = poll_changes(spark, config, sleep=stop.wait, should_end=lambda: stop.requested)
-        for number, report in enumerate(polls, start=1):
-            total = report if total is None else combine([total, report])
+        for number in count(1):
+            report = sync(spark, config)
+            # One report stands for all earlier polls, so that a run without a limit needs no more memory.
+            reports = [combine([*reports, report])]
             if config.report_path:
-                write_report(total, config.report_path)
+                write_report(reports[0], config.report_path)
             line = (
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
                 f"{report.deletes:,} deletes in {report.seconds:.1f} s"
             )
             print(line, flush=True)  # noqa: T201
-        assert total is not None
-        if stop.requested:
-            total = replace(total, stopped=True)
-            if config.report_path:
-                write_report(total, config.report_path)
+            if number != limit and not stop.requested:
+                (sleep or stop.wait)(config.poll_interval_seconds)
+            if number == limit or stop.requested:
+                break
+    if not stop.requested:
+        return reports[0]
+    total = replace(reports[0], stopped=True)
+    if config.report_path:
+        write_report(total, config.report_path)
     return total
 
 
 def combine(reports: Sequence[RunReport]) -> RunReport:
-    """One report over several runs of the same table, oldest first: counts and times added up."""
+    """Return one report on several runs of the same table, oldest first: counts and times are added up."""
+    if len(reports) == 1:
+        return reports[0]
     first, last = reports[0], reports[-1]
-    worked = [report.strategy for report in reports if report.upserts or report.deletes]
+    strategies = [report.strategy for report in reports if report.upserts or report.deletes]
     stages: dict[str, float] = {}
     for report in reports:
         for stage, seconds in report.stage_seconds.items():
             stages[stage] = stages.get(stage, 0.0) + seconds
-    total = {name: sum(getattr(report, name) for report in reports) for name in _COUNTS}
-    return RunReport(
+    return replace(
+        last,
         kind=first.kind,
-        table=first.table,
-        index=first.index,
         from_snapshot_id=first.from_snapshot_id,
-        to_snapshot_id=last.to_snapshot_id,
-        strategy=", ".join(dict.fromkeys(worked)) or last.strategy,
+        strategy=", ".join(dict.fromkeys(strategies)) or last.strategy,
         seconds=sum(report.seconds for report in reports),
         steps=[step for report in reports for step in report.steps],
         notes=[note for report in reports for note in report.notes],
         stage_seconds=stages,
         rejected_samples=[sample for report in reports for sample in report.rejected_samples],
-        dry_run=last.dry_run,
-        run_id=last.run_id,
-        epoch=last.epoch,
         lag_snapshots=first.lag_snapshots,
         lag_seconds=first.lag_seconds,
-        **total,
+        **asdict(sum((report.counts for report in reports), Counts())),
     )

@@ -1,8 +1,6 @@
-"""Mend an index: write just the documents that a validation found missing or stale, delete just the extra ones."""
+"""The repair: write the documents that a validation found missing or stale, and delete the extra ones."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,22 +9,20 @@ from icecdc_core.columns import unused
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
 from icecdc_core.errors import DocumentVersionError
-from icecdc_core.jobs.batch import write_batch
-from icecdc_core.jobs.export import current_rows, log_entry
+from icecdc_core.jobs.batch import log_entry, report_fields, write_batch
 from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.bulk_writer import BulkResult
-from icecdc_core.reporting.reports import RunReport
 from icecdc_core.table.source import Source
 
-# The first attempt finds out which versions the index remembers of deleted documents, the second is above them.
+# The first attempt learns which versions the index remembers of deleted documents; the second exceeds them.
 _ATTEMPTS = 3
 
 
 def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
 
-    Whoever else wrote to the index raised versions there, and the repair must be above those: of documents the
-    validation knows them, of deleted ones only the conflict does, so the batch is then written once more.
+    A foreign writer raised versions in the index, and the repair must exceed them. The validation knows the versions of
+    documents; those of deleted documents show only in conflicts, after which the batch is written again.
 
     Args:
         run: The run.
@@ -38,7 +34,7 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
 
     Raises:
         IdentifierColumnsError: The table has no identifier columns.
-        DocumentVersionError: A document's version is so high that nothing is to be written above it.
+        DocumentVersionError: A document's version is so high that no later write could exceed it.
         TableLockedError: Another run holds the index.
     """
     source.require_identifier_columns("a repair writes single documents")
@@ -53,26 +49,13 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
             epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
         position = lock.position
         run.client.indices.refresh(index=position.physical_index)
-        report = RunReport(
-            "repair",
-            run.config.table,
-            run.config.index,
-            position.snapshot_id,
-            position.snapshot_id,
-            strategy="repair",
-            upserts=result.upserts,
-            deletes=result.deletes,
-            already_applied=result.already_applied,
-            rejected=result.rejected,
-            run_id=run.run_id,
-            seconds=run.seconds,
-        )
-        lock.commit(replace(lock.position), log_entry(report))
-        return result.upserts + result.deletes
+        report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
+        lock.commit(position, log_entry(report))
+        return result.counts.upserts + result.counts.deletes
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
-    """Return an epoch whose versions are above this one, without using up those that later batches need.
+    """Return an epoch whose versions exceed this one and leave room for later batches.
 
     Raises:
         DocumentVersionError: There is none.
@@ -104,7 +87,7 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
         source.stored_selection,
     )
     lock.begin(batch)
-    rows = current_rows(source, position.snapshot_id, run.config.on_duplicate_identifier)
+    rows = source.current_rows(position.snapshot_id, run.config.on_duplicate_identifier)
     key = unused("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
     rows = rows.withColumn(key, document_id(source.schema, ids)).join(wanted, key, "left_semi").drop(key)

@@ -1,4 +1,4 @@
-"""Write rejected documents again, with the versions they had, once the cause of their rejection is gone."""
+"""Replay of dead letters: write rejected documents again, with their versions, once the cause is gone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions
-from icecdc_core.jobs import dead_letters
-from icecdc_core.jobs.export import current_rows, settled_position
+from icecdc_core.jobs.batch import report_fields
+from icecdc_core.jobs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters
 from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, write_actions
 from icecdc_core.opensearch.indexes import write_alias
-from icecdc_core.reporting.instrumentation import observed
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.table.source import Source
 
@@ -28,114 +27,96 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-@observed("replay")
 def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Write the open dead letters of an index again.
 
-    Of each document only the newest letter is written, with the version it had: a newer document in the index wins.
-    A letter is ``superseded``, and not written, when an export has built the index anew since, when the table no
-    longer has the row, or when there is a newer letter. Letters of a batch that is still begun are left to the next
-    sync. What is rejected again stays open.
+    Only the newest dead letter of each document is written, with its version, so a newer document in the index wins.
+    A dead letter is ``superseded``, and not written, if an export has built the index again since, if the table no
+    longer has the row, or if there is a newer dead letter. Those of a begun batch are left to the next sync. What is
+    rejected again stays open.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The job's parameters.
 
     Returns:
-        The counts; ``steps`` has one entry with the letters found, replayed, superseded and rejected again.
+        The counts; ``steps`` has one entry with the dead letters found, replayed, superseded and rejected again.
 
     Raises:
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
-        TableLockedError: Another run holds the index.
+        TableLockedError: Another run has locked the index.
         IcecdcError: Others of its family, see their names.
     """
-    with Run(config) as run:
+    with Run("replay", spark, config) as run:
         with run.stage("check"):
-            source = run.source(spark, needs_history=False)
-            position = settled_position(run, source)
+            source = run.open_source(needs_history=False)
+            run.require_position(source)
         with run.lock(source) as lock:
-            return _replay(run, source, lock.position or position)
+            return run.finish(_replay(run, source, lock.position))
 
 
 def _replay(run: Run, source: Source, position: Position) -> RunReport:
-    spark, config = source.table.spark, run.config
     with run.stage("read"):
-        letters = dead_letters.open_dead_letters(spark, config)
+        letters = open_dead_letters(run.spark, run.config)
         if position.batch is not None:
             letters = letters.where(F.col("epoch") != position.batch.epoch)
-        judged = _judged(source, position, letters).persist()
-        counts = {row["verdict"]: row["count"] for row in judged.groupBy("verdict").count().collect()}
-    result = BulkResult()
+        letters = _with_resolution(source, position, letters).persist()
+        counts = {row["resolution"]: row["count"] for row in letters.groupBy("resolution").count().collect()}
     try:
-        wanted = judged.where(F.col("verdict") == "replayed")
+        result = BulkResult()
         if counts.get("replayed"):
             with run.stage("write"):
-                settings = BulkSettings.of(config, write_alias(position.physical_index))
-                allowed = replace(settings, max_rejected_documents=counts["replayed"])
-                result = write_actions(stored_actions(wanted), allowed)
+                settings = BulkSettings.of(run.config, write_alias(position.physical_index))
+                settings = replace(settings, max_rejected_documents=counts["replayed"])
+                result = write_actions(stored_actions(letters.where(F.col("resolution") == "replayed")), settings)
                 run.client.indices.refresh(index=position.physical_index)
         with run.stage("resolve"):
-            heads = [dead_letters.Letter(**letter).head for letter in result.dead_letters]
-            again = {head["_id"]: head["version"] for head in heads}
-            # What a document holds is looked at before its version: a newer one may be there all the same.
-            overtaken = _overtaken(run.client, position.physical_index, again)
-            tried = spark.createDataFrame(list(again.items()), "document_id string, version long")
-            older = F.col("document_id").isin(overtaken)
-            resolution = F.when(older, F.lit("superseded")).otherwise(F.col("verdict"))
-            done = judged.withColumn("resolution", resolution)
-            done = done.join(tried.where(~older), ["document_id", "version"], "left_anti")
+            heads = [DeadLetter(**rejected).head for rejected in result.dead_letters]
+            rejected_again = {head["_id"]: head["version"] for head in heads}
+            # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
+            outdated = _outdated(run.client, position.physical_index, rejected_again)
             if counts:
-                dead_letters.resolve(spark, config, done)
+                resolve_dead_letters(run.spark, run.config, _resolved(letters, rejected_again, outdated))
     finally:
-        judged.unpersist()
-    found = sum(counts.values())
+        letters.unpersist()
     step = {
-        "letters": found,
-        "replayed": counts.get("replayed", 0) - len(again),
-        "superseded": counts.get("superseded", 0) + len(overtaken),
-        "rejected": len(again) - len(overtaken),
+        "letters": sum(counts.values()),
+        "replayed": counts.get("replayed", 0) - len(rejected_again),
+        "superseded": counts.get("superseded", 0) + len(outdated),
+        "rejected": len(rejected_again) - len(outdated),
     }
-    return RunReport(
-        "replay",
-        config.table,
-        config.index,
-        position.snapshot_id,
-        position.snapshot_id,
-        strategy="replay" if found else "none",
-        upserts=result.upserts,
-        already_applied=result.already_applied,
-        rejected=step["rejected"],
-        rejected_samples=result.rejected_samples,
-        requests=result.requests,
-        retries=result.retries,
-        bytes=result.bytes,
-        steps=[step],
-        run_id=run.run_id,
-        seconds=run.seconds,
-        stage_seconds=run.stage_seconds,
-    )
+    strategy, snapshot_id = "replay" if counts else "none", position.snapshot_id
+    report = run.report("replay", snapshot_id, snapshot_id, strategy, steps=[step], **report_fields(result))
+    return replace(report, rejected=step["rejected"])
 
 
-def _overtaken(client: OpenSearch, index: str, versions: dict[str, int]) -> list[str]:
-    """Those of the documents of which the index has a newer version than the given one."""
+def _with_resolution(source: Source, position: Position, letters: DataFrame) -> DataFrame:
+    """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
+    is_newest = F.row_number().over(Window.partitionBy("document_id").orderBy(F.desc("version"))) == 1
+    letters = letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
+    if source.identifier_columns and position.snapshot_id is not None:
+        rows = source.current_rows(position.snapshot_id, "fail")
+        ids = rows.select(document_id(source.schema, source.identifier_columns).alias("present")).distinct()
+        letters = letters.join(ids, F.col("document_id") == F.col("present"), "left")
+        letters = letters.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
+    resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
+    return letters.withColumn("resolution", resolution).drop("fits")
+
+
+def _resolved(letters: DataFrame, rejected_again: dict[str, int], outdated: list[str]) -> DataFrame:
+    """Return the dead letters that are resolved now: all but those that were rejected again."""
+    is_outdated = F.col("document_id").isin(outdated)
+    open_schema = "document_id string, version long"
+    still_open = letters.sparkSession.createDataFrame(list(rejected_again.items()), open_schema).where(~is_outdated)
+    resolution = F.when(is_outdated, F.lit("superseded")).otherwise(F.col("resolution"))
+    return letters.withColumn("resolution", resolution).join(still_open, ["document_id", "version"], "left_anti")
+
+
+def _outdated(client: OpenSearch, index: str, versions: dict[str, int]) -> list[str]:
+    """Return the ids of which the index has a newer version than the given one."""
     ids, newer = list(versions), []
     for begin in range(0, len(ids), _PAGE):
         answer = client.mget(index=index, body={"ids": ids[begin : begin + _PAGE]}, params={"_source": "false"})
         newer += [doc["_id"] for doc in answer["docs"] if doc.get("_version", 0) > versions[doc["_id"]]]
     return newer
-
-
-def _judged(source: Source, position: Position, letters: DataFrame) -> DataFrame:
-    """The letters with their ``verdict``: ``replayed`` for those to be written, ``superseded`` for the others."""
-    newest = F.row_number().over(Window.partitionBy("document_id").orderBy(F.desc("version"))) == 1
-    fits = newest & (F.col("physical_index") == position.physical_index)
-    judged = letters.withColumn("fits", fits)
-    ids = source.identifier_columns
-    if ids and position.snapshot_id is not None:
-        rows = current_rows(source, position.snapshot_id, "fail")
-        present = rows.select(document_id(source.schema, ids).alias("present")).distinct()
-        judged = judged.join(present, F.col("document_id") == F.col("present"), "left")
-        judged = judged.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
-    verdict = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
-    return judged.withColumn("verdict", verdict).drop("fits")

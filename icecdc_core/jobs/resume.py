@@ -1,7 +1,8 @@
-"""Whether a begun export can go on: what it stands on is proven, else it starts over.
+"""Resuming a begun export: everything it depends on is proven unchanged, else the export starts over.
 
-It stands on the physical index it created, on the snapshot and the groups of files it is cut into, and on the
-parameters that decide what a document holds and which row becomes one. A count of groups proves none of these.
+It depends on the physical index it created, on its snapshot and the groups that its files were cut into, and on the
+parameters that decide what a document contains and which row becomes one. A count of finished groups proves none of
+these.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 
 
 def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = True) -> tuple[FileGroups | None, str]:
-    """Return the groups of a begun export that can go on; else None, and why it cannot.
+    """Return the groups of a begun export that can continue; else None, and the reason.
 
-    Which settings a new index gets, only creating one tells. A dry run must not, and takes them as unchanged.
+    Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
+
+    Args:
+        run: The run.
+        source: The table.
+        begun: The begun export.
+        may_write: False for a dry run.
     """
     reason = changed_since(begun, source, run.config)
     if reason:
@@ -32,12 +39,12 @@ def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = Tru
 
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
-    """Return what differs between a begun export and the table and parameters as they are now; empty: nothing."""
+    """Return what changed in the table or the parameters since an export began; empty: nothing."""
     snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
     changes = {
         "documents were rejected when it ran last": bool(begun.failure),
         "the table was created again": begun.table_uuid != source.table_uuid,
-        "what is selected of the table changed": begun.selection != source.stored_selection,
+        "the selection changed": begun.selection != source.stored_selection,
         "the table's schema changed": begun.schema != source.schema_json,
         "its snapshot expired": begun.to_snapshot_id not in snapshots,
         "it did not record its index": not begun.index_uuid,
@@ -49,7 +56,7 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
 
 def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_write: bool) -> str:
     if groups.digest != begun.groups_digest:
-        return "its files are grouped in another way"
+        return "its files are grouped differently"
     if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
         return "its index was deleted or created again"
     if not may_write:

@@ -1,90 +1,144 @@
-"""One run of a job: its identity, its clock, its clients, and what it lets go of at its end."""
+"""A run of a job on an index: the instrumented run with the table, the OpenSearch client and the positions."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
-from icecdc_core.commits.positions import IndexLock, PositionStore
+from icecdc_core.commits.positions import IndexLock, Position, PositionStore
+from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.mapping import check_supported
+from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.indexes import require_present, require_table
 from icecdc_core.opensearch.retry import without_retries
-from icecdc_core.reporting.instrumentation import run_id, timed_stage
+from icecdc_core.reporting.instrumentation import JobRun
+from icecdc_core.reporting.reports import RunReport
+from icecdc_core.table.lag import lag
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
-    from icecdc_core.table.iceberg_table import IcebergTable
 
 _KEEP_ALIVE = "10m"
 _KEEP_ALIVE_LIMIT = re.compile(r"must be less than \(([\d.]+)(d|h|m|s|ms)\)[^\n]*point_in_time\.max_keep_alive")
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 
-class Run:
-    """A run: its id, a client of the cluster, the positions, and seconds per stage; to be used in a `with`.
+class Run(JobRun["SyncConfig"]):
+    """A run of a job on an index, to be used in a ``with``; it closes what it opens.
 
-    Args:
-        config: The job's parameters.
+    Attributes:
+        client: A client of the cluster.
+        positions: The positions of the cluster's indexes.
 
     Raises:
-        OpenSearchUnreachableError: The cluster does not answer.
-        OpenSearchAuthError: The credentials are refused.
+        OpenSearchUnreachableError: The cluster does not answer when the run begins.
+        OpenSearchAuthError: The cluster refuses the credentials.
     """
 
-    def __init__(self, config: SyncConfig) -> None:
-        self.config = config
-        self.run_id = run_id()
-        self.started = time.monotonic()
-        self.stage_seconds: dict[str, float] = {}
-        self._points: list[str] = []
-        self._table: IcebergTable | None = None
-        self._ends = ExitStack()
-        # A server that is not there at the start is told at once; one that goes away later is waited for.
-        self.client: OpenSearch = Connection.of(config).client(retry_seconds=config.retry_timeout_seconds)
-        self.positions = PositionStore(self.client, config)
-        with self.talking("the first request"), without_retries(self.client):
-            self.client.info()
+    client: OpenSearch
+    positions: PositionStore
 
-    def __enter__(self) -> Run:
-        return self
+    def __init__(self, job: str, spark: SparkSession, config: SyncConfig) -> None:
+        super().__init__(job, spark, config)
+        self._opened = ExitStack()
+        self._source: Source | None = None
+        self._points_in_time: list[str] = []
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _open(self) -> None:
+        self.client = connect(self.config)
+        self._opened.callback(self.client.close)
+        self._opened.callback(self._close_points_in_time)
+        self.positions = PositionStore(self.client, self.config)
 
-    def source(self, spark: SparkSession, needs_history: bool = True) -> Source:
-        """Open the table, see ``open_source``; what is staged of it is forgotten with the run."""
-        source = open_source(spark, self.config, needs_history=needs_history)
+    def _close(self) -> None:
+        self._opened.close()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
+        table = self._source.table if self._source else None
+        with super().stage(name), self.typed_errors(name), spark_errors(self.config, table):
+            yield
+
+    @contextmanager
+    def typed_errors(self, doing: str) -> Iterator[None]:
+        """Turn failures of the client into typed errors; ``doing`` says what the run was doing."""
+        with typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username):
+            yield
+
+    def open_source(self, needs_history: bool = True) -> Source:
+        """Open the table as it is now and check that documents can hold its columns, see ``open_source``."""
+        if self._source is not None:
+            self._source.table.release()
+        source = open_source(self.spark, self.config, needs_history=needs_history)
         check_supported(source.schema)
-        self._ends.callback(source.table.release)
-        self._table = source.table
+        self._opened.callback(source.table.release)
+        self._source = source
         return source
 
-    def source_again(self, source: Source) -> Source:
-        """Open the table as it is now, after it changed under this run."""
+    def reopen_source(self) -> Source:
+        """Open the table again, after it changed during this run."""
         with self.stage("check"):
-            source.table.release()
-            return self.source(source.table.spark)
+            return self.open_source()
+
+    def read_position(self) -> Position | None:
+        """Return the position of the index, None if it has none.
+
+        Raises:
+            IndexConflictError: The position belongs to another table.
+        """
+        position = self.positions.read()
+        if position is not None:
+            require_table(self.config, position.table)
+        return position
+
+    def note_lag(self, source: Source, position: Position | None) -> None:
+        """Note how far the index is behind its table."""
+        snapshots, seconds = lag(source.metadata, position.snapshot_id if position else None, source.head)
+        self.note(lag_snapshots=snapshots, lag_seconds=seconds)
+
+    def require_position(self, source: Source, needs_history: bool = True) -> Position:
+        """Return the position of an index that must exist.
+
+        Args:
+            source: The table.
+            needs_history: Whether the table must still have the position's snapshot and fit its schema.
+
+        Raises:
+            IndexNotFoundError: The index has no position, or is gone.
+            IndexConflictError: The position belongs to another table, or readers see another index.
+            TableReplacedError, HistoryGapError, SchemaChangeError: The position does not fit the table any more.
+        """
+        position = self.read_position()
+        if position is None or not position.exists:
+            raise IndexNotFoundError(
+                f"The index '{self.config.index}' has no position: nothing was exported or synced to it",
+                subject="index",
+                value=self.config.index,
+                remedy="run the export first; check `index` and `positions_index`",
+            )
+        require_present(self.client, *position.committed_index)
+        failed = check_preconditions(position, source) if needs_history else None
+        if failed is not None:
+            raise failed.error
+        return position
 
     @contextmanager
     def lock(self, source: Source) -> Iterator[IndexLock]:
-        """Hold the index against other runs.
+        """Lock the index against other runs.
 
         Raises:
-            TableLockedError: Another run holds it.
+            TableLockedError: Another run has locked it.
         """
         lock = self.positions.lock(self.config.table, source.table_uuid, self.run_id)
         try:
@@ -92,50 +146,64 @@ class Run:
         finally:
             lock.release()
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run started."""
-        return round(time.monotonic() - self.started, 3)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; failures of Spark and OpenSearch inside it become typed errors."""
-        with timed_stage(name, self.stage_seconds), self.talking(name), spark_errors(self.config, self._table):
-            yield
-
-    @contextmanager
-    def talking(self, doing: str) -> Iterator[None]:
-        """Turn the client's failures into typed errors."""
-        with typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username):
-            yield
-
     def point_in_time(self, index: str) -> str:
-        """Open a point in time of an index, of all its shards, for readers on the executors; it ends with the run.
+        """Open a point in time of all shards of an index, for readers on the executors; it ends with the run.
 
-        Every reader's search prolongs it: it may only not be left alone for longer than 10 minutes, or than the cluster
-        allows (`point_in_time.max_keep_alive`).
+        Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
+        (``point_in_time.max_keep_alive``).
         """
         params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false"}
         try:
-            made = self.client.create_pit(index=index, params=params)
+            created = self.client.create_pit(index=index, params=params)
         except RequestError as error:
             limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
             if limit is None:
                 raise
-            # The server names its limit rounded down, such as 1.5m, but takes no fractions.
+            # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
             shorter = f"{int(float(limit[1]) * _MILLISECONDS[limit[2]])}ms"
-            made = self.client.create_pit(index=index, params={**params, "keep_alive": shorter})
-        self._points.append(made["pit_id"])
-        return self._points[-1]
+            created = self.client.create_pit(index=index, params={**params, "keep_alive": shorter})
+        self._points_in_time.append(created["pit_id"])
+        return self._points_in_time[-1]
 
-    def close(self) -> None:
-        """Let go of the table, the points in time and the client."""
-        try:
-            self._ends.close()
-            if self._points:
+    def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
+        """Return a report of this run, from ``start`` to ``end`` snapshot; ``found`` are more fields of it."""
+        return RunReport(
+            kind=kind,
+            table=self.config.table,
+            index=self.config.index,
+            from_snapshot_id=start,
+            to_snapshot_id=end,
+            strategy=strategy,
+            run_id=self.run_id,
+            seconds=self.seconds,
+            stage_seconds=self.stage_seconds,
+            **found,
+        )
+
+    def _close_points_in_time(self) -> None:
+        if self._points_in_time:
+            try:
                 with without_retries(self.client):
-                    self.client.delete_pit(body={"pit_id": self._points})
-        except OpenSearchException:
-            pass  # they expire by themselves
-        finally:
-            self.client.close()
+                    self.client.delete_pit(body={"pit_id": self._points_in_time})
+            except OpenSearchException:
+                pass  # they expire by themselves
+
+
+def connect(config: SyncConfig) -> OpenSearch:
+    """Return a client of a cluster that answers.
+
+    A cluster that is away now fails the run at once; the client waits for one that goes away later.
+
+    Raises:
+        OpenSearchUnreachableError: The cluster does not answer.
+        OpenSearchAuthError: The cluster refuses the credentials.
+    """
+    client = Connection.of(config).client(retry_seconds=config.retry_timeout_seconds)
+    try:
+        doing = "the first request"
+        with typed_errors(config.opensearch_url, doing, config.opensearch_username), without_retries(client):
+            client.info()
+    except BaseException:
+        client.close()
+        raise
+    return client

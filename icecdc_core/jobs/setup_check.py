@@ -1,29 +1,36 @@
-"""What to know before and between runs: environment, table, mapping, hazards, counts. It only reads."""
+"""The setup check: everything a run depends on, with all problems at once. It only reads."""
 
 from __future__ import annotations
 
 import platform
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError
 
+from icecdc_core.columns import with_literal_names
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.mapping import check_supported, index_mapping
 from icecdc_core.errors import IcecdcError
-from icecdc_core.jobs.run import Run
+from icecdc_core.jobs.run import connect
+from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_ours
 from icecdc_core.reporting.reports import Report, check_report_path
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.table.identifiers import require_unique
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.source import Source, open_source, require_unique
+from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
+    from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
@@ -31,7 +38,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SetupReport(Report):
-    """What was found, and everything that stands in the way of a run."""
+    """What a run depends on, and everything that would block it.
+
+    Attributes:
+        ok: Whether a run can start.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        kind: ``setup``.
+        versions: The versions of icecdc, Python, Java, Spark, Iceberg, OpenSearch and its client.
+        snapshot_id: The table's current snapshot; null if it is empty or cannot be read.
+        position_snapshot_id: The snapshot that the index equals; null before the first export.
+        source_rows: Rows of the current snapshot; null if they cannot be read.
+        identifier_columns: The columns that make a document's id.
+        columns: Each column with its type and the OpenSearch field it becomes.
+        problems: What would block a run, each with its remedy.
+        notes: What is good to know.
+        seconds: Seconds the check took.
+        errors: The problems as errors.
+    """
 
     ok: bool
     table: str
@@ -72,14 +96,14 @@ class SetupReport(Report):
         return pd.DataFrame(self.columns)
 
     def hazards(self) -> pd.DataFrame:
-        """What forbids a run, and what is good to know; empty when there is nothing to say."""
+        """Blocking problems and notes; empty if there are none."""
         import pandas as pd
 
         found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
         return pd.DataFrame(found, columns=["kind", "what was found"])
 
     def require_ready(self) -> None:
-        """Refuse to go on when something stands in the way.
+        """Raise the first blocking problem, if there is one.
 
         Raises:
             IcecdcError: The first problem, as the run itself would raise it.
@@ -88,14 +112,16 @@ class SetupReport(Report):
             raise self.errors[0]
 
 
+@with_literal_names
 def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
-    """Look at everything a run depends on and collect all problems instead of stopping at the first.
+    """Check everything a run depends on, and collect all problems instead of stopping at the first.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The job's parameters.
     """
     begin = time.monotonic()
+    require_supported(spark)
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": _versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))
@@ -104,12 +130,10 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     if source is not None:
         found |= _about(source)
         _collect(errors, lambda: _check_rows(source, config, found))
-    run = _collect(errors, lambda: Run(config))
-    if run is not None:
-        with run.talking("reading the server's version"):
-            found["versions"]["OpenSearch"] = str(run.client.info()["version"]["number"])
-        _collect(errors, lambda: _check_index(run, source, found))
-        run.close()
+    client = _collect(errors, lambda: connect(config))
+    if client is not None:
+        with closing(client):
+            _collect(errors, lambda: _check_index(client, config, source, found))
     if source is not None:
         source.table.release()
     return SetupReport(
@@ -123,15 +147,19 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     )
 
 
+@with_literal_names
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
     """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
-    with Run(config) as run, run.stage("count"):
-        rows = _count_rows(run.source(spark))
-        try:
-            run.client.indices.refresh(index=config.index)
-            documents = int(run.client.count(index=config.index)["count"])
-        except NotFoundError:
-            documents = 0
+    source = _open(spark, config)
+    with closing(connect(config)) as client, spark_errors(config, source.table):
+        rows = _count_rows(source)
+        source.table.release()
+        with typed_errors(config.opensearch_url, "counting documents", config.opensearch_username):
+            try:
+                client.indices.refresh(index=config.index)
+                documents = int(client.count(index=config.index)["count"])
+            except NotFoundError:
+                documents = 0
         return {"rows": rows, "documents": documents}
 
 
@@ -172,7 +200,7 @@ def _about(source: Source) -> dict[str, Any]:
         for column in source.schema.fields
     ]
     identifiers = source.identifier_columns
-    note = "no identifier columns: only appends can be followed; updates and deletes will be refused"
+    note = "no identifier columns: a sync accepts appends only and refuses updates and deletes"
     return {
         "snapshot_id": source.head,
         "identifier_columns": list(identifiers),
@@ -189,20 +217,21 @@ def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> No
             require_unique(rows, source.identifier_columns, config.table, config.on_duplicate_identifier == "last")
 
 
-def _check_index(run: Run, source: Source | None, found: dict[str, Any]) -> None:
-    with run.talking("looking at the index"):
-        require_ours(run.client, run.config)
-    position = run.positions.read()
+def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:
+    with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
+        found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
+        require_ours(client, config)
+    position = PositionStore(client, config).read()
     if position is None or not position.exists:
         return
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
     if position.batch is not None:
-        notes.append(f"a begun {position.batch.kind} waits to be finished by the next run")
-    if source is not None and (refusal := check_preconditions(position, source)) is not None:
-        if getattr(run.config, refusal.policy) != "reexport":
-            raise refusal.error
-        notes.append(f"the next sync exports again: {refusal.error.message}")
+        notes.append(f"the next run finishes a begun {position.batch.kind}")
+    if source is not None and (failed := check_preconditions(position, source)) is not None:
+        if getattr(config, failed.policy) != "reexport":
+            raise failed.error
+        notes.append(f"the next sync exports again: {failed.error.message}")
 
 
 def _count_rows(source: Source) -> int:

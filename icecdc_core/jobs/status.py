@@ -1,4 +1,4 @@
-"""Where every index stands: position, lag, last run, pending batch, rejected documents; it only reads."""
+"""The status of every index: position, lag, last run, begun batch, dead letters; it only reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.jobs.dead_letters import open_dead_letters
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.reports import Report
+from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag
 from icecdc_core.table.snapshots import head_snapshot_id
@@ -29,19 +30,19 @@ _MOST_TABLES = 10_000
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """One index.
+    """The status of one index.
 
     Attributes:
         index: The alias that readers use.
         table: Its table.
-        snapshot_id: The snapshot it equals; None before the first commit.
-        lag_snapshots: Snapshots it is behind; None when the table cannot be read here.
-        lag_seconds: Age of the oldest commit it does not hold.
+        snapshot_id: The snapshot it equals; null before the first commit.
+        lag_snapshots: Snapshots it is behind; null if this session cannot read the table.
+        lag_seconds: Age in seconds of the oldest commit it lacks; null if this session cannot read the table.
         last_run: Its newest committed batch: kind, when, counts, seconds.
-        pending: What was begun and not committed: kind, epoch, range, why it failed; None when nothing was.
-        running: The run that holds the index now, None when none does.
-        dead_letters: Rejected documents that wait for a replay; None when that cannot be read here.
-        problem: Why something of this is not known.
+        pending: The batch that was begun and not committed: kind, epoch, range, failure; null if there is none.
+        running: The run that has locked the index; null if there is none.
+        dead_letters: Rejected documents that wait for a replay; null if this session cannot read them.
+        problem: Why something of this is unknown.
     """
 
     index: str
@@ -58,7 +59,7 @@ class IndexStatus:
 
 @dataclass(frozen=True)
 class StatusReport(Report):
-    """Every index of a positions index."""
+    """The status of every index of a positions index."""
 
     indexes: list[IndexStatus]
 
@@ -69,16 +70,17 @@ class StatusReport(Report):
 
 @with_literal_names
 def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
-    """Tell where every index of one positions index stands.
+    """Return the status of every index of one positions index.
 
     Args:
-        spark: A session in which the tables' catalogs are configured; of tables it cannot load the lag is unknown.
-        config: The parameters of any of the jobs; ``opensearch_url``, ``positions_index`` and what belongs to
-            the connection are used.
+        spark: A session in which the tables' catalogs are configured; the lag of tables it cannot load is unknown.
+        config: The parameters of any of the jobs; only ``positions_index`` and those of the connection are used.
 
     Raises:
         OpenSearchUnreachableError: The cluster does not answer.
+        DependencyError: The session is not supported.
     """
+    require_supported(spark)
     client = Connection.of(config).client()
     try:
         with typed_errors(config.opensearch_url, "reading the positions", config.opensearch_username):
@@ -102,7 +104,7 @@ def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], las
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
     found: dict[str, Any] = {}
     problems = []
-    for step in (_lag, _letters):
+    for step in (_lag, _dead_letters):
         try:
             found |= step(spark, config, source)
         except IcecdcError as error:
@@ -126,15 +128,15 @@ def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dic
     return {"lag_snapshots": snapshots, "lag_seconds": seconds}
 
 
-def _letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
-    # The place that is chosen here; a job that was given another one is asked with its own parameters.
+def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
+    # In the table of these parameters; a job with another dead_letter_table shows in its own status.
     own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
     return {"dead_letters": open_dead_letters(spark, own).count()}
 
 
 def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
     gone = is_gone(owner, LeaseHolder.this(""))
-    # Of a run on another machine only its next run or its lease can tell.
+    # Whether a run on another machine is alive shows only when its lease expires.
     shown = {"run_id": owner.get("run_id"), "since": owner.get("since"), "host": str(owner.get("host")).split("/")[0]}
     return None if gone else {**shown, "alive": None if gone is None else True}
 
@@ -162,9 +164,9 @@ def _line(status: IndexStatus) -> str:
         parts.append(f"last {status.last_run['kind']} {when:%Y-%m-%d %H:%M:%S} UTC")
     if status.pending:
         failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
-        parts.append(f"a begun {status.pending['kind']} waits{failure}")
+        parts.append(f"a begun {status.pending['kind']} is not finished{failure}")
     if status.running:
-        parts.append(f"run {status.running['run_id']} is at work")
+        parts.append(f"run {status.running['run_id']} is running")
     if status.dead_letters:
         parts.append(f"{status.dead_letters} dead letters")
     return "; ".join([*parts, *([status.problem] if status.problem else [])])

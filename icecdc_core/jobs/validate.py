@@ -1,4 +1,4 @@
-"""Proof that index and table agree: every row and every document, compared by digests computed on the executors."""
+"""The validation: every row is compared with every document, by checksums computed on the executors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
-from icecdc_core.jobs.export import current_rows, settled_position
 from icecdc_core.jobs.repair import repair_differences
 from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
 from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
-from icecdc_core.reporting.instrumentation import observed
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.session.spark_settings import many_groups
 from icecdc_core.table.source import Source
@@ -44,20 +42,19 @@ class _Comparison:
         return not any(self.counts.values()) and self.source_rows == self.index_documents
 
 
-@observed("validate")
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     """Compare every row of the table with every document of the index, by content.
 
-    Both sides are read in parallel on the executors and reduced to (id, digest); only those meet. A
-    document's digest is that of its parsed JSON, so neither the order of keys nor white space matters, and a
-    field that is absent equals one that is null. Tables without identifier columns are compared as a multiset
-    of contents, because where a row lies changes with compaction.
+    Both sides are read in parallel on the executors and reduced to (id, checksum); only these are joined. The checksum
+    of a document is that of its parsed JSON, so neither the order of keys nor white space matters, and an absent field
+    equals one that is null. Tables without identifier columns are compared as a multiset of contents, because
+    compaction changes the position of a row.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The job's parameters. ``validate_at``: compare with the branch's ``current`` snapshot, or with
-            that of the ``position``, which is the question to ask while others commit. ``repair``: mend what
-            differs from the position's snapshot, in a batch of its own, then compare again.
+        config: The job's parameters. ``validate_at``: compare with the branch's ``current`` snapshot, or with the
+            ``position``'s snapshot, which is right while others commit. ``repair``: write what differs from the
+            position's snapshot, in a batch of its own, then compare again.
 
     Returns:
         The verdict, counts of missing, extra and stale documents, and samples of their ids.
@@ -68,21 +65,21 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         TableLockedError: ``repair`` is asked for and another run holds the index.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
     """
-    with Run(config) as run:
+    with Run("validate", spark, config) as run:
         with run.stage("check"):
-            source = run.source(spark, needs_history=False)
+            source = run.open_source(needs_history=False)
             at_position = config.validate_at == "position" or config.repair
-            position = settled_position(run, source, needs_history=at_position)
+            position = run.require_position(source, needs_history=at_position)
         snapshot_id = position.snapshot_id if at_position else source.head
-        comparison = _compare(spark, run, source, position, snapshot_id)
+        comparison = _compare(run, source, position, snapshot_id)
         repaired = 0
         if config.repair and any(comparison.counts.values()):
             with run.stage("repair"):
                 repaired = repair_differences(run, source, comparison.differences)
             comparison.differences.unpersist()
-            comparison = _compare(spark, run, source, position, snapshot_id)
+            comparison = _compare(run, source, position, snapshot_id)
         comparison.differences.unpersist()
-        return ValidationReport(
+        report = ValidationReport(
             ok=comparison.all_equal,
             source_rows=comparison.source_rows,
             index_documents=comparison.index_documents,
@@ -101,12 +98,14 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             stage_seconds=run.stage_seconds,
             run_id=run.run_id,
         )
+        return run.finish(report)
 
 
-def _compare(spark: SparkSession, run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
+def _compare(run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
+    spark = run.spark
     with run.stage("compare"), many_groups(spark):
         run.client.indices.refresh(index=position.physical_index)
-        rows = current_rows(source, snapshot_id, run.config.on_duplicate_identifier)
+        rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         documents = rows.select(
             document_id(source.schema, source.identifier_columns).alias("id"),
             document_json(source.schema).alias("doc"),
@@ -120,7 +119,7 @@ def _compare(spark: SparkSession, run: Run, source: Source, position: Position, 
             found = _compared(source_text_checksums(documents), texts, by_content)
             if found.all_equal:
                 return found
-            # Texts may differ where documents do not, so that only what they say tells which.
+            # Equal documents may have different texts, so only a comparison of contents tells which differ.
             found.differences.unpersist()
         contents = index_checksums(spark, run.config, source.schema, pit, parts)
         return _compared(source_checksums(documents, source.schema), contents, by_content)
@@ -157,7 +156,7 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
 
 
 def _sides(table_side: DataFrame, index_side: DataFrame) -> DataFrame:
-    """Rows and documents in one frame, told apart by what they count as."""
+    """Rows and documents in one frame; ``row`` and ``document`` say which side each is from."""
     one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
     rows = table_side.select("id", "high", "low", one.alias("row"), none.alias("document"), none.alias("version"))
     documents = index_side.select("id", "high", "low", none.alias("row"), one.alias("document"), "version")
@@ -171,7 +170,7 @@ def _by_id(sides: DataFrame) -> DataFrame:
         F.sum("row").alias("rows"),
         F.sum("document").alias("documents"),
         F.max("version").alias("version"),
-        # Of one row and one document nothing is left when they are equal.
+        # The checksums of one row and one equal document cancel to zero.
         F.bit_xor("high").alias("high"),
         F.bit_xor("low").alias("low"),
     )
@@ -182,14 +181,14 @@ def _by_id(sides: DataFrame) -> DataFrame:
 
 
 def _without_equals(compared: DataFrame) -> DataFrame:
-    """The same with all that are equal as one row, without an id: of a large table next to nothing is left to keep."""
-    kept = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
+    """Replace all equal ids by one row without an id, so that little of a large table is cached."""
+    identifier = F.when(F.col("verdict").isNotNull(), F.col("id")).alias("id")
     sums = (F.sum(name).alias(name) for name in ("rows", "documents"))
-    return compared.groupBy(kept, "verdict").agg(*sums, F.max("version").alias("version"))
+    return compared.groupBy(identifier, "verdict").agg(*sums, F.max("version").alias("version"))
 
 
 def _by_content(sides: DataFrame) -> DataFrame:
-    """One row for each content: as ``_by_id``, ``id`` being one of those that have the content."""
+    """One row for each content, with the columns of ``_by_id``; ``id`` is one of the ids with that content."""
     counted = sides.groupBy("high", "low").agg(
         F.min("id").alias("id"), F.sum("row").alias("rows"), F.sum("document").alias("documents")
     )

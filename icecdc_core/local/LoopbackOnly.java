@@ -15,13 +15,13 @@ import org.opensearch.rest.RestHandler;
 import org.opensearch.rest.RestRequest;
 
 /**
- * Closes the embedded server to web pages: a browser reaches loopback too, on behalf of any page it shows.
+ * Refuses requests of web pages to the embedded server: a browser reaches loopback for any page that it shows.
  *
- * A request with an Origin comes from a page. One with another host's name comes from a page whose own name was made to
- * lead to loopback ("DNS rebinding"): the browser then takes the server for the page's own.
+ * A request with an Origin comes from a page. A request with another host name comes from a page whose name was changed
+ * to resolve to loopback ("DNS rebinding"): the browser then treats the server as the page's own.
  *
- * Janino, which Spark brings along, compiles this before every start: it knows no lambdas. A proxy stands for each
- * handler, because a parameter of theirs has another class in every version.
+ * Janino, which is part of Spark, compiles this class before every start, so it has no lambdas. Each handler is wrapped
+ * in a proxy, because one of its parameters has another class in each version.
  */
 public class LoopbackOnly extends Plugin implements ActionPlugin {
 

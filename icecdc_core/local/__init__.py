@@ -1,8 +1,8 @@
-"""A real OpenSearch on loopback without Docker: for a `with` block, or left running for `make services-up`.
+"""A real OpenSearch on loopback without Docker: for a `with` block, or in the background for `make services-up`.
 
-The way of a start: `runtime` (which version on which Java), `jars` (fetched once, checked), `ports` (a free one),
-`server` (start, wait until healthy). A server for a block lives under `watchdog`, so that it cannot be left behind; one
-that is meant to stay is written down by `left_running`. `kafka` and `kafka_detached` do the same for a broker.
+A start goes through `runtime` (the version that fits the Java), `jars` (downloaded once, checked), `ports` (a free one)
+and `server` (start, wait until healthy). The server of a block runs under `watchdog`, so it never outlives its process.
+A server in the background is recorded by `left_running`. `kafka` and `kafka_detached` do the same for a broker.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def running_opensearch(
 ) -> Iterator[str]:
     """Run a real OpenSearch on loopback for the length of a `with` block; yields its URL.
 
-    It ends with the block, and also if this process dies. Its data are temporary and removed at the end, unless told
-    otherwise. Several may run at once. The jars are fetched on first use.
+    It stops with the block, and also if this process dies. Its data are temporary, unless `data_folder` or `keep` is
+    given. Several servers may run at once. The jars are downloaded on first use.
 
     Args:
-        data_folder: Where to put the data, which then stay; default: a temporary folder.
+        data_folder: A folder for the data, which then stay; default: a temporary folder.
         heap: The server's heap, such as "512m" or "2g".
         version: "2.19.1.0" or "3.8.0.0"; default: ICECDC_OPENSEARCH_VERSION, else what fits the Java of Spark.
-        keep: Whether to leave the temporary folder, with data and log, for a look afterwards.
+        keep: Whether to keep the temporary folder with data and log.
         port: The HTTP port; 0: a free one is found.
         timeout_seconds: How long the start may take.
 
     Raises:
         JavaNotFoundError: No Java fits.
-        DownloadError: The jars could not be fetched.
-        PortInUseError: The given port is taken.
-        DiskFullError: There is no room.
-        ServiceStartError: It did not start, or ended while it was needed; the message names its log, which is kept.
+        DownloadError: The jars could not be downloaded.
+        PortInUseError: The given port is in use.
+        DiskFullError: The disk is full.
+        ServiceStartError: It did not start, or stopped during the block; the message names its log, which stays.
     """
     runtime, ports = choose_runtime(version), candidate_ports(port)
     folder = Path(tempfile.mkdtemp(prefix="icecdc-opensearch-"))

@@ -12,20 +12,21 @@ from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kaf
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: `up`, `down`, `status`."""
+    """Run `up`, `down` or `status` and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m icecdc_core.local", description="OpenSearch, and Kafka, on loopback."
+        prog="python -m icecdc_core.local",
+        description="OpenSearch and Kafka on loopback. Example: python -m icecdc_core.local up --kafka",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start it and leave it running; a running one is used again")
+    up = commands.add_parser("up", help="start the server in the background, or use the running one")
     up.add_argument("--port", type=int, default=0, help="default: 9200 if free, else any free one")
     up.add_argument("--heap", default="1g", help="default: 1g")
-    up.add_argument("--version", help="2.19.1.0 or 3.8.0.0; default: what fits the Java of Spark")
-    up.add_argument("--data-folder", help="default: in the user's state folder")
-    up.add_argument("--kafka", action="store_true", help="start a Kafka broker as well, at port 9092 if that is free")
-    down = commands.add_parser("down", help="stop it")
-    down.add_argument("--remove-data", action="store_true", help="forget its data too")
-    commands.add_parser("status", help="say whether it runs; exit code 1 if not")
+    up.add_argument("--version", help="2.19.1.0 or 3.8.0.0; default: the one that fits the Java of Spark")
+    up.add_argument("--data-folder", help="folder for the data; default: in the user's state folder")
+    up.add_argument("--kafka", action="store_true", help="start a Kafka broker too, at port 9092 if that is free")
+    down = commands.add_parser("down", help="stop the servers")
+    down.add_argument("--remove-data", action="store_true", help="remove their data too")
+    commands.add_parser("status", help="show whether OpenSearch runs; exit code 1 if not")
     given = parser.parse_args(arguments)
     try:
         if given.command == "up":

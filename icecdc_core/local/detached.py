@@ -1,4 +1,4 @@
-"""An OpenSearch that is left running, and found again by any later process: `make services-up` and `services-down`."""
+"""An OpenSearch in the background, which later processes find again: `make services-up` and `services-down`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from icecdc_core.local.server import cluster_at, start_server
 
 @dataclass(frozen=True)
 class ServerState(LeftRunning):
-    """A server that was left running."""
+    """A server that runs in the background.
+
+    Attributes:
+        url: Its URL.
+        cluster_name: The name of its cluster.
+    """
 
     url: str
     cluster_name: str
 
     @property
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Whether it answers requests."""
         return cluster_at(self.url).get("cluster_name") == self.cluster_name
 
 
@@ -29,7 +34,7 @@ _place = Place("opensearch", ServerState)
 
 
 def status() -> ServerState | None:
-    """The server left running by `start_opensearch`; None if there is none."""
+    """The server that `start_opensearch` started; None if it does not run."""
     return _place.status()
 
 
@@ -41,10 +46,10 @@ def start_opensearch(
     port: int = 0,
     timeout_seconds: float = 180.0,
 ) -> ServerState:
-    """Start an OpenSearch that outlives this process; if one already runs, that one is used.
+    """Start an OpenSearch that outlives this process, or return the one that runs.
 
-    Port 9200 is taken if it is free, as that is the default of `opensearch_url`. The data stay over a restart, in the
-    user's state folder unless `data_folder` is given. The arguments are those of `running_opensearch`.
+    Port 9200, the default of `opensearch_url`, is used if it is free. The data survive a restart; they are in the
+    user's state folder unless `data_folder` is given. The arguments and errors are those of `running_opensearch`.
     """
 
     def start(folder: Path) -> ServerState:
@@ -66,5 +71,5 @@ def start_opensearch(
 
 
 def stop_opensearch(*, remove_data: bool = False) -> bool:
-    """Stop the server that `start_opensearch` left running, and no other; says whether there was one."""
+    """Stop the server that `start_opensearch` started, and no other; returns whether there was one."""
     return _place.stop(remove_data=remove_data)

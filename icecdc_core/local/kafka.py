@@ -1,6 +1,6 @@
 """A real Kafka broker on loopback without Docker: one node in KRaft mode, broker and controller in one process.
 
-`running_kafka` runs it for the length of a `with` block, under `watchdog`, so that it cannot be left behind.
+`running_kafka` runs it for the length of a `with` block under `watchdog`, so it never outlives its process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from icecdc_core.session.java import JavaHome, find_spark_java
 KAFKA_VERSION = "4.1.2"
 DEFAULT_KAFKA_PORT = 9092
 _ATTEMPTS = 4
-# One node is all there is, so every copy count is one; a topic is made by whoever wants it, never by a typing error.
+# There is one node, so all replication factors are 1. Topics are created explicitly, never by a misspelt name.
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -50,7 +50,13 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that answers: what clients are told, the process that was spawned for it, and its log."""
+    """A broker that runs.
+
+    Attributes:
+        bootstrap_servers: Its address for clients.
+        process: The process that was started for it.
+        log: Its log.
+    """
 
     bootstrap_servers: str
     process: subprocess.Popen[bytes]
@@ -68,8 +74,8 @@ def running_kafka(
 ) -> Iterator[str]:
     """Run a real Kafka broker on loopback for the length of a `with` block; yields its bootstrap servers.
 
-    It ends with the block, and also if this process dies. Its data are temporary, unless a folder is given: then a
-    later broker on the same folder and port goes on with them. The jars are fetched on first use.
+    It stops with the block, and also if this process dies. Its data are temporary, unless a folder is given: then a
+    later broker with the same folder and port continues with them. The jars are downloaded on first use.
 
     Args:
         data_folder: Where to put the data, which then stay; default: a temporary folder.
@@ -80,9 +86,9 @@ def running_kafka(
 
     Raises:
         JavaNotFoundError: No Java fits.
-        DownloadError: The jars could not be fetched.
-        PortInUseError: The given port is taken.
-        DiskFullError: There is no room.
+        DownloadError: The jars could not be downloaded.
+        PortInUseError: The given port is in use.
+        DiskFullError: The disk is full.
         ServiceStartError: It did not start; the message has the end of its log.
     """
     folder = Path(tempfile.mkdtemp(prefix="icecdc-kafka-"))
@@ -128,9 +134,9 @@ def start_broker(
         process = spawn([*_java(java, jars, folder, heap), "kafka.Kafka", str(folder / "server.properties")], log)
         if _wait_until_up(process, log, chosen, seconds):
             return Broker(f"127.0.0.1:{chosen}", process, log)
-        end(process)  # somebody else took a port after we looked
+        end(process)  # another process took a port after the check
     raise PortInUseError(
-        "The port of the embedded Kafka broker is taken",
+        "The port of the embedded Kafka broker is in use",
         subject="port",
         value=port,
         remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
@@ -138,7 +144,7 @@ def start_broker(
 
 
 def answers(bootstrap_servers: str) -> bool:
-    """Whether something listens there."""
+    """Whether something listens at this address."""
     host, _, port = bootstrap_servers.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1):
@@ -162,7 +168,7 @@ def _prepare(folder: Path, settings: dict[str, str], data: Path, java: JavaHome,
         if (data / "meta.properties").is_file():
             return
         data.mkdir(parents=True, exist_ok=True)
-    # The id of a cluster of one needs no secret; a fixed one lets a broker find its own data again.
+    # The cluster id is no secret. A fixed one lets a later broker use the same data.
     command = [*_java(java, jars, folder, "256m"), "kafka.tools.StorageTool", "format", "--standalone"]
     command += ["--cluster-id", "aWNlY2RjLWthZmthLTAwMQ", "--config", str(folder / "server.properties")]
     formatted = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -176,7 +182,7 @@ def _prepare(folder: Path, settings: dict[str, str], data: Path, java: JavaHome,
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], log: Path, port: int, seconds: float) -> bool:
-    """Whether it came up; False if a port was taken; any other end is an error."""
+    """Whether it started; False if another process took the port; any other end is an error."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         if "Kafka Server started" in log.read_text(encoding="utf-8", errors="replace"):

@@ -1,4 +1,4 @@
-"""A Kafka broker that is left running, and found again by any later process: `make services-up` and `services-down`."""
+"""A Kafka broker in the background, which later processes find again: `make services-up` and `services-down`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from icecdc_core.local.processes import detached
 
 @dataclass(frozen=True)
 class BrokerState(LeftRunning):
-    """A broker that was left running."""
+    """A broker that runs in the background."""
 
     bootstrap_servers: str
 
     @property
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Whether it accepts connections."""
         return answers(self.bootstrap_servers)
 
 
@@ -27,15 +27,15 @@ _place = Place("kafka", BrokerState)
 
 
 def kafka_status() -> BrokerState | None:
-    """The broker left running by `start_kafka`; None if there is none."""
+    """The broker that `start_kafka` started; None if it does not run."""
     return _place.status()
 
 
 def start_kafka(*, heap: str = "512m", port: int = 0, timeout_seconds: float = 120.0) -> BrokerState:
-    """Start a broker that outlives this process; if one already runs, that one is used.
+    """Start a broker that outlives this process, or return the one that runs.
 
-    Port 9092 is taken if it is free. The data stay over a restart, in the user's state folder. The arguments are those
-    of `running_kafka`.
+    Port 9092 is used if it is free. The data survive a restart, in the user's state folder. The arguments and errors
+    are those of `running_kafka`.
     """
 
     def start(folder: Path) -> BrokerState:
@@ -54,5 +54,5 @@ def start_kafka(*, heap: str = "512m", port: int = 0, timeout_seconds: float = 1
 
 
 def stop_kafka(*, remove_data: bool = False) -> bool:
-    """Stop the broker that `start_kafka` left running, and no other; says whether there was one."""
+    """Stop the broker that `start_kafka` started, and no other; returns whether there was one."""
     return _place.stop(remove_data=remove_data)

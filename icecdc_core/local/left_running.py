@@ -1,4 +1,4 @@
-"""A server that outlives this process is written down, so that any later process finds it again and can end it."""
+"""Records of servers that outlive this process, so that later processes find them again and can stop them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from icecdc_core.local.processes import end_process, start_time
 
 @dataclass(frozen=True)
 class LeftRunning(ABC):
-    """A server that was left running: what is needed to find it again, and to be sure that it is ours."""
+    """A server that runs in the background, with what identifies its process."""
 
     pid: int
     started: str
@@ -28,24 +28,24 @@ class LeftRunning(ABC):
 
     @property
     def alive(self) -> bool:
-        """Whether the process is still the one that was started: ids are used again, start times are not."""
+        """Whether the process is still the one that was started: process ids are used again, start times are not."""
         return start_time(self.pid) == self.started
 
     @property
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
 
 
 State = TypeVar("State", bound=LeftRunning)
 
 
 class Place(Generic[State]):
-    """Where the one server of a service that is left running is written down: a folder of the user's.
+    """The record of a service's server in the background: a file in the user's state folder.
 
     Args:
-        service: Name of the folder.
-        kind: What is known of such a server.
+        service: The name of the folder.
+        kind: The class of the record.
     """
 
     def __init__(self, service: str, kind: type[State]) -> None:
@@ -53,7 +53,7 @@ class Place(Generic[State]):
         self._kind = kind
 
     def status(self) -> State | None:
-        """The server that is left running; None if there is none."""
+        """The server that runs in the background; None if there is none."""
         try:
             state = self._kind(**json.loads(self._file().read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -61,7 +61,7 @@ class Place(Generic[State]):
         return state if state.alive else None
 
     def running(self, start: Callable[[Path], State]) -> State:
-        """The server that is left running; else one is started in the folder and written down."""
+        """Return the server that runs in the background; else start one in the folder and record it."""
         folder = self._file().parent
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
@@ -78,7 +78,7 @@ class Place(Generic[State]):
             return state
 
     def stop(self, *, remove_data: bool = False) -> bool:
-        """Stop the server that is left running, and no other; says whether there was one."""
+        """Stop the server that runs in the background, and no other; returns whether there was one."""
         state = self.status()
         if state is not None:
             end_process(state.pid, state.started)
@@ -94,5 +94,5 @@ class Place(Generic[State]):
 
 
 def identity(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What a process is known by later: `pid` and `started`."""
+    """What identifies a process later: `pid` and `started`."""
     return {"pid": process.pid, "started": start_time(process.pid) or ""}

@@ -1,4 +1,4 @@
-"""Ports for the embedded server: found free, never assumed."""
+"""Free ports for the embedded server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from icecdc_core.errors import ConfigError
 
 DEFAULT_PORT = 9200
-_LARGEST_PORT = 9299  # the runner of the embedded server refuses those above
+_LARGEST_PORT = 9299  # the embedded server refuses ports above
 
 
 def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
-    """The given port alone; or all the runner can use, in random order so that two starting at once rarely meet.
+    """Return the ports to try.
+
+    Args:
+        port: Try only this port; 0: all that the embedded server can use, in random order, so that two servers that
+            start at the same time rarely try the same one.
+        first: A port to try before the others; 0: none.
 
     Raises:
         ConfigError: The port is outside of what the embedded server can use.
@@ -24,7 +29,7 @@ def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
                 "The embedded OpenSearch cannot use this port",
                 subject="port",
                 value=port,
-                remedy=f"take one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
+                remedy=f"use one from 1024 to {_LARGEST_PORT}, or none: then a free one is found",
             )
         return [port]
     others = list(range(DEFAULT_PORT + 1, _LARGEST_PORT + 1))
@@ -35,7 +40,7 @@ def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
 
 
 def free_ports(ports: list[int]) -> Iterator[int]:
-    """Those of the ports nobody listens on at the moment they are asked for."""
+    """Yield the ports on which nothing listens at that moment."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

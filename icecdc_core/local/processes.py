@@ -1,22 +1,23 @@
-"""Spawn a server's process, recognise it again (an id alone may belong to somebody else by now), and end it."""
+"""Start a server's process, recognise it again although process ids are used again, and end it."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from icecdc_core.local import watchdog
 
 Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
 """Starts a command with a file as its output."""
 
+_KILL_SECONDS = 5.0
 LOGGING = """\
 status = error
 appender.console.type = Console
@@ -26,11 +27,11 @@ appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 """
-"""Log4j's configuration for a server: to its output, in the form that `log_tail` reads."""
+"""Log4j settings of a server: it logs to its output, in the form that `log_tail` reads."""
 
 
 def guarded(folder: Path) -> Spawn:
-    """Spawns under `watchdog`: the server ends with this process, and the folder is removed then."""
+    """Start servers under `watchdog`: the server ends with this process, and then the folder is removed."""
 
     def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
         guard = [sys.executable, str(Path(watchdog.__file__)), str(folder)]
@@ -43,13 +44,13 @@ def guarded(folder: Path) -> Spawn:
 
 
 def detached(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Spawns a server that outlives this process."""
+    """Start a server that outlives this process."""
     with log.open("wb") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
-    """End a process that was spawned here, by force if it does not within the given time."""
+    """End a process that was started here; kill it when it does not end in time."""
     if process.stdin:
         process.stdin.close()
     else:
@@ -62,41 +63,43 @@ def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
 
 
 def log_tail(log: Path, lines: int = 12) -> str:
-    """The last lines of a log, those with errors first of all."""
+    """The last lines of a log: those with errors when there are any, else all kinds."""
     text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     errors = [line for line in text if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
     return "\n".join((errors or text)[-lines:])
 
 
 def start_time(pid: int) -> str | None:
-    """When the process started, in the system's own words; None if it does not run (any more).
+    """When the process started, as text; None if it does not run any more.
 
-    Id and start time together name a process for good, over a reboot too.
+    Process ids are used again. The id and the start time together identify a process, also after a reboot.
     """
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # a child of ours that ended would otherwise still be listed
-    stat = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self/stat").exists():
-        try:
-            # The name before the last ")" may hold blanks; after it come the state and, 20th, the start in clock ticks.
-            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        except OSError:
+    try:
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
             return None
-        return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C", **os.environ})
-    state, _, started = listed.stdout.strip().partition(" ")
-    return started.strip() if state and not state.startswith("Z") else None
+        created = process.create_time()
+    except psutil.Error:
+        return None
+    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
+    return str(round((created - psutil.boot_time()) * os.sysconf("SC_CLK_TCK")) if psutil.LINUX else created)
 
 
 def end_process(pid: int, started: str, seconds: float = 20.0) -> None:
-    """Ask the process to end, and after the given time end it, as long as it is the one that started then."""
-    for ending_signal, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        if start_time(pid) != started:
-            return
-        with suppress(ProcessLookupError):
-            os.kill(pid, ending_signal)
-        deadline = time.monotonic() + patience
-        while start_time(pid) == started and time.monotonic() < deadline:
-            time.sleep(0.1)
+    """Ask a process to end, and kill it after the given time; only the process that started then.
+
+    Args:
+        pid: Its id.
+        started: Its start time, from `start_time`.
+        seconds: How long it may take to end.
+    """
+    if start_time(pid) != started:
+        return
+    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        process = psutil.Process(pid)
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(_KILL_SECONDS)

@@ -1,4 +1,4 @@
-"""Which OpenSearch runs on which Java."""
+"""The version of OpenSearch and the Java to run it on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the server runs on: a Java, and the server's version that fits it."""
+    """A Java and the version of the server that runs on it."""
 
     java: JavaHome
     version: str
 
 
 def choose_runtime(version: str | None = None) -> Runtime:
-    """The version asked for on a Java that fits it; without one, what fits the Java of Spark.
+    """Choose the given version and a Java for it; without one, the version that fits the Java of Spark.
 
     Args:
         version: "2.19.1.0", "3.8.0.0" or the beginning of one; default: the environment variable
@@ -36,7 +36,7 @@ def choose_runtime(version: str | None = None) -> Runtime:
         return Runtime(java, new if java.version >= 21 else old)
     for known in (old, new):
         if f"{known}.".startswith(f"{wanted}."):
-            # Without the locale data the first index creation fails: no "Thai segmentation".
+            # Without the locale data the creation of an index fails ("Thai segmentation").
             minimum = 17 if known == old else 21
             java = find_java(minimum, modules=["jdk.localedata"], purpose=f"OpenSearch {known}")
             return Runtime(java, known)

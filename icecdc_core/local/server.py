@@ -28,7 +28,7 @@ _MAIN_CLASS = "org.codelibs.opensearch.runner.OpenSearchRunner"
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
 
-# The watermarks are off because a laptop's disk is often fuller than the 90 % from which a server takes no shards.
+# No disk watermarks: above 90 % OpenSearch allocates no shards, and a laptop's disk is often that full.
 _SETTINGS = """\
 network.host: 127.0.0.1
 transport.port: 0
@@ -39,7 +39,14 @@ cluster.routing.allocation.disk.threshold_enabled: false
 
 @dataclass(frozen=True)
 class Server:
-    """A healthy server: its URL, the process that was spawned for it, its cluster's name and its log."""
+    """A healthy server.
+
+    Attributes:
+        url: Its URL.
+        process: The process that was started for it.
+        cluster_name: The name of its cluster.
+        log: Its log.
+    """
 
     url: str
     process: subprocess.Popen[bytes]
@@ -85,11 +92,11 @@ def start_server(
         url = _wait_until_healthy(process, log, cluster_name, seconds)
         if url is not None and (len(ports) > 1 or url.endswith(f":{port}")):
             return Server(url, process, cluster_name, log)
-        end(process)  # somebody else took the port after we looked
+        end(process)  # another process took the port after the check
         if attempt == _ATTEMPTS:
             break
     raise PortInUseError(
-        "The port is taken" if len(ports) == 1 else "All ports for the embedded OpenSearch are taken",
+        "The port is in use" if len(ports) == 1 else "All ports for the embedded OpenSearch are in use",
         subject="port",
         value=ports[0] if len(ports) == 1 else f"{min(ports)} to {max(ports)}",
         remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
@@ -97,8 +104,8 @@ def start_server(
 
 
 def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
-    """What the server at the URL says about its health; empty if nothing healthy answers in time."""
-    # Never through a proxy from the environment: it does not know our loopback.
+    """The cluster health of the server at the URL; empty if no healthy server answers in time."""
+    # Not through a proxy of the environment, which cannot reach this loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/_cluster/health?wait_for_status=yellow&timeout=2s", timeout=seconds) as answer:
@@ -120,7 +127,7 @@ def _prepare(folder: Path, data_folder: Path) -> None:
 
 
 def _compiled_plugin(runtime: Runtime, jars: list[Path], folder: Path) -> Path:
-    """Compile the server's plugin, by the compiler that Spark brings along; returns the folder of its classes."""
+    """Compile the server's plugin with the compiler that is part of Spark; returns the folder of its classes."""
     classes = folder / "classes"
     compiler = os.pathsep.join(str(spark_jar(name)) for name in ("janino", "commons-compiler"))
     # fmt: off
@@ -141,11 +148,11 @@ def _compiled_plugin(runtime: Runtime, jars: list[Path], folder: Path) -> Path:
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_name: str, seconds: float) -> str | None:
-    """The URL once it is healthy; None if its port was taken; any other end is an error."""
+    """Return the URL once the server is healthy; None if another process took its port; any other end is an error."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         text = log.read_text(encoding="utf-8", errors="replace")
-        # The log tells the port it really got; the name tells that it is ours which answers there.
+        # The log has the port that it really uses. The cluster name shows that this server answers there.
         published = re.findall(r"HttpServerTransport\s*\] publish_address \{(127\.0\.0\.1:\d+)\}", text)
         if published and cluster_at(f"http://{published[-1]}").get("cluster_name") == cluster_name:
             return f"http://{published[-1]}"

@@ -1,9 +1,9 @@
-"""Run a server as a child that cannot outlive the process that asked for it. A script of its own.
+"""Run a server as a child process that cannot outlive the process that started it. This is a script.
 
-Usage: `python watchdog.py FOLDER COMMAND...`. The server lives until standard input ends, which happens when the asking
-process closes it or dies in whatever way. Then the server is stopped and FOLDER, which holds its data, is removed,
-unless something was written to standard input before: that means "keep the folder". If the server ends by itself, so
-does this process, with its exit code, and the folder stays.
+Usage: `python watchdog.py FOLDER COMMAND...`. The server runs until the standard input ends, which happens when the
+starting process closes it or dies in any way. Then the server is stopped, and FOLDER with its data is removed, unless
+something was written to the standard input before: that means "keep the folder". If the server ends by itself, this
+process ends with its exit code, and the folder stays.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _STOP_SECONDS = 20.0
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run the command until it ends or standard input does; returns the exit code."""
+    """Run the command until it or the standard input ends; returns the exit code."""
     stop_requested = False
 
     def request_stop(_signal: int, _frame: FrameType | None) -> None:
         nonlocal stop_requested
         stop_requested = True
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking process gets it too, and decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process gets it too, and decides
     signal.signal(signal.SIGTERM, request_stop)
-    asking_process = os.getppid()
+    starting_process = os.getppid()
     keep = False
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     while server.poll() is None:
@@ -39,8 +39,8 @@ def main(folder: str, command: list[str]) -> int:
             if not os.read(0, 64):
                 break
             keep = True
-        # A process forked by the asking one may still hold the pipe open: then a new parent is the sign.
-        if stop_requested or os.getppid() != asking_process:
+        # A fork of the starting process may hold the pipe open; a new parent shows that the starting process died.
+        if stop_requested or os.getppid() != starting_process:
             break
     if server.poll() is not None:
         return server.returncode
@@ -51,7 +51,7 @@ def main(folder: str, command: list[str]) -> int:
 
 
 def stop(server: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> None:
-    """Ask the server to end; after the given time, end it."""
+    """Ask the server to stop; kill it after the given time."""
     server.terminate()
     deadline = time.monotonic() + seconds
     while server.poll() is None and time.monotonic() < deadline:

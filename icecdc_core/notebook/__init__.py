@@ -1,4 +1,4 @@
-"""The two ends of a notebook: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+"""What notebooks call first and last: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks' two ends: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+"""The first and the last cell of a notebook: read the parameters, open services and session, return the report."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
 def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
     """Build the configuration from the notebook's parameters cell.
 
-    Under Jupyter and papermill the values of the cell are taken as they are (papermill puts a cell with the
-    given values after it). Where `dbutils` exists every parameter of the cell becomes a text widget with the
-    cell's value as its default, and is read back from there: an existing widget keeps its value, so where that
-    differs from the cell's both are printed, and the widget's is used. An empty text means "not given".
-    Names that are no parameters are ignored with a warning, unless they look like a slip.
+    Under Jupyter and papermill the values of the cell are used (papermill adds a cell with the given values after it).
+    On Databricks, where `dbutils` exists, every parameter of the cell becomes a text widget with the cell's value as
+    its default, and the widget's value is used. An existing widget keeps its value, so a value that differs from the
+    cell's is printed, as is a widget that the cell does not set. An empty string means "not given".
+    Names that are no parameters are ignored with a warning, unless they look like a misspelt parameter.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -53,7 +53,9 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
     Raises:
         ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
     """
-    known = [parameter.name for parameter in kind.parameters()]
+    parameters = kind.parameters()
+    known = [parameter.name for parameter in parameters]
+    mappings = {parameter.name for parameter in parameters if parameter.type.startswith("dict")}
     required = [name for name, field in kind.model_fields.items() if field.is_required()]
     cell = ParametersCell(namespace, known, required)
     given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
@@ -61,8 +63,12 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         passed = _passed_widgets(dbutils)
-        widgets = {name: _through_widget(dbutils, name, value) for name, value in given.items()}
-        given = {name: passed[name] for name in known if name in passed} | widgets
+        widgets = {name: _through_widget(dbutils, name, value, name in mappings) for name, value in given.items()}
+        others = {name: passed[name] for name in known if passed.get(name) and name not in widgets}
+        for name, value in others.items():
+            shown = _shown(name, value, name in mappings)
+            print(f"{name}: the widget's value {shown} is used; the cell does not set it")  # noqa: T201
+        given = {**others, **widgets}
         names += list(passed)
     problems = _unknown_problems([name for name in dict.fromkeys(names) if name not in known], known)
     if dbutils is not None and "opensearch_url" in known and not given.get("opensearch_url"):
@@ -81,10 +87,10 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
-    """Make sure there is an OpenSearch to talk to.
+    """Start an embedded OpenSearch if no server is given or running.
 
-    With `opensearch_url` given nothing happens. Otherwise the server at the default address is used, or else an
-    embedded one, which is left running for the next notebook.
+    A given `opensearch_url` is used as it is. Otherwise the server at the default URL is used; without one, an embedded
+    server starts and stays running for the next notebook.
 
     Returns:
         The configuration with the server's address.
@@ -102,10 +108,10 @@ def open_services(config: SyncConfig) -> SyncConfig:
 
 
 def open_spark(config: ParameterModel) -> SparkSession:
-    """The session of `get_spark`; what the JVM of a new one has to say goes to a file, not into the notebook."""
+    """Return the session of `get_spark`; the output of a new JVM goes to a file instead of the notebook."""
     if running_session() is not None:
         return get_spark(config)
-    # It names tables and paths. In the shared folder itself somebody else could have put a link in its place.
+    # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
     log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
     stderr = os.dup(_STDERR)
     try:
@@ -132,11 +138,11 @@ def finish(
     config: ParameterModel,
     namespace: Mapping[str, Any],
 ) -> None:
-    """End the notebook: the report as one JSON object, printed, written to `report_path`, handed to the job.
+    """End the notebook: print the report as one JSON object, write it to `report_path`, return it to the job.
 
     Args:
-        report: What to report.
-        config: Says where the report goes.
+        report: The report.
+        config: The parameters; `report_path` and `fail_on_difference` are used here.
         namespace: The notebook's `globals()`.
 
     Raises:
@@ -157,12 +163,12 @@ def finish(
         )
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
-        # Raises on purpose: it is how a notebook hands its result to the job, and nothing may come after it.
+        # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.
         dbutils.notebook.exit(text)
 
 
 def widget_text(value: object) -> str:
-    """A parameter's value as the text of a widget, such that `SyncConfig` reads the same value from it."""
+    """Convert a parameter's value to the string of a widget, from which `SyncConfig` reads the same value."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -172,32 +178,33 @@ def widget_text(value: object) -> str:
     return str(value)
 
 
-def _through_widget(dbutils: Any, name: str, value: object) -> str:
-    # A widget that is already there keeps its value: what a job passes or a person typed wins over the cell.
+def _through_widget(dbutils: Any, name: str, value: object, is_mapping: bool) -> str:
+    # An existing widget keeps its value: what a job passes or a person typed wins over the cell.
     in_cell = widget_text(value)
     dbutils.widgets.text(name, in_cell, name)
     used = str(dbutils.widgets.get(name))
-    if used.lower() != in_cell.lower():
-        print(f"{name}: the widget's value {_shown(name, used)} is used, not the cell's {_shown(name, in_cell)}")  # noqa: T201
+    if (used.lower() if isinstance(value, bool) else used) != in_cell:
+        shown, replaced = _shown(name, used, is_mapping), _shown(name, in_cell, is_mapping)
+        print(f"{name}: the widget's value {shown} is used, not the cell's {replaced}")  # noqa: T201
     return used
 
 
-def _shown(name: str, text: str) -> str:
-    """A value as a notebook may show it: mappings may hold secrets."""
-    return "{...}" if text.startswith("{") else repr(redacted(name, text))[:200]
+def _shown(name: str, text: str, is_mapping: bool) -> str:
+    """A value as a notebook may show it: a mapping may hold secrets, whatever its text looks like."""
+    return "{...}" if is_mapping and text else repr(redacted(name, text))[:200]
 
 
 def _passed_widgets(dbutils: Any) -> dict[str, str]:
-    """What the job or an earlier run set; nothing on runtimes that cannot list widgets."""
+    """The widgets that the job or an earlier run set; empty on runtimes that cannot list widgets."""
     list_all = getattr(dbutils.widgets, "getAll", None)
     return dict(list_all()) if list_all is not None else {}
 
 
 def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
-    """A problem for each name that was probably meant to be a parameter; the others are ignored with a warning.
+    """Return a problem for each name that is probably a misspelt parameter; other names are ignored with a warning.
 
-    papermill only warns about a parameter that does not exist, and in a job a warning is read by nobody. But a job's
-    parameters reach every notebook, those of another one and the user's own too.
+    papermill only warns about unknown parameters, and nobody reads a warning in a job. But a job passes its parameters
+    to every notebook, also those that other notebooks or the user need.
     """
     others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()}
     meant = {name: likely_meant(name, known) for name in unknown if name not in others}

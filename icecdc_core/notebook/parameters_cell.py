@@ -1,4 +1,4 @@
-"""Which cells of a notebook set its parameters, and what of a name that is no parameter; pure."""
+"""Find the cells that set the parameters of a notebook, and names that are misspelt parameters; pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class ParametersCell:
-    """The cells that set parameters, from the history that IPython keeps under `In`.
+    """The cells that set parameters, from IPython's history in `In`.
 
-    Tags are not to be seen from inside a notebook, and Databricks has none. So the parameters cell is the one that sets
-    a required parameter, and of several the one that sets most; of equal ones the latest. What cells before it set are
-    the user's own names. Cells after it may override parameters.
+    A notebook cannot read its cell tags, and Databricks has none. So the parameters cell is the one that sets a
+    required parameter; among several, the one that sets most parameters; among equals, the latest. Names that earlier
+    cells set are the user's own. Later cells may override parameters.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -31,20 +31,24 @@ class ParametersCell:
         self._cells = cells[start:] if count else cells[-1:]
 
     def sets(self, name: str) -> bool:
-        """Whether a value of this name may be a parameter; without a history any may."""
+        """Whether the value of this name may be a parameter; without a history every name may."""
         return name not in self._own
 
     @property
     def names(self) -> list[str]:
-        """The names that cells of nothing but plain assignments set, parameters or not: papermill's cell is one."""
+        """All names that are set by cells of plain assignments only, such as papermill's cell."""
         found = [target for cell in self._cells if _is_plain(cell) for target in _targets(cell)]
         return list(dict.fromkeys(found))
 
 
 def likely_meant(name: str, known: Collection[str]) -> str:
-    """The parameter that a name was probably meant to be, "" for none.
+    """Return the parameter that a misspelt name probably means, "" for none.
 
-    Jobs pass names of their own to every notebook, such as `warehouse_id`, so only a slip of one or two letters counts.
+    Jobs pass their own names to every notebook, such as `warehouse_id`, so only one or two wrong letters count.
+
+    Args:
+        name: The name.
+        known: The names of all parameters.
     """
     written = name.lower().replace("-", "_")
     for near in difflib.get_close_matches(written, known, n=3):
@@ -63,7 +67,7 @@ def _tree(source: str) -> ast.Module:
 
 
 def _assigned(cell: ast.Module) -> set[str]:
-    """Every name that a cell sets, wherever it does."""
+    """All names that a cell sets, in any statement."""
     return {node.id for node in ast.walk(cell) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 

@@ -48,41 +48,6 @@ class BulkResult:
             newest.newest_id,
         )
 
-    @property
-    def upserts(self) -> int:
-        """See `Counts`."""
-        return self.counts.upserts
-
-    @property
-    def deletes(self) -> int:
-        """See `Counts`."""
-        return self.counts.deletes
-
-    @property
-    def already_applied(self) -> int:
-        """See `Counts`."""
-        return self.counts.already_applied
-
-    @property
-    def rejected(self) -> int:
-        """See `Counts`."""
-        return self.counts.rejected
-
-    @property
-    def requests(self) -> int:
-        """See `Counts`."""
-        return self.counts.requests
-
-    @property
-    def retries(self) -> int:
-        """See `Counts`."""
-        return self.counts.retries
-
-    @property
-    def bytes(self) -> int:
-        """See `Counts`."""
-        return self.counts.bytes
-
     def to_json(self) -> str:
         """Return the result as the text that an executor sends to the driver."""
         return json.dumps(asdict(self))

@@ -138,7 +138,7 @@ class BulkWriter:
                     # One request more than there are connections waits, so that no connection idles.
                     if len(pending) > settings.bulk_connections:
                         total += pending.popleft().result()
-                    if total.failure or total.rejected > settings.max_rejected_documents:
+                    if total.failure or total.counts.rejected > settings.max_rejected_documents:
                         break
                 for future in pending:
                     total += future.result()

@@ -1,4 +1,4 @@
-"""Counters of a batch: what happened to its bulk operations, and how many requests they needed."""
+"""The counters of a run: what was read, what happened to each document, and how many requests that needed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Counts:
         deletes: Documents deleted.
         already_applied: Operations that the index had applied before (409), and deletes of absent documents (404).
         rejected: Documents that the index refused because of their content.
+        carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
+        snapshots: Snapshots in the range.
         requests: Bulk requests sent.
         retries: Bulk requests sent again.
         bytes: Bytes of the bulk requests, without retries.
@@ -23,6 +25,8 @@ class Counts:
     deletes: int = 0
     already_applied: int = 0
     rejected: int = 0
+    carryovers_removed: int = 0
+    snapshots: int = 0
     requests: int = 0
     retries: int = 0
     bytes: int = 0

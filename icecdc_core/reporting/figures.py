@@ -1,8 +1,8 @@
-"""The figures: each a function from plain data to one matplotlib figure."""
+"""Figures: each function turns plain data into one matplotlib figure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def run_figure(report: Mapping[str, Any]) -> Figure:
         _horizontal_bars(written, bars, count_text)
         written.set_title(f"Documents written to {report['index']}")
         carried = report["carryovers_removed"]
-        written.set_xlabel("documents" + (f"\n{carried:,} carryovers removed before" if carried else ""))
+        written.set_xlabel("documents" + (f"\n{carried:,} carryovers removed first" if carried else ""))
         _draw_stages(stages, report["stage_seconds"], report["seconds"])
         return figure
 
@@ -66,7 +66,7 @@ def ingest_figure(report: Mapping[str, Any]) -> Figure:
     """Rows an ingest wrote into each table (the twelve with the most), beside the time its stages took."""
     with rc_context(STYLE):
         most = sorted(report["tables"].items(), key=lambda item: -item[1]["rows"])[:12]
-        bars = [(name.rpartition(".")[2].strip("`"), told["rows"], INSERTED) for name, told in most]
+        bars = [(name.rpartition(".")[2].strip("`"), table["rows"], INSERTED) for name, table in most]
         bars += [("deletes", report["deletes"], DELETED)] if report["deletes"] else []
         bars += [("dead letters", report["dead_letters"], UPDATED)]
         figure, (written, stages) = panels(2, height=2.0 + 0.3 * len(bars))
@@ -78,43 +78,29 @@ def ingest_figure(report: Mapping[str, Any]) -> Figure:
 
 
 def changes_figure(changes: pd.DataFrame) -> Figure:
-    """What changed per snapshot: inserted, updated and deleted rows, and the carryovers that were removed.
+    """What each snapshot changed.
 
     Args:
-        changes: One row a snapshot: `snapshot_id`, `committed_at`, `operation`, `inserted`, `updated`,
-            `deleted`, `carryovers_removed`; oldest first.
+        changes: The frame of ``changes_per_snapshot``, oldest first. With summary counts the figure shows rows added
+            and removed, with exact counts also the carryovers.
     """
     with rc_context(STYLE):
         if changes.empty:
             figure, (nothing,) = panels(1, height=1.0)
-            _say(nothing, "No new snapshot was followed in this run")
+            _say(nothing, "No new snapshot in this run")
             return figure
         height = 1.7 + 0.42 * len(changes)
+        if "rows_added" in changes:
+            figure, (added, removed) = panels(2, height=height, sharey=True)
+            _draw_by_snapshot(added, changes, {"rows_added": INSERTED}, "Rows added, by snapshot")
+            _draw_by_snapshot(removed, changes, {"rows_removed": DELETED}, "Rows removed, by snapshot")
+            return figure
         figure, (real, carried) = panels(2, height=height, width_ratios=(3, 1.25), sharey=True)
-        places = list(range(len(changes)))
-        left = [0] * len(changes)
-        for column, colour in (("inserted", INSERTED), ("updated", UPDATED), ("deleted", DELETED)):
-            counts = [int(count) for count in changes[column]]
-            real.barh(places, counts, left=left, color=colour, height=0.62, label=column)
-            left = [done + count for done, count in zip(left, counts, strict=True)]
-        for place, row in zip(places, changes.to_dict("records"), strict=True):
-            real.annotate(_change_text(row), (left[place], place), **_LABEL)
-        real.set_yticks(places, [_snapshot_label(row) for row in changes.to_dict("records")])
-        real.invert_yaxis()
-        real.set_xlim(0, max([*left, 1]) * 1.28)
-        real.set_title("Rows that changed, by snapshot", pad=30)
-        real.set_xlabel("rows")
+        colours = {"inserted": INSERTED, "updated": UPDATED, "deleted": DELETED}
+        _draw_by_snapshot(real, changes, colours, "Rows that changed, by snapshot", _change_text)
         real.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, handlelength=1)
-        removed = [int(count) for count in changes["carryovers_removed"]]
-        carried.barh(places, removed, color=BACKGROUND, height=0.62)
-        for place, count in zip(places, removed, strict=True):
-            carried.annotate(count_text(count) if count else "none", (count, place), **_LABEL)
-        carried.set_xlim(0, max([*removed, 1]) * 1.55)
-        carried.set_title("Carryover removed", pad=30)
+        _draw_by_snapshot(carried, changes, {"carryovers_removed": BACKGROUND}, "Carryover removed")
         carried.set_xlabel("rows (own scale)")
-        carried.tick_params(axis="y", left=False)
-        for axes in (real, carried):
-            _whole_numbers(axes)
         return figure
 
 
@@ -198,11 +184,39 @@ def _draw_rows_and_documents(axes: Axes, rows: int, documents: int) -> None:
 def _draw_stages(axes: Axes, stage_seconds: Mapping[str, float], seconds: float) -> None:
     axes.set_title(f"Time per stage ({seconds:,.1f} s)")
     if not stage_seconds:
-        _say(axes, "nothing to do, no stage was run")
+        _say(axes, "nothing to do")
         return
     bars = [(name.replace("_", " "), value, NEUTRAL) for name, value in stage_seconds.items()]
     _horizontal_bars(axes, bars, lambda value: f"{value:,.1f} s")
     axes.set_xlabel("seconds")
+
+
+def _draw_by_snapshot(
+    axes: Axes,
+    changes: pd.DataFrame,
+    colours: Mapping[str, str],
+    title: str,
+    text: Callable[[Mapping[Any, Any]], str] | None = None,
+) -> None:
+    """Draw one stacked bar for each snapshot, a part for each column."""
+    rows = changes.to_dict("records")
+    places = list(range(len(rows)))
+    ends = [0] * len(rows)
+    for column, colour in colours.items():
+        counts = [int(count) for count in changes[column]]
+        axes.barh(places, counts, left=ends, color=colour, height=0.62, label=column)
+        ends = [end + count for end, count in zip(ends, counts, strict=True)]
+    for place, end, row in zip(places, ends, rows, strict=True):
+        label = text(row) if text else count_text(end) if end else "none"
+        axes.annotate(label, (end, place), **_LABEL)
+    axes.set_yticks(places, [_snapshot_label(row) for row in rows])
+    axes.tick_params(axis="y", left=False)
+    if not axes.yaxis_inverted():
+        axes.invert_yaxis()
+    axes.set_xlim(0, max([*ends, 1]) * 1.45)
+    axes.set_title(title, pad=30)
+    axes.set_xlabel("rows")
+    _whole_numbers(axes)
 
 
 def _whole_numbers(axes: Axes) -> None:

@@ -1,104 +1,180 @@
-"""What leaves a run for the people who watch it: log, metrics, and a report also when it fails."""
+"""The instrumentation of a run: its id, clock and facts, and the log, metrics and failure report that it leaves."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from icecdc_core.columns import literal_names
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
-from icecdc_core.reporting.metrics import check_folder, push_metrics, render, write_metrics
+from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import shortened
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyspark.sql import SparkSession
+    from typing_extensions import Self
 
     from icecdc_core.config.model import ParameterModel
 
-R = TypeVar("R", bound=Report)
 C = TypeVar("C", bound="ParameterModel")
+R = TypeVar("R", bound=Report)
+
 _LONGEST_MESSAGE = 20_000
 _REPORT = "icecdc_report"
-_facts: ContextVar[dict[str, Any] | None] = ContextVar("icecdc_facts", default=None)
 _COUNTS = (
     *("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters"),
 )
 
 
-def note(**facts: Any) -> None:
-    """Remember something of the run that is under way, for its log and metrics, however it ends."""
-    known = _facts.get()
-    if known is not None:
-        known.update(facts)
+class JobRun(Generic[C]):
+    """One run of a job, to be used in a ``with``.
 
-
-@contextmanager
-def timed_stage(name: str, stage_seconds: dict[str, float]) -> Iterator[None]:
-    """Time a stage of the run that is under way; its seconds are added to those of its name."""
-    begin = time.monotonic()
-    note(stage=name, stage_seconds=stage_seconds)
-    try:
-        with log_fields(stage=name):
-            yield
-    finally:
-        seconds = round(time.monotonic() - begin, 3)
-        stage_seconds[name] = round(stage_seconds.get(name, 0.0) + seconds, 3)
-        event("stage ended", stage=name, seconds=seconds)
-
-
-def run_id() -> str:
-    """The id of the run that is under way; a new one outside of any."""
-    known = _facts.get()
-    return str(known["run_id"]) if known else uuid.uuid4().hex
-
-
-def observed(job: str) -> Callable[[Callable[[SparkSession, C], R]], Callable[[SparkSession, C], R]]:
-    """Let a job leave log, metrics and, when it fails, a report of the failure at `report_path`.
+    Inside, every log line carries the run's id. At the end the run leaves its metrics, and, if it failed, a report of
+    the failure at ``report_path``.
 
     Args:
-        job: Its name in all of them.
+        job: The job's name in log, metrics and reports.
+        spark: A session in which the tables' catalog is configured.
+        config: The job's parameters.
+
+    Attributes:
+        run_id: Identifies the run in logs, positions and reports.
+        stage_seconds: Seconds spent in each stage so far.
     """
 
-    def decorate(
-        work: Callable[[SparkSession, C], R],
-    ) -> Callable[[SparkSession, C], R]:
-        @functools.wraps(work)
-        def run(spark: SparkSession, config: C) -> R:
-            facts = {"job": job, **config.subject, "run_id": uuid.uuid4().hex}
-            token = _facts.set({**facts, "stage": "start"})
+    def __init__(self, job: str, spark: SparkSession, config: C) -> None:
+        self.spark = spark
+        self.config = config
+        self.run_id = uuid.uuid4().hex
+        self.stage_seconds: dict[str, float] = {}
+        self._identity = {"job": job, **config.subject, "run_id": self.run_id}
+        self._facts: dict[str, Any] = {**self._identity, "stage": "start"}
+        self._finished: Report | None = None
+        self._started_at = time.monotonic()
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._resources.enter_context(logging_to(self.config.log_path))
+        self._resources.enter_context(log_fields(**self._identity))
+        event("run started")
+        try:
+            check_report_path(self.config.report_path)
+            if self.config.metrics_folder:
+                check_folder(self.config.metrics_folder)
+            require_supported(self.spark)
+            require_catalog(self.spark, self.config)
+            self._resources.enter_context(literal_names(self.spark))
+            self._open()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._resources:
+            self._close()
+            if error is not None:
+                self._failed(error)
+            elif self._finished is not None:
+                self._facts.update(self._finished.to_dict())
+                counts = {name: self._facts[name] for name in _COUNTS if name in self._facts}
+                event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
+            if error is not None or self._finished is not None:
+                self._publish_metrics()
+
+    def _open(self) -> None:
+        """Open what the job needs; what fails here is reported like any other failure of the run."""
+
+    def _close(self) -> None:
+        """Close what the job opened."""
+
+    def note(self, **facts: Any) -> None:
+        """Remember facts for the log and the metrics, however the run ends."""
+        self._facts.update(facts)
+
+    def finish(self, report: R) -> R:
+        """Set the report of a run that did its work, and return it."""
+        if isinstance(report, RunReport):
+            known = {name: self._facts[name] for name in ("lag_snapshots", "lag_seconds") if name in self._facts}
+            report = replace(report, **known)
+        self._finished = report
+        return report
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run started."""
+        return round(time.monotonic() - self._started_at, 3)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; its seconds are added to those of earlier stages of that name."""
+        begin = time.monotonic()
+        self.note(stage=name, stage_seconds=self.stage_seconds)
+        try:
+            with log_fields(stage=name):
+                yield
+        finally:
+            seconds = round(time.monotonic() - begin, 3)
+            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
+            event("stage ended", stage=name, seconds=seconds)
+
+    def _failed(self, error: BaseException) -> None:
+        self.note(seconds=self.seconds, state=state_of(error))
+        report = failure_report(error, self._facts)
+        setattr(error, _REPORT, report)
+        logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
+        event(f"run failed: {report['message']}", logging.ERROR, **logged)
+        if self.config.report_path:
             try:
-                with logging_to(config.log_path), log_fields(**facts):
-                    return _watched(work, spark, config)
-            finally:
-                _facts.reset(token)
+                write_report(report, self.config.report_path)
+            except ConfigError as unwritable:  # must not hide why the run failed
+                event(str(unwritable), logging.WARNING)
 
-        return run
-
-    return decorate
+    def _publish_metrics(self) -> None:
+        """Write and push the metrics; a problem here is logged and does not change how the run ended."""
+        folder, url, facts = self.config.metrics_folder, self.config.metrics_url, self._facts
+        if not (folder or url):
+            return
+        metrics = RunMetrics(facts, time.time())
+        problems = []
+        if folder:
+            problems.append(write_metrics(metrics, folder, facts["job"], facts["index"]))
+        if url:
+            problems.append(push_metrics(metrics, url, facts["job"], facts["index"]))
+        for problem in filter(None, problems):
+            event(f"the metrics were not published: {problem}", logging.WARNING)
 
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
-    """What a scheduler is told of a run that failed."""
+    """Return the report of a failed run, as a scheduler reads it.
+
+    Args:
+        error: Why the run failed.
+        facts: What is known of the run: ``job``, ``table``, ``index``, ``run_id``, ``seconds``, ``stage``.
+    """
     state = state_of(error)
-    told = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
+    known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shortened(str(error), _LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
-    # Of several problems each names its own remedy, and what an executor raised comes home as a text.
+    # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
     remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
     return {
-        **told,
+        **known,
         "state": state,
         "exit_code": exit_code(state),
         "error": type(error).__name__,
@@ -108,59 +184,6 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
 
 
 def failure_of(error: BaseException) -> dict[str, Any] | None:
-    """The report of the job that this error ended; None where no job had begun."""
+    """Return the report of the run that this error ended; None if no run had begun."""
     report: dict[str, Any] | None = getattr(error, _REPORT, None)
     return report
-
-
-def _watched(
-    work: Callable[[SparkSession, C], R],
-    spark: SparkSession,
-    config: C,
-) -> R:
-    facts = _facts.get() or {}
-    begin = time.monotonic()
-    event("run started")
-    try:
-        check_report_path(config.report_path)
-        if config.metrics_folder:
-            check_folder(config.metrics_folder)
-        require_catalog(spark, config)
-        with literal_names(spark):
-            report = work(spark, config)
-    except BaseException as error:
-        facts["seconds"] = round(time.monotonic() - begin, 3)
-        facts["state"] = state_of(error)
-        told = failure_report(error, facts)
-        setattr(error, _REPORT, told)
-        shown = {name: told[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
-        event(f"run failed: {told['message']}", logging.ERROR, **shown)
-        if config.report_path:
-            try:
-                write_report(told, config.report_path)
-            except ConfigError as unwritable:  # must not hide why the run failed
-                event(str(unwritable), logging.WARNING)
-        _publish(config, facts)
-        raise
-    found = {name: facts[name] for name in ("lag_snapshots", "lag_seconds") if name in facts}
-    if isinstance(report, RunReport):
-        report = replace(report, **found)
-    facts.update(report.to_dict())
-    counts = {name: facts[name] for name in _COUNTS if name in facts}
-    event("run ended", state=facts["state"], seconds=facts["seconds"], **counts)
-    _publish(config, facts)
-    return report
-
-
-def _publish(config: ParameterModel, facts: dict[str, Any]) -> None:
-    if not (config.metrics_folder or config.metrics_url):
-        return
-    # The work is done, or has failed for a reason of its own: trouble here is told, and changes neither.
-    text = render(facts, time.time())
-    problems = []
-    if config.metrics_folder:
-        problems.append(write_metrics(text, config.metrics_folder, facts["job"], facts["index"]))
-    if config.metrics_url:
-        problems.append(push_metrics(text, config.metrics_url, facts["job"], facts["index"]))
-    for problem in filter(None, problems):
-        event(f"the metrics were not published: {problem}", logging.WARNING)

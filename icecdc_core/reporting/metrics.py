@@ -1,24 +1,25 @@
-"""Metrics of the last run as Prometheus text: a file for the textfile collector, or a push to a Pushgateway."""
+"""Prometheus metrics of the last run: a file for the textfile collector, or a push to a Pushgateway."""
 
 from __future__ import annotations
 
 import os
-import re
-import ssl
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+
+from prometheus_client import CollectorRegistry, generate_latest, pushadd_to_gateway
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import EXIT_STATES
 
 
 class Metric(NamedTuple):
-    """A metric: what it is called, its unit, and what it says."""
+    """A metric: its name, its unit, and what it measures."""
 
     name: str
     unit: str
@@ -27,8 +28,8 @@ class Metric(NamedTuple):
 
 METRICS = [
     Metric("icecdc_run_timestamp_seconds", "seconds since 1970", "When the last run ended."),
-    Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last ended well."),
-    Metric("icecdc_run_success", "0 or 1", "Whether the last run ended well."),
+    Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last succeeded."),
+    Metric("icecdc_run_success", "0 or 1", "Whether the last run succeeded."),
     Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended."),
     Metric("icecdc_run_seconds", "seconds", "How long the last run took."),
     Metric("icecdc_stage_seconds", "seconds", "How long each of its stages took."),
@@ -40,17 +41,17 @@ METRICS = [
         "seconds",
         "Age of the oldest commit that the index did not hold, at the start and at the end of the run.",
     ),
-    Metric("icecdc_documents", "documents", "What became of them: upserts, deletes, already_applied, rejected."),
+    Metric("icecdc_documents", "documents", "Documents by result: upserts, deletes, already_applied, rejected."),
     Metric("icecdc_carryovers", "rows", "Unchanged rows of rewritten files that were found and not sent."),
-    Metric("icecdc_snapshots", "snapshots", "Snapshots that were taken."),
+    Metric("icecdc_snapshots", "snapshots", "Snapshots in the range that was read."),
     Metric("icecdc_bulk_requests", "requests", "Bulk requests sent."),
-    Metric("icecdc_bulk_retries", "requests", "Bulk requests sent again."),
-    Metric("icecdc_bulk_bytes", "bytes", "Bytes of the bulk requests, without repetitions."),
+    Metric("icecdc_bulk_retries", "requests", "Bulk requests that were retried."),
+    Metric("icecdc_bulk_bytes", "bytes", "Bytes of the bulk requests, without retries."),
     Metric("icecdc_rows_compared", "rows", "Rows of the table that a validation compared."),
-    Metric("icecdc_differences", "documents", "What a validation found: missing, extra, stale."),
+    Metric("icecdc_differences", "documents", "Differences found by a validation: missing, extra, stale."),
     Metric("icecdc_ingest_records", "records", "Records that an ingest read."),
     Metric("icecdc_ingest_rows", "rows", "Rows that it wrote."),
-    Metric("icecdc_ingest_dead_letters", "records", "Records that fitted nowhere."),
+    Metric("icecdc_ingest_dead_letters", "records", "Records that could not be routed or parsed."),
     Metric("icecdc_ingest_tables_behind", "tables", "Tables that it could not write."),
 ]
 """Every metric; all are gauges of the last run, labelled with table, index and job."""
@@ -72,41 +73,51 @@ _PLAIN = {
 }
 
 
-def render(facts: Mapping[str, Any], now: float) -> str:
-    """The metrics of a run as Prometheus text.
+class RunMetrics(Collector):
+    """The metrics of one run.
 
     Args:
-        facts: What is known of it, by the names of its report; `job`, `table`, `index` and `state` are always there.
+        facts: What is known of the run, by the names of its report; ``job``, ``table``, ``index`` and ``state`` are
+            required.
         now: The time, in seconds since 1970.
     """
-    labels = {name: str(facts[name]) for name in ("job", "table", "index")}
-    well = facts["state"] == "ok"
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {
-        "icecdc_run_timestamp_seconds": [({}, now)],
-        "icecdc_success_timestamp_seconds": [({}, now)] if well else [],
-        "icecdc_run_success": [({}, float(well))],
-        "icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES],
-        "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
-        "icecdc_documents": [({"fate": fate}, facts[fate]) for fate in _FATES if fate in facts],
-        "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
-    }
-    for lag in ("lag_snapshots", "lag_seconds"):
-        if facts.get(lag) is not None:
-            at_end = 0 if well and not facts.get("dry_run") else facts[lag]
-            samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
-    for name, plain in _PLAIN.items():
-        if facts.get(name) is not None:
-            samples[plain] = [({}, facts[name])]
-    lines = []
-    for metric in METRICS:
-        if found := samples.get(metric.name):
-            lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
-            lines += [f"{metric.name}{{{_labels({**labels, **own})}}} {float(value):.15g}" for own, value in found]
-    return "\n".join(lines) + "\n"
+
+    def __init__(self, facts: Mapping[str, Any], now: float) -> None:
+        self._labels = {name: str(facts[name]) for name in ("job", "table", "index")}
+        self._samples = _samples(facts, now)
+
+    def collect(self) -> Iterable[Family]:
+        """Return a family for each metric that the run has."""
+        for metric in METRICS:
+            samples = self._samples.get(metric.name)
+            if samples:
+                family = GaugeMetricFamily(metric.name, metric.help, labels=[*self._labels, *samples[0][0]])
+                for own, value in samples:
+                    family.add_metric([*self._labels.values(), *own.values()], float(value))
+                yield family
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """A registry with these metrics only."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry).decode()
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Family]:
+        return self._families
 
 
 def check_folder(folder: str) -> None:
-    """Make the folder of the metrics if it is not there.
+    """Create the folder of the metrics unless it exists.
 
     Raises:
         ConfigError: It cannot be written.
@@ -126,53 +137,75 @@ def check_folder(folder: str) -> None:
         )
 
 
-def write_metrics(text: str, folder: str, job: str, index: str) -> str:
-    """Replace the file of this job and index in one step; metrics that this run does not have keep their last value.
+def write_metrics(metrics: RunMetrics, folder: str, job: str, index: str) -> str:
+    """Replace the file of this job and index in one step; metrics that this run lacks keep their last value.
+
+    Args:
+        metrics: The run's metrics.
+        folder: The folder of the textfile collector.
+        job: The job, for the file's name.
+        index: The index, for the file's name.
 
     Returns:
-        What went wrong, "" for nothing.
+        The problem, "" if there was none.
     """
     target = Path(folder).expanduser() / f"icecdc-{index}-{job}.prom"
-    # The collector must never see half a file, nor take the draft for a second file of metrics.
+    # The collector must neither see half a file nor take the draft for a second file of metrics.
     draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")
+    families = list(metrics.collect())
+    names = {family.name for family in families}
     try:
         before = target.read_text(encoding="utf-8") if target.exists() else ""
-        draft.write_text(text + _families_not_in(before, text), encoding="utf-8")
+        families += [family for family in text_string_to_metric_families(before) if family.name not in names]
+        draft.write_bytes(generate_latest(_registry(families)))
         draft.replace(target)
-    except OSError as error:
-        return f"{target}: {error.strerror or error}"
+    except (OSError, ValueError) as error:
+        return f"{target}: {getattr(error, 'strerror', None) or error}"
     return ""
 
 
-def push_metrics(text: str, url: str, job: str, index: str, seconds: float = 10.0) -> str:
-    """Push to a Pushgateway.
+def push_metrics(metrics: RunMetrics, url: str, job: str, index: str, seconds: float = 10.0) -> str:
+    """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays.
+
+    Args:
+        metrics: The run's metrics.
+        url: The Pushgateway.
+        job: The job, for the group.
+        index: The index, for the group.
+        seconds: Timeout.
 
     Returns:
-        What went wrong, "" for nothing.
+        The problem, "" if there was none.
     """
-    target = f"{url.rstrip('/')}/metrics/job/icecdc/index/{quote(index, safe='')}/icecdc_job/{quote(job, safe='')}"
-    # POST replaces the metrics of these names only, so that the time of the last success stays.
-    headers = {"Content-Type": "text/plain; version=0.0.4"}
-    request = urllib.request.Request(target, text.encode(), headers, method="POST")  # noqa: S310 (checked: http or https)
+    group = {"index": index, "icecdc_job": job}
     try:
-        with urllib.request.urlopen(request, timeout=seconds, context=_context(url)):  # noqa: S310
-            return ""
-    except (OSError, ValueError, urllib.error.URLError) as error:
+        pushadd_to_gateway(url, "icecdc", metrics.registry, grouping_key=group, timeout=seconds)
+    except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
+    return ""
 
 
-def _context(url: str) -> ssl.SSLContext | None:
-    return ssl.create_default_context() if url.startswith("https") else None
+def _registry(families: Iterable[Family]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Families(families))
+    return registry
 
 
-def _labels(labels: Mapping[str, str]) -> str:
-    def escaped(value: str) -> str:
-        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
-
-
-def _families_not_in(before: str, text: str) -> str:
-    present = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
-    kept = [block for block in re.split(r"(?m)^(?=# HELP )", before) if block.startswith("# HELP ")]
-    return "".join(block for block in kept if block.split()[2] not in present)
+def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return the samples of each metric: its own labels and the value."""
+    succeeded = facts["state"] == "ok"
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {
+        "icecdc_run_timestamp_seconds": [({}, now)],
+        "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
+        "icecdc_run_success": [({}, float(succeeded))],
+        "icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES],
+        "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
+        "icecdc_documents": [({"fate": fate}, facts[fate]) for fate in _FATES if fate in facts],
+        "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
+    }
+    for lag in ("lag_snapshots", "lag_seconds"):
+        if facts.get(lag) is not None:
+            at_end = 0 if succeeded and not facts.get("dry_run") else facts[lag]
+            samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
+    samples |= {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}
+    return samples

@@ -7,13 +7,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.counts import Counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +52,36 @@ class Report(ABC):
 
 @dataclass(frozen=True)
 class RunReport(Report):
-    """What an export or a sync did: documents counted, times in seconds; `notes` say what one should know of it.
+    """What an export, a sync, a repair or a replay did.
 
-    `stopped` says that SIGTERM asked a sync to end.
+    Attributes:
+        kind: ``export``, ``sync``, ``repair`` or ``replay``.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        from_snapshot_id: The snapshot that the run began at; null for an export, and before the first snapshot.
+        to_snapshot_id: The snapshot that the index now equals; null for the export of an empty table.
+        strategy: ``export``, ``reexport``, ``insert-only``, ``diff``, ``repair``, ``replay``, or ``none`` if there was
+            nothing to do.
+        upserts: Documents written.
+        deletes: Documents deleted.
+        carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
+        already_applied: Operations that the index had already, from an earlier attempt.
+        rejected: Documents that OpenSearch refused for what they contain.
+        seconds: Seconds the run took.
+        snapshots: Snapshots in the range.
+        steps: What was compared: snapshots, files and bytes of each step; for a replay, what became of the letters.
+        stage_seconds: Seconds spent in each stage, by its name.
+        rejected_samples: Some rejected documents: id, status and reason.
+        dry_run: Whether nothing was written.
+        run_id: Identifies the run in logs and in the commit log.
+        epoch: The number of the last batch; null if there was none.
+        requests: Bulk requests sent.
+        retries: Bulk requests sent again.
+        bytes: Bytes of the bulk requests, without retries.
+        lag_snapshots: Snapshots the index was behind when the run began; null if that was not determined.
+        lag_seconds: Age in seconds of the oldest commit that the index lacked then; null if that was not determined.
+        notes: What one should know about the run.
+        stopped: Whether SIGTERM ended the polling.
     """
 
     kind: str
@@ -83,6 +111,22 @@ class RunReport(Report):
     notes: list[str] = field(default_factory=list)
     stopped: bool = False
 
+    @property
+    def counts(self) -> Counts:
+        """The counters, which add up over batches and runs."""
+        return Counts(**{each.name: getattr(self, each.name) for each in fields(Counts)})
+
+    def then(self, later: RunReport) -> RunReport:
+        """Add a later batch of the same run: counts are added up, the rest is the later report's."""
+        return replace(
+            later,
+            from_snapshot_id=self.from_snapshot_id,
+            steps=[*self.steps, *later.steps],
+            notes=[*self.notes, *later.notes],
+            rejected_samples=[*self.rejected_samples, *later.rejected_samples],
+            **asdict(self.counts + later.counts),
+        )
+
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
         return [
@@ -98,8 +142,8 @@ class RunReport(Report):
             ("carryovers removed", f"{self.carryovers_removed:,}"),
             ("already applied", f"{self.already_applied:,}"),
             ("rejected", f"{self.rejected:,}"),
-            ("bulk requests", f"{self.requests:,} ({self.retries:,} of them again)" if self.requests else ""),
-            ("behind when it began", _lag_text(self.lag_snapshots, self.lag_seconds)),
+            ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
+            ("behind at the start", _lag_text(self.lag_snapshots, self.lag_seconds)),
             ("seconds", f"{self.seconds:,.1f}"),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("note", "; ".join(self.notes)),
@@ -114,7 +158,27 @@ class RunReport(Report):
 
 @dataclass(frozen=True)
 class ValidationReport(Report):
-    """How the index compares with the table: counts, and samples of the ids that differ."""
+    """How the index compares with the table.
+
+    Attributes:
+        ok: Whether they are equal.
+        source_rows: Rows of the table that were compared.
+        index_documents: Documents of the index that were compared.
+        missing: Rows without a document.
+        extra: Documents without a row.
+        stale: Documents whose content differs from their row.
+        missing_ids: Some of their document ids.
+        extra_ids: Some of their document ids.
+        stale_ids: Some of their document ids.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        snapshot_id: The snapshot compared with; null for an empty table.
+        position_snapshot_id: The snapshot that the index should equal; null for an empty table.
+        repaired: Documents written or deleted by ``repair``; the counts above are those after it.
+        seconds: Seconds the run took.
+        stage_seconds: Seconds spent in each stage, by its name.
+        run_id: Identifies the run in logs.
+    """
 
     ok: bool
     source_rows: int

@@ -1,4 +1,4 @@
-"""What changed in each snapshot of a run, counted for a person to look at; it only reads."""
+"""Counts of what each snapshot of a run changed, for people; it only reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -14,6 +15,7 @@ from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
 from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.snapshots import plan_steps
 from icecdc_core.table.source import Source, open_source
@@ -25,53 +27,70 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
     from icecdc_core.reporting.reports import RunReport
 
-COLUMNS = ("snapshot_id", "committed_at", "operation", "inserted", "updated", "deleted", "carryovers_removed")
+SUMMARY_COLUMNS = ("snapshot_id", "committed_at", "operation", "rows_added", "rows_removed")
+EXACT_COLUMNS = ("snapshot_id", "committed_at", "operation", "inserted", "updated", "deleted", "carryovers_removed")
 MOST_SNAPSHOTS = 20
+_ADDED = ("added-records",)
+_REMOVED = ("deleted-records", "added-position-deletes", "added-equality-deletes")
 
 
-def changes_per_snapshot(spark: SparkSession, config: SyncConfig, report: RunReport) -> pd.DataFrame:
+def changes_per_snapshot(
+    spark: SparkSession, config: SyncConfig, report: RunReport, exact: bool = False
+) -> pd.DataFrame:
     """Count what each snapshot of a sync changed, for the newest 20 of them.
 
-    A row that was deleted and inserted under the same identifier within one snapshot counts as updated. An export
-    follows no snapshots, so it has none to show.
+    By default the counts come from the snapshots' own summaries and cost nothing: a snapshot that rewrites a file to
+    update one of its rows adds and removes all rows of that file. An export follows no snapshots, so it has none.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The parameters of the run.
-        report: What the run did.
+        report: The run's report.
+        exact: Count the rows that really changed. This reads every changed file again, twice. A row that was deleted
+            and inserted under the same identifier within one snapshot counts as updated.
 
     Returns:
-        One row a snapshot, oldest first, compactions among them: ``snapshot_id``, ``committed_at``, ``operation``,
-        ``inserted``, ``updated``, ``deleted``, ``carryovers_removed``.
+        One row for each snapshot, oldest first, compactions included: ``snapshot_id``, ``committed_at``, ``operation``,
+        ``rows_added`` and ``rows_removed``; if ``exact``, ``inserted``, ``updated``, ``deleted`` and
+        ``carryovers_removed`` instead of the last two.
     """
     import pandas as pd
 
     begin, end = report.from_snapshot_id, report.to_snapshot_id
+    columns = list(EXACT_COLUMNS if exact else SUMMARY_COLUMNS)
     if end is None or begin == end or report.kind == "export" or "export" in report.strategy:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return pd.DataFrame(columns=columns)
+    if not exact:
+        metadata = IcebergTable(spark, config.table).metadata()
+        path = _path(metadata, begin, end)[-MOST_SNAPSHOTS:]
+        return pd.DataFrame([_summary_row(metadata, snapshot_id) for snapshot_id in path], columns=columns)
     source = open_source(spark, config)
     try:
-        path = _path(source, begin, end)
+        path = _path(source.metadata, begin, end)
         if len(path) > MOST_SNAPSHOTS:
             begin, path = path[-MOST_SNAPSHOTS - 1], path[-MOST_SNAPSHOTS:]
         with spark_errors(config, source.table):
             counts = _counts(source, begin, end)
     finally:
         source.table.release()
-    return pd.DataFrame([_row(source, snapshot_id, counts) for snapshot_id in path], columns=list(COLUMNS))
+    rows = [{**_identity(source.metadata, each), **_NONE, **counts.get(each, {})} for each in path]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _path(source: Source, begin: int | None, end: int) -> list[int]:
-    """The snapshots of the range; after a rollback, when none leads from one end to the other, its end alone."""
+_NONE = dict.fromkeys(EXACT_COLUMNS[3:], 0)
+
+
+def _path(metadata: TableMetadata, begin: int | None, end: int) -> list[int]:
+    """Return the snapshots of the range; only its end if a rollback left no path between its ends."""
     return [
         snapshot_id
-        for step in plan_steps(source.metadata, begin, end)
+        for step in plan_steps(metadata, begin, end)
         for snapshot_id in (step.path or (step.to_snapshot_id,))
     ]
 
 
 def _counts(source: Source, begin: int | None, end: int) -> dict[int, dict[str, int]]:
-    """Counts by snapshot; snapshots that touched no row of the selection are not among them."""
+    """Count the changes of each snapshot; snapshots without a changed row of the selection are left out."""
     scans = plan_scans(source.table, source.metadata, begin, end, "snapshot")
     if not scans:
         return {}
@@ -87,13 +106,13 @@ def _counts(source: Source, begin: int | None, end: int) -> dict[int, dict[str, 
             "deleted": row["deleted"],
             "carryovers_removed": (read.pop(row[CHANGE_ORDINAL]) - left) // 2,
         }
-    # Of these nothing was left: every row that was read is carryover.
+    # Every row of the remaining snapshots is carryover.
     counts |= {snapshots[ordinal]: {"carryovers_removed": rows // 2} for ordinal, rows in read.items()}
     return counts
 
 
 def _by_kind(raw: DataFrame, identifier_columns: list[str]) -> DataFrame:
-    """Inserted, updated and deleted rows of each step."""
+    """Count inserted, updated and deleted rows of each step."""
     shuffled = raw.transform(shuffle_by_identifiers, identifier_columns) if identifier_columns else raw
     ids = [F.col(quoted(name)) for name in identifier_columns]
     by_id = remove_carryovers(shuffled).groupBy(CHANGE_ORDINAL, *ids)
@@ -109,13 +128,16 @@ def _by_kind(raw: DataFrame, identifier_columns: list[str]) -> DataFrame:
     )
 
 
-def _row(source: Source, snapshot_id: int, counts: dict[int, dict[str, int]]) -> dict[str, Any]:
-    snapshot = source.metadata.snapshot_by_id(snapshot_id)
-    found = counts.get(snapshot_id, {})
+def _summary_row(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    added = sum(int(summary.get(name, 0)) for name in _ADDED)
+    removed = sum(int(summary.get(name, 0)) for name in _REMOVED)
+    return {**_identity(metadata, snapshot_id), "rows_added": added, "rows_removed": removed}
+
+
+def _identity(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
+    snapshot = metadata.snapshot_by_id(snapshot_id)
     committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc) if snapshot else None
-    return {
-        "snapshot_id": snapshot_id,
-        "committed_at": committed,
-        "operation": snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown",
-        **{name: found.get(name, 0) for name in COLUMNS[3:]},
-    }
+    operation = snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown"
+    return {"snapshot_id": snapshot_id, "committed_at": committed, "operation": operation}

@@ -35,21 +35,21 @@ import org.apache.iceberg.util.ContentFileUtil;
 /**
  * Loops over Iceberg's files and file tasks.
  *
- * <p>Janino compiles it in the session, as it compiles what Spark generates: no lambdas, and of generics it knows
- * nothing. Texts of many files cross to Python as one, with a null character between them.
+ * <p>Janino compiles it in the session, as it compiles the code that Spark generates: no lambdas and no generics. Texts
+ * of many files cross to Python as one text, separated by null characters.
  */
 public final class FileLists {
   private static final String SEPARATOR = "\0";
   private static final int SHORT = 2500;
   private static final DeleteFile[] NO_DELETES = new DeleteFile[0];
 
-  /** Of a longer text Python takes part by part, see the module jvm. */
-  private static Object handed(CharSequence text) {
+  /** A long text stays in the JVM, and Python reads it in parts: see the module jvm. */
+  private static Object answer(CharSequence text) {
     return text.length() <= SHORT ? (Object) text.toString() : new StringBuilder(text);
   }
 
   public Object metadata(Table table) {
-    return handed(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
+    return answer(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
   }
 
   public Object texts(List files, String what) {
@@ -60,7 +60,7 @@ public final class FileLists {
         texts.append(SEPARATOR);
       }
     }
-    return handed(texts);
+    return answer(texts);
   }
 
   private static Object text(ContentFile file, String what) {
@@ -99,10 +99,10 @@ public final class FileLists {
         counts.append(SEPARATOR);
       }
     }
-    return handed(counts);
+    return answer(counts);
   }
 
-  /** For each task 128 bits of the set of delete files that apply to it. */
+  /** A digest of 128 bits for each task: of the set of delete files that apply to it. */
   public Object deleteDigests(List tasks) {
     StringBuilder digests = new StringBuilder();
     for (Iterator task = tasks.iterator(); task.hasNext(); ) {
@@ -115,7 +115,7 @@ public final class FileLists {
         digests.append(SEPARATOR);
       }
     }
-    return handed(digests);
+    return answer(digests);
   }
 
   public List dataFiles(List tasks) {
@@ -153,7 +153,7 @@ public final class FileLists {
     return chosen;
   }
 
-  /** Plan a snapshot, of which only tasks of these data files are kept, and, if asked for, all with delete files. */
+  /** Plan a snapshot and return the tasks of these data files, and, if asked for, all tasks with delete files. */
   public List planned(Table table, long snapshotId, String locations, boolean orDeletes) throws Exception {
     CloseableIterable planned = table.newScan().useSnapshot(snapshotId).planFiles();
     try {
@@ -172,7 +172,7 @@ public final class FileLists {
   }
 
   public Object targets(Map targeted) {
-    return handed(String.join(SEPARATOR, (Iterable) targeted.keySet()));
+    return answer(String.join(SEPARATOR, (Iterable) targeted.keySet()));
   }
 
   private static Set set(String texts) {
@@ -180,8 +180,8 @@ public final class FileLists {
   }
 
   /**
-   * The delete files of a snapshot that name one of these data files as their only target, by its location, and with
-   * them those that lie at these places; null where the snapshot has one that names none, so that it may apply to any.
+   * The delete files of a snapshot that apply to one of these data files only, by the location of that file; also the
+   * delete files at these places. Null if the snapshot has a delete file that may apply to any data file.
    */
   public Map targeted(Table table, long snapshotId, String locations, String places) throws Exception {
     Set wanted = set(locations);
@@ -213,9 +213,9 @@ public final class FileLists {
   }
 
   /**
-   * The tasks that planning would make of these data files, with the delete files that name them.
+   * The tasks that planning would return for these data files, with the delete files that apply to them.
    *
-   * <p>A delete file applies to data files that are not newer; a deletion vector stands for all position deletes
+   * <p>A delete file applies to data files that are not newer; a deletion vector replaces all position deletes
    * (https://iceberg.apache.org/spec/#scan-planning).
    */
   public List tasks(Table table, List files, Map targeted) {

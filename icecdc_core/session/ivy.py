@@ -1,4 +1,4 @@
-"""Fetch listed artifacts with Apache Ivy, which Spark brings along."""
+"""Download listed artifacts with Apache Ivy, which is part of Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IVY_SETTINGS_VARIABLE = "ICECDC_IVY_SETTINGS"
 _DOWNLOAD_SECONDS = 1200
 _NO_SPACE = "No space left on device"
 
-# Maven Central, as in Ivy's own settings, but without the POMs: the manifest says all, and they would take longer.
+# Maven Central without POMs: the manifest lists all jars, and reading POMs takes longer.
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false"/></resolvers>
@@ -30,7 +30,7 @@ _IVY_SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar that must be there, byte for byte."""
+    """A jar as the manifest lists it, with its checksum."""
 
     group: str
     artifact: str
@@ -42,15 +42,24 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name in the cache folder; the group is part of it because artifact names repeat."""
+        """Its name in the cache folder; it includes the group, because artifact names repeat."""
         return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + f".{self.extension}"
 
 
 def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: str) -> Path:
-    """Fetch the jars, and nothing else, into a folder within the temporary one; returns that folder.
+    """Download the jars, without their dependencies, into a folder within the temporary one.
+
+    Args:
+        jars: The jars.
+        temporary: An empty folder.
+        java: The Java that runs Ivy.
+        ivy_settings: An Ivy settings file; "" for Maven Central.
+
+    Returns:
+        The folder with the jars.
 
     Raises:
-        DownloadError: One could not be fetched.
+        DownloadError: A jar could not be downloaded.
         DiskFullError: There is no room for them.
         DependencyError: Spark, and with it Ivy, is not installed.
     """
@@ -70,7 +79,7 @@ def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: s
 
 
 def _ivy_module(jars: list[Jar]) -> str:
-    # Ivy keeps one dependency of a module, so the jars of one that differ by classifier go into one.
+    # Ivy accepts each module once, so jars that differ only by classifier become artifacts of one dependency.
     modules: dict[tuple[str, str, str], list[str]] = {}
     for jar in jars:
         classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
@@ -91,7 +100,7 @@ def _ivy_module(jars: list[Jar]) -> str:
 
 
 def spark_jar(name: str) -> Path:
-    """One of the jars that Spark brings along, by its name without the version.
+    """Return a jar of the Spark installation, by its name without the version.
 
     Raises:
         DependencyError: Spark is not installed.
@@ -150,7 +159,7 @@ def _size_of_jars(folder: Path) -> int:
 
 
 def disk_error(error: OSError, folder: Path) -> DiskFullError | DownloadError:
-    """The typed error for what the system said about the cache folder."""
+    """The typed error for an error of the operating system in the cache folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(
             "No room left for the jars of the embedded service (about 120 MB while fetching)",

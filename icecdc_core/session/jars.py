@@ -1,8 +1,8 @@
-"""Jars that are fetched once into the user's cache folder, every one checked by SHA-256.
+"""Jars in the user's cache folder: downloaded once, and each checked by SHA-256.
 
 `kafka_jars.json` lists the jars of the embedded broker and of Spark's Kafka connector. It was made with
 `mvn dependency:copy-dependencies -DincludeScope=runtime` on a pom whose only dependencies are `kafka_2.13`,
-`log4j-core` and `log4j-slf4j-impl`. Apache Ivy, which Spark brings along, fetches exactly the listed ones.
+`log4j-core` and `log4j-slf4j-impl`. Apache Ivy, which is part of Spark, downloads exactly the listed jars.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
 
 
 def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """Return jars on this machine's disk; fetch them if they are not there yet.
+    """Return jars in the cache folder; download them if they are missing.
 
     Args:
         jars: The jars.
@@ -66,7 +66,7 @@ def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str 
 
 
 def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int]]]:
-    """Return a manifest of jars that lies in a package: the jars of each version or part."""
+    """Return a manifest of jars from a package: the jars of each version or part."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
     return manifest
@@ -74,7 +74,7 @@ def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int
 
 @contextmanager
 def one_at_a_time(name: str) -> Iterator[None]:
-    """Let one process of this user fetch while others wait for it; the system frees the lock of one that dies.
+    """Run the block in one process of this user at a time; the operating system frees the lock of one that dies.
 
     Raises:
         OSError: The cache folder cannot be written.
@@ -98,12 +98,12 @@ def _check(jars: list[Jar], folder: Path) -> None:
                 "A jar of the embedded service is not the one that is listed (its SHA-256 differs); it was deleted",
                 subject="jar",
                 value=str(path),
-                remedy="run again to fetch it anew; if that fails too, the mirror or proxy in between changes files",
+                remedy="run again to download it again; if that fails too, a mirror or proxy changes the file",
             )
 
 
 def _fetch(jars: list[Jar], folder: Path, java: JavaHome, ivy_settings: str) -> None:
-    """Fetch into a temporary folder next to the final one, check, then rename: never half a folder."""
+    """Download into a temporary folder beside the final one, check, then rename: the folder is complete or missing."""
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         fetched = fetch_jars(jars, temporary, java, ivy_settings)

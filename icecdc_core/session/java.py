@@ -1,4 +1,4 @@
-"""Find a Java home that Spark or OpenSearch can run on, and say exactly what to do when there is none."""
+"""Find a Java installation that Spark or OpenSearch can run on; the error says what to install."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
 
-# Spark 4 supports 17 and 21 and runs on those between; from 25 on it dies with "getSubject is not supported".
+# Spark 4 supports 17 and 21 and runs on the versions between; on 25 it stops with "getSubject is not supported".
 SPARK_MINIMUM, SPARK_MAXIMUM = 17, 24
 
-# Trimmed runtimes (some pip packages bring one) start, and fail much later with messages naming another cause.
+# Reduced runtimes, as some pip packages have them, start but fail much later with a misleading message.
 SPARK_MODULES = frozenset({"jdk.incubator.vector"})
 
 _FOLDERS = (
@@ -33,7 +33,13 @@ _FOLDERS = (
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A Java installation: its folder, its feature version (17, 21, ...) and its modules if it tells them."""
+    """A Java installation.
+
+    Attributes:
+        path: Its folder.
+        version: Its feature version, such as 17 or 21.
+        modules: Its modules; empty when it does not list them.
+    """
 
     path: Path
     version: int
@@ -45,7 +51,7 @@ class JavaHome:
         return self.path / "bin" / "java"
 
     def has(self, modules: Iterable[str]) -> bool:
-        """Whether it has all these modules; one that does not tell its modules is taken to be complete."""
+        """Whether it has all these modules; one that does not list its modules counts as complete."""
         return not self.modules or self.modules.issuperset(modules)
 
 
@@ -53,7 +59,7 @@ def find_spark_java() -> JavaHome:
     """Find the Java home for a local Spark session: 17 to 24; JAVA_HOME, then PATH, then the usual folders.
 
     Raises:
-        JavaNotFoundError: None is there; the message lists what was found instead.
+        JavaNotFoundError: None fits; the message lists those that were found.
     """
     return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
 
@@ -69,11 +75,11 @@ def find_java(
     """Find the first Java home whose version is in the range and that has the modules.
 
     Args:
-        minimum: The oldest version that will do.
-        maximum: The newest version that will do; None for no limit.
-        modules: Java modules that must be there.
+        minimum: The oldest version that fits.
+        maximum: The newest version that fits; None for no limit.
+        modules: Java modules that it must have.
         purpose: What needs it; only for the message.
-        homes: Folders to look at, in this order; None for JAVA_HOME, PATH and the usual folders.
+        homes: Folders to search, in this order; None for JAVA_HOME, PATH and the usual folders.
 
     Raises:
         JavaNotFoundError: None is suitable.
@@ -87,7 +93,7 @@ def find_java(
 
 
 def installed_javas(homes: Iterable[Path] | None = None) -> Iterator[JavaHome]:
-    """Every Java installation that can be read, each once, in the order of preference."""
+    """Yield every Java installation that can be read, each once, in the order of preference."""
     seen: set[Path] = set()
     for home in candidate_homes(os.environ) if homes is None else homes:
         java = read_java_home(home)
@@ -97,7 +103,7 @@ def installed_javas(homes: Iterable[Path] | None = None) -> Iterator[JavaHome]:
 
 
 def candidate_homes(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Folders that may be Java homes: what the user chose (JAVA_HOME, PATH) before what merely lies there."""
+    """Yield folders that may be Java homes: those of JAVA_HOME and PATH first, then the usual ones."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"])
     on_path = shutil.which("java", path=environment.get("PATH"))
@@ -113,8 +119,8 @@ def candidate_homes(environment: Mapping[str, str]) -> Iterator[Path]:
 def read_java_home(home: Path) -> JavaHome | None:
     """Read version and modules of an installation; None if there is no usable `java` in the folder.
 
-    The `release` file is read first because starting a JVM costs a tenth of a second for each candidate. A folder
-    without one (a shim, macOS's /usr) is asked for its real home.
+    The `release` file is read first, because starting a JVM takes a tenth of a second. Only for a folder without that
+    file (a shim, macOS's /usr) is `java` started, to print its real home.
     """
     executable = home / "bin" / "java"
     if not (executable.is_file() and os.access(executable, os.X_OK)):

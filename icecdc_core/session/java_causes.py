@@ -1,9 +1,9 @@
-"""The Java exceptions behind a failure of Spark: what each is, what it says, and who threw it."""
+"""The Java exceptions behind a failure of Spark: the class, the message and the thrower of each."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -11,15 +11,21 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.secrets import masked
 
+_WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
+_NETWORK = re.compile(
+    "Socket.*Exception|(Http)?(Host)?Connect(Timeout)?Exception|UnknownHost|NoRouteToHost|NoHttpResponse|SSL.*Exception"
+)
 _MISSING = frozenset({"FileNotFoundException", "NoSuchFileException", "NotFoundException", "NoSuchKeyException"})
 _OF_FILES = re.compile(r"org\.apache\.(hadoop|iceberg)\.|software\.amazon\.|com\.(azure|google)\.")
-# What decodes files; each throws whatever Java has when the bytes make no sense, but not these.
+# Decoders of files. For damaged bytes they throw exceptions of any class, except those of _NO_DAMAGE.
 _DECODERS = re.compile(
     r"org\.apache\.iceberg\.(shaded\.)?(org\.apache\.)?(parquet|orc|avro|puffin|deletes|arrow)\.|"
     r"org\.apache\.(parquet|orc|avro)\.(?!crypto\.)|com\.github\.luben\.zstd\.|org\.xerial\.snappy\.|io\.airlift\."
 )
 _NO_DAMAGE = re.compile(r"UnsupportedOperation|Interrupt|Crypto|Error$")
+_DENIED = frozenset({"AccessDeniedException", "AccessControlException"})
 _BROKEN_OFF = frozenset({"EOFException", "ChecksumException"})
+_FILE_SYSTEMS = re.compile(r"org\.apache\.(hadoop\.fs|iceberg)\.")
 _JAVA = re.compile(r"(java|jdk|sun)\.|.*\.common\.base\.Preconditions$")
 _FRAMES = 12
 _TRACEBACK = "Traceback (most recent call last)"
@@ -28,27 +34,59 @@ _IN_A_TEXT = re.compile(r"^(?:Caused by: |.*: )?((?:\w+\.)+\w+)(?:: ([^\n]*))?((
 
 @dataclass(frozen=True)
 class Cause:
-    """One exception of a chain: its class, what it says, and the class that threw it, Java's own left out."""
+    """One exception of a chain.
+
+    Attributes:
+        kind: Its class, without the package.
+        text: Its message.
+        thrower: The class that threw it; Java's own classes are skipped.
+        has_cause: Whether another exception of the chain caused it.
+    """
 
     kind: str
     text: str
     thrower: str
+    has_cause: bool = False
 
     @property
     def is_missing_file(self) -> bool:
-        """Whether a file is not there; Spark's own temporary files do not count."""
-        return self.kind in _MISSING and _OF_FILES.match(self.thrower) is not None
+        """Whether a file does not exist; temporary files of Spark do not count."""
+        # Java says FileNotFoundException also for a file that exists and cannot be opened.
+        exists = self.text.endswith(("(Too many open files)", "(Permission denied)"))
+        return self.kind in _MISSING and not exists and not self._is_wrapper and self._is_of_files
+
+    @property
+    def is_refused_file(self) -> bool:
+        """Whether the file system does not let a file be read; temporary files of Spark do not count."""
+        is_denied = self.kind in _DENIED or self.text.endswith("(Permission denied)")
+        return self._is_of_files and is_denied
 
     @property
     def is_damaged_file(self) -> bool:
-        """Whether a file's content makes no sense."""
-        if self.kind in _BROKEN_OFF and _OF_FILES.match(self.thrower):
+        """Whether the content of a file cannot be decoded."""
+        if self._is_wrapper or self.is_network:
+            return False
+        if self.kind in _BROKEN_OFF and _FILE_SYSTEMS.match(self.thrower):
             return True
         return _DECODERS.match(self.thrower) is not None and _NO_DAMAGE.search(self.kind) is None
 
+    @property
+    def is_network(self) -> bool:
+        """Whether a connection failed or broke off."""
+        return _NETWORK.match(self.kind) is not None
+
+    @property
+    def _is_of_files(self) -> bool:
+        return _OF_FILES.match(self.thrower) is not None
+
+    @property
+    def _is_wrapper(self) -> bool:
+        """Whether it only repeats an I/O failure: Iceberg wraps every one, whatever happened."""
+        return self.has_cause and self.kind in _WRAPPERS
+
 
 def root_cause(error: PySparkException | Py4JError) -> str:
-    """The whole text, with the innermost Java cause first: Spark's outer message rarely says what happened."""
+    """Return the whole text with the innermost Java cause first: Spark's outer message rarely names the cause."""
     text = str(error)
     if isinstance(error, Py4JJavaError):
         cause = error.java_exception
@@ -60,7 +98,12 @@ def root_cause(error: PySparkException | Py4JError) -> str:
 
 
 def causes(error: PySparkException | Py4JError) -> list[Cause]:
-    """The exceptions behind a failure, outermost first; those of Spark Connect are there as text only."""
+    """Return the exceptions behind a failure, outermost first; some are known only from the text of another one."""
+    chain = _chain(error)
+    return [replace(cause, has_cause=number < len(chain)) for number, cause in enumerate(chain, 1)]
+
+
+def _chain(error: PySparkException | Py4JError) -> list[Cause]:
     each = _java_exception(error)
     if each is None:
         return _in_text(str(error))
@@ -71,12 +114,12 @@ def causes(error: PySparkException | Py4JError) -> list[Cause]:
         throwers = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
         chain.append(Cause(kind, text, next((name for name in throwers if not _JAVA.match(name)), "")))
         each = each.getCause()
-    # An executor's exception that the driver could not load is in the text of Spark's own.
+    # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
 
 
 def _java_exception(error: BaseException) -> Any:
-    """Java's exception behind one of Python; PySpark hides that of a Python worker in the context."""
+    """The Java exception behind a Python one; for a Python worker PySpark has it only in the context."""
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     origin = getattr(error, "_origin", None)
@@ -85,17 +128,17 @@ def _java_exception(error: BaseException) -> Any:
 
 def _in_text(text: str) -> list[Cause]:
     found = []
-    for name, said, frames in _IN_A_TEXT.findall(text):
+    for name, message, frames in _IN_A_TEXT.findall(text):
         throwers = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
         throwers = (name.rsplit("/", 1)[-1].rsplit(".", 1)[0] for name in throwers)
         found.append(
-            Cause(name.rsplit(".", 1)[-1], said, next((name for name in throwers if not _JAVA.match(name)), ""))
+            Cause(name.rsplit(".", 1)[-1], message, next((name for name in throwers if not _JAVA.match(name)), ""))
         )
     return found
 
 
-def said(text: str) -> str:
-    """What a failure says, in a line: of an exception in Python its last line, not that a traceback follows."""
+def failure_message(text: str) -> str:
+    """Return the message of a failure as one line; for an exception in Python the line after the traceback."""
     lines = text.strip().splitlines() or [text]
     if any(_TRACEBACK in line for line in lines[:2]):
         traceback = text[text.index(_TRACEBACK) :].splitlines()[1:]

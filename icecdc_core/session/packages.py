@@ -1,4 +1,4 @@
-"""The jars a session needs, as Maven coordinates: the Iceberg runtime that fits, and what object stores add to it."""
+"""Maven coordinates of the jars that a session needs: the Iceberg runtime, clients of object stores, Kafka and Avro."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyspark
 
 from icecdc_core.errors import DependencyError
 
-# The Iceberg runtime that was released for, and tested with, each Spark line.
+# The Iceberg runtime for each Spark line, as tested together.
 ICEBERG_RUNTIMES = {"4.0": "1.11.0", "4.1": "1.12.0"}
-# Not every patch version of Spark has its Avro reader in every repository; any fits its line.
+# Not every repository has the Avro reader of every patch version of Spark; any patch version fits its line.
 AVRO_VERSIONS = {"4.0": "4.0.0", "4.1": "4.1.1"}
 SCALA_VERSION = "2.13"
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.47.1.0"
-# The jar that an object store's client needs beside the runtime, and the properties by which its use is known.
+# The jar that the client of an object store needs, and the catalog properties that show its use.
 BUNDLES = {
     "iceberg-aws-bundle": re.compile(
         r"^type=glue$|^(s3|glue|dynamodb)\.|^rest\.sig(v4|ning)|=(s3[an]?://|arn:aws)|iceberg\.aws\.|software\.amazon"
@@ -27,8 +27,8 @@ BUNDLES = {
 
 def needed_bundles(properties: Mapping[str, str]) -> list[str]:
     """Return the names of the jars that the object stores in these catalog properties need."""
-    told = [f"{key}={value}" for key, value in properties.items()]
-    return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in told)]
+    properties_text = [f"{key}={value}" for key, value in properties.items()]
+    return [bundle for bundle, sign in BUNDLES.items() if any(sign.search(text) for text in properties_text)]
 
 
 def bundle_package(bundle: str, pyspark_version: str = pyspark.__version__) -> str:
@@ -78,9 +78,12 @@ def avro_package(pyspark_version: str = pyspark.__version__) -> str:
 
 
 def merged_packages(needed: Sequence[str], given: str | None) -> str:
-    """Return the value of ``spark.jars.packages``: what is needed, with what the user adds or has in another version.
+    """Return the value of ``spark.jars.packages``: the needed packages and those of the user.
 
-    An empty text means that the jars are there already and none is to be fetched.
+    Args:
+        needed: The packages that icecdc needs.
+        given: The user's setting; a package in another version replaces the needed one. Empty: the jars are there
+            already, and nothing is downloaded. None: there is no such setting.
     """
     if given is None or not given.strip():
         return ",".join(needed) if given is None else ""
@@ -90,7 +93,7 @@ def merged_packages(needed: Sequence[str], given: str | None) -> str:
 
 
 def _artifact(coordinate: str) -> str:
-    # The runtime of another Spark line is the same jar in another version.
+    # The runtime for another Spark line counts as another version of the same jar.
     return re.sub(r"(iceberg-spark-runtime)-[^:]*", r"\1", coordinate.rpartition(":")[0])
 
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers run."""
+"""Code that Spark's Python workers run at the start of a task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame
 def map_batches(
     frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """Return what a function makes of each partition: ``DataFrame.mapInArrow``, whose tasks begin faster.
+    """Apply a function to each partition: ``DataFrame.mapInArrow`` with tasks that start faster.
 
     Args:
         frame: The rows.
-        function: Takes the Arrow batches of a partition and gives those of the result.
+        function: Maps the Arrow batches of a partition to those of the result.
         schema: The result's columns in Spark's DDL.
     """
 
@@ -32,10 +32,10 @@ def map_batches(
 
 @cache
 def reread_only_changed_archives() -> None:
-    """Keep what is known of the zip archives on Python's path until their files change.
+    """Cache the directories of the zip archives on Python's path until their files change.
 
-    Spark has Python forget what it knows of its path at the beginning of every task, until 4.2 (SPARK-54744). Python
-    3.10 and 3.11 then read the directory of each archive there at once (cpython#103200): 0.2 s for that of PySpark.
+    Until version 4.2 (SPARK-54744), Spark invalidates Python's import caches at the start of every task. Python 3.10
+    and 3.11 then read the directory of each archive again (cpython#103200): 0.2 s for that of PySpark.
     """
     if sys.version_info >= (3, 12):
         return

@@ -1,4 +1,4 @@
-"""How many rows a frame has, counted while an action reads it anyway."""
+"""Count the rows of a frame during an action that reads it anyway."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-# Spark reports an observation right after the action; only a release that never reports a dropped one is waited for.
-_PATIENCE_SECONDS = 5.0
+# Spark reports an observation right after the action; some releases never report one that was dropped.
+REPORT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
 
 
 class RowCount:
     """The number of rows of a frame, observed by the first action that reads ``rows``.
 
-    Adaptive execution drops a stage whose result it no longer needs, for instance a side of a join when the other is
-    empty, and with it what the stage observed: then nothing is reported, or an empty row. Only then are the rows
-    counted by a job of their own.
+    Adaptive execution drops a stage whose result it does not need, for instance one side of a join when the other is
+    empty, and the observation of that stage with it. Spark then reports nothing, or an empty row. Only in that case
+    does a separate job count the rows.
 
     Args:
-        frame: What is counted.
-        condition: Count only the rows that meet it; None: all.
+        frame: The rows to count.
+        condition: Count only the rows that meet it; None counts all.
 
     Attributes:
         rows: The frame to read instead; its rows and columns are those of ``frame``.
@@ -39,9 +39,9 @@ class RowCount:
         return int(self._observation.get["rows"]) if self._is_observed() else self._counted.count()
 
     def _is_observed(self) -> bool:
-        # `Observation.get` waits for ever for what is not reported, and fails for an empty row.
+        # `Observation.get` waits forever when nothing is reported, and fails for an empty row.
         observation: Any = self._observation._jo
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + REPORT_SECONDS
         while not observation.future().isCompleted():
             if time.monotonic() > deadline:
                 return False

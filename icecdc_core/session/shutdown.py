@@ -1,4 +1,4 @@
-"""SIGTERM asks a run to end: it does so where nothing is left half done, and leaves its report."""
+"""SIGTERM asks a run to stop: it stops at the next safe point and still writes its report."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LOOK_SECONDS = 0.1
 
 
 class Stop:
-    """Whether the run was asked to end."""
+    """Whether the run was asked to stop."""
 
     requested = False
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until the run is asked to end."""
-        # Not an Event: its lock may be held by the very code that the signal interrupts.
+        """Wait for this time, or until the run is asked to stop."""
+        # Not an Event: the code that the signal interrupts may hold its lock.
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(_LOOK_SECONDS, left))
@@ -27,10 +27,10 @@ class Stop:
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[Stop]:
-    """Let SIGTERM ask for an end in the block; a second one does what it did before, as does one after the block.
+    """Let a SIGTERM in the block ask the run to stop; a second one has its usual effect.
 
-    A handler that the application has set is called too. Python gives signals to the main thread: in another one, and
-    where SIGTERM is ignored or handled outside of Python, nothing changes.
+    A handler of the application is called too. Nothing changes in a thread other than the main one (Python delivers
+    signals there), or when SIGTERM is ignored or handled outside of Python.
     """
     stop = Stop()
     before = signal.getsignal(signal.SIGTERM)

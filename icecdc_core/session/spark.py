@@ -1,4 +1,4 @@
-"""The Spark session: the active one, or a local one with the pinned Iceberg runtime; and the catalog in it."""
+"""The Spark session: the running one, or a local one with the Iceberg runtime that fits pyspark."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
-from icecdc_core.session.catalog import SPARK_CATALOG, catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.session.catalog import remember_catalog, with_catalog
+from icecdc_core.session.catalog_settings import catalog_settings, secret_settings
+from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.jars import kafka_jars, one_at_a_time
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.jvm import java_class
 from icecdc_core.session.packages import (
     avro_package,
     iceberg_packages,
     kafka_connector,
-    kafka_package,
     merged_packages,
     needed_bundles,
 )
@@ -42,11 +42,11 @@ ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExt
 def get_spark(config: ParameterModel) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
-    A running session is used as it is (Databricks, a notebook, a test run). Without one, a local session is
-    started with the Iceberg runtime that fits the installed pyspark. The catalog is registered when the
-    session does not know it yet. When the session knows another catalog of that name than the parameters ask
-    for, a sibling session with the same Spark application and its own catalogs is returned, because Spark
-    keeps a catalog that it has made. Parameters that say nothing of the catalog ask for that of the session.
+    A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
+    Iceberg runtime that fits the installed pyspark. If the session has no catalog of that name, the catalog is
+    registered. If it has another one than the parameters describe, another session of the same Spark application is
+    returned, because Spark never replaces a catalog that it has created. Parameters that do not describe the catalog
+    accept that of the session.
 
     Args:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
@@ -55,27 +55,30 @@ def get_spark(config: ParameterModel) -> SparkSession:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
 
     Raises:
-        DependencyError: The active session has no Iceberg classes (or no Kafka connector, for an ingest), or no runtime
-            is known for this pyspark.
+        DependencyError: The session is not a classic one of a supported Spark and Iceberg, see `compat`; or it has no
+            Kafka connector, for an ingest.
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
     running = running_session()
     if running is None:
-        return _local_session(config, catalog_settings(config))
-    _require_iceberg(running)
+        refuse_remote_mode()
+        started = _local_session(config, catalog_settings(config))
+        require_supported(started)
+        return started
+    require_supported(running)
     if config.reads_kafka:
-        _require_kafka(running)
+        require_kafka(running)
     return with_catalog(running, config)
 
 
 def running_session() -> SparkSession | None:
-    """Return the session that is there already: the active one, else the default one of the Spark application.
+    """Return the running session: the active one, else the default one of the Spark application; None without one.
 
-    An interrupted cell, or another thread, leaves no session active though Spark goes on.
+    After an interrupted cell, and in another thread, no session is active although Spark runs.
 
     Raises:
-        DependencyError: There was one, and its JVM has ended.
+        DependencyError: The JVM of the session has ended.
     """
     try:
         active = SparkSession.getActiveSession()
@@ -93,7 +96,12 @@ def running_session() -> SparkSession | None:
 
 @contextmanager
 def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let Spark's settings have these values meanwhile, but for those that somebody has set."""
+    """Set Spark settings for the block, except those that are set already.
+
+    Args:
+        spark: The session.
+        settings: The settings by name.
+    """
     ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
     for name, value in ours.items():
         spark.conf.set(name, value)
@@ -107,7 +115,7 @@ def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
 def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
-    # Workers otherwise take `python3` of the PATH, which in a virtual environment is the wrong interpreter.
+    # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     prefix = f"spark.sql.catalog.{config.catalog}."
@@ -133,22 +141,22 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
     every = {**defaults, **settings, **given}
-    # Where Spark's web pages listen, for whom no setting asks: else on every address of the machine.
+    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
     secret = secret_settings(config, every)
-    # Spark's web pages and event log show every setting, but those whose name this matches.
+    # Spark's web pages and event log show all settings except those whose name matches this expression.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
-    # Hadoop's settings are shown a second time, under their own names.
+    # Hadoop's settings are also shown under their own names.
     names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
     every["spark.redaction.regex"] = "|".join([shown, *map(re.escape, names)])
     builder = SparkSession.builder
     for key, value in every.items():
         builder = builder.config(key, value)
     try:
-        # The settings known when the JVM starts stand on its command line, for every user of the machine to see; what
-        # is secret reaches it later, over its socket.
+        # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
+        # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
-        # Starting the JVM fetches packages, and two that fetch the same ones at once spoil Ivy's cache for both.
+        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
         with one_at_a_time("spark-packages"):
             SparkContext._ensure_initialized(conf=conf)
         session = builder.getOrCreate()
@@ -165,7 +173,7 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
 
 
 def _temporary_warehouse() -> str:
-    """A folder nobody else can read or prepare, for tables that are not Iceberg's: Spark forgets them at its end."""
+    """A private folder for tables that are not Iceberg's; it is removed at exit, because Spark forgets these tables."""
     folder = tempfile.mkdtemp(prefix="icecdc-spark-warehouse-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -176,30 +184,3 @@ def _is_spark_java(home: str) -> bool:
         return str(find_spark_java().path) == str(Path(home).resolve())
     except JavaNotFoundError:
         return False
-
-
-def _require_iceberg(spark: SparkSession) -> None:
-    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    try:
-        loader.loadClass(SPARK_CATALOG)
-    except Exception as error:
-        raise DependencyError(
-            "The active Spark session has no Iceberg classes",
-            subject="spark.jars.packages",
-            value=spark.conf.get("spark.jars.packages", ""),
-            remedy="attach the library " + iceberg_packages(spark.version)[0] + " to the cluster, or stop the session",
-        ) from error
-
-
-def _require_kafka(spark: SparkSession) -> None:
-    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-    try:
-        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
-    except Exception as error:
-        raise DependencyError(
-            "The active Spark session has no Kafka connector",
-            subject="spark.jars",
-            value=spark.conf.get("spark.jars", ""),
-            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
-            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
-        ) from error

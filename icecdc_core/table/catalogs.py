@@ -1,12 +1,12 @@
-"""Load a table from its catalog; what goes wrong there becomes one typed error with the remedy."""
+"""Loads tables from their catalog; a failure there becomes one typed error with the remedy."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -14,50 +14,75 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
 from icecdc_core.secrets import masked
+from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.session.packages import bundle_package
 
-_NO_TABLE = re.compile(
-    "TABLE_OR_VIEW_NOT_FOUND|NoSuchTable|NoSuchNamespace|SCHEMA_NOT_FOUND|ClassCastException|is not an Iceberg table"
+
+class _Signs(NamedTuple):
+    """How a kind of failure shows: the classes of Java's exceptions, and texts where the class does not tell."""
+
+    classes: frozenset[str]
+    texts: re.Pattern[str] | None = None
+
+    def match(self, chain: Sequence[Cause], text: str) -> bool:
+        return any(cause.kind in self.classes for cause in chain) or bool(self.texts and self.texts.search(text))
+
+
+_NO_TABLE = _Signs(
+    frozenset(
+        {
+            *("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException"),
+            *("NoSuchDatabaseException", "ClassCastException"),
+        }
+    ),
+    re.compile("TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|is not an Iceberg table"),
 )
-# A class that is not there, by its package; and the sign of the file system that is tried when the classes are not.
+# A missing class, by its package; and the scheme whose file system is tried when the classes are missing.
 _MISSING_BUNDLES = {
     "iceberg-aws-bundle": re.compile(r'software[./]amazon[./]awssdk|No FileSystem for scheme "s3"'),
     "iceberg-gcp-bundle": re.compile(r'com[./]google[./](cloud|auth)[./]|No FileSystem for scheme "gs"'),
     "iceberg-azure-bundle": re.compile(r'com[./]azure[./]|No FileSystem for scheme "(abfss?|wasbs?)"'),
 }
 _MISSING = re.compile("ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
+# The clients of object stores have one class for every answer; their texts carry the store's code.
 _CREDENTIALS = re.compile(
     r"NotAuthorized|Forbidden|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Unable to load credentials"
     r"|UnrecognizedClientException|MissingAuthenticationToken|ExpiredToken|InvalidClientTokenId"
     r"|Status Code: 40[13]\b|\bcode: 40[13]\b"
 )
+_UNREACHABLE = frozenset(
+    {
+        *("ConnectException", "HttpHostConnectException", "ConnectTimeoutException", "ConnectionTimeoutException"),
+        *("SocketTimeoutException", "UnknownHostException", "NoRouteToHostException", "UnresolvedAddressException"),
+        *("TTransportException",),
+    }
+)
 _HINTS = {
     "in catalog_properties the type is one of hadoop, hive, jdbc, rest, glue, nessie; another catalog is named by "
-    "catalog-impl instead": re.compile("Unknown catalog type|Cannot initialize Catalog|Cannot find constructor"),
-    "nothing answers there: catalog_properties.uri (and for an object store the endpoint) must be one that this driver "
-    "reaches": re.compile(
-        r"ConnectException|UnknownHost|NoRouteToHost|Connection refused|Connect(ion)?TimeoutException|SocketTimeout"
-        r"|TTransportException|UnresolvedAddress|ConnectionFailed|Unable to execute HTTP request"
+    "catalog-impl instead": _Signs(
+        frozenset(), re.compile("Unknown catalog type|Cannot initialize Catalog|Cannot find constructor")
     ),
-    "the driver of that database is a jar of its own: name it in spark_conf under spark.jars.packages": re.compile(
-        "No suitable driver"
+    "nothing answers there: catalog_properties.uri (and for an object store the endpoint) must be one that this driver "
+    "reaches": _Signs(_UNREACHABLE, re.compile("Connection refused|ConnectionFailed|Unable to execute HTTP request")),
+    "the driver of that database is a jar of its own: name it in spark_conf under spark.jars.packages": _Signs(
+        frozenset(), re.compile("No suitable driver")
     ),
     "the credentials are refused: those in catalog_properties (token, credential, s3.access-key-id and "
     "s3.secret-access-key, ...) as references like env:NAME, else those of the environment of driver and executors": (
-        _CREDENTIALS
+        _Signs(frozenset(), _CREDENTIALS)
     ),
 }
 
 
 @dataclass(frozen=True)
 class CatalogView:
-    """What is known of a table's catalog beside the metadata that it shows.
+    """What is known about a table's catalog besides the metadata that it shows.
 
     Attributes:
         is_rest: Whether it is a REST catalog, whose server decides what it shows.
         property_names: The names of its properties, the server's among them.
-        recorded_snapshots: Reads which snapshots the metadata file itself has; none when it cannot be read.
+        recorded_snapshots: Reads the snapshots of the metadata file itself; empty if it cannot be read.
     """
 
     is_rest: bool
@@ -88,7 +113,7 @@ def load_table(spark: SparkSession, name: str) -> Any:
 
 
 def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
-    """Look at the catalog behind a table that `load_table` returned."""
+    """Return what is known about the catalog of a table that `load_table` returned."""
     operations, io = table.operations(), table.io()
 
     def recorded_snapshots() -> frozenset[int]:
@@ -99,16 +124,16 @@ def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
             return frozenset()
 
     try:
-        # The file access of a table is made with the catalog's properties, as merged with those of the server.
+        # A table's FileIO has the catalog's properties, merged with those of the server.
         names = frozenset(map(str, io.properties().keySet()))
-    except (PySparkException, Py4JError):  # not every implementation tells them
+    except (PySparkException, Py4JError):  # not every implementation shows them
         names = frozenset()
     is_rest = str(operations.getClass().getName()).startswith("org.apache.iceberg.rest.")
     return CatalogView(is_rest, names, recorded_snapshots)
 
 
-def create_own(spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None) -> None:
-    """Make a table of icecdc's own unless it is there; another run may do the same at the same time.
+def create_table_once(spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None) -> None:
+    """Create a table of icecdc's own unless it exists; another run may do the same at the same time.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -124,13 +149,13 @@ def create_own(spark: SparkSession, name: str, schema: str, properties: Mapping[
     try:
         writer.create()
     except (PySparkException, Py4JError):
-        if not spark.catalog.tableExists(name):  # else another run was faster
+        if not spark.catalog.tableExists(name):  # else another run created it
             raise
 
 
-def told(error: PySparkException | Py4JError) -> str:
-    """What a catalog's failure says, in one line and without secrets."""
-    return masked(_told(_reasons(error)))
+def describe_failure(error: PySparkException | Py4JError) -> str:
+    """Return what a catalog's failure says, in one line and without secrets."""
+    return masked(_description(_reasons(error)))
 
 
 def is_refused_access(text: str) -> bool:
@@ -144,35 +169,36 @@ def _typed(error: PySparkException | Py4JError, spark: SparkSession, name: str) 
     bundle = next((name for name, sign in _MISSING_BUNDLES.items() if sign.search(text)), None)
     if bundle is not None and _MISSING.search(text):
         return DependencyError(
-            f"The catalog of '{name}' needs a jar that this Spark session does not have: {masked(_told(reasons))}",
+            f"The catalog of '{name}' needs a jar that this Spark session lacks: {masked(_description(reasons))}",
             subject="catalog_properties",
             remedy=f"on Databricks attach {bundle_package(bundle, spark.version)} to the cluster as a Maven library; "
             "elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for, and with "
             "those that spark_conf names under spark.jars.packages",
         )
-    if _NO_TABLE.search(text):
+    chain = causes(error)
+    if _NO_TABLE.match(chain, text):
         return TableNotFoundError(
             f"The table '{name}' does not exist in its catalog, or is not an Iceberg table",
             subject="table",
             value=name,
             remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them",
         )
-    hint = next((hint for hint, signs in _HINTS.items() if signs.search(text)), None)
+    hint = next((hint for hint, signs in _HINTS.items() if signs.match(chain, text)), None)
     return CatalogError(
-        f"The catalog of '{name}' cannot be used: {masked(_told(reasons))}",
+        f"The catalog of '{name}' cannot be used: {masked(_description(reasons))}",
         subject="catalog_properties",
         remedy="check the catalog's type, address and credentials" + (f": {hint}" if hint else ""),
     )
 
 
-def _told(reasons: list[str]) -> str:
-    """What the outermost exception says and, where that is another one, the innermost."""
+def _description(reasons: list[str]) -> str:
+    """Return what the outermost exception says and, if it differs, the innermost."""
     outer, inner = reasons[0], reasons[-1]
     return outer if inner in outer else f"{outer} - {inner}"
 
 
 def _reasons(error: PySparkException | Py4JError) -> list[str]:
-    """The first line of every exception in the chain, outermost first."""
+    """Return the first line of every exception in the chain, outermost first."""
     each = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     if each is None:
         return str(error).strip().splitlines()[:1]
@@ -185,7 +211,7 @@ def _reasons(error: PySparkException | Py4JError) -> list[str]:
 
 @contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
-    """Make the session the active one: Spark makes a catalog from the settings of that, whichever session is asked."""
+    """Make the session the active one: Spark creates a catalog from the active session's settings."""
     sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -199,7 +225,7 @@ def _active(spark: SparkSession) -> Iterator[None]:
 
 
 def _require_catalog(spark: SparkSession, name: str) -> None:
-    """Load the catalog first: looked up together with the table, one that fails passes for a namespace."""
+    """Load the catalog first: in a lookup with the table, a catalog that fails counts as a namespace."""
     session: Any = spark._jsparkSession
     state = session.sessionState()
     state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())

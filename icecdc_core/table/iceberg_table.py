@@ -1,24 +1,24 @@
-"""Read exactly these data files of an Iceberg table as of a snapshot, deletes applied.
+"""An Iceberg table: its metadata, the scan of a snapshot, and reading chosen data files with deletes applied.
 
-The only module that touches Iceberg's JVM classes. It works the way Iceberg's own rewrite actions do: plan
-the scan, keep the wanted file tasks, stage them under a key and let Spark read that key. Large collections
-stay in the JVM, where ``FileLists`` loops over them, and paths cross as one joined string, because a py4j call costs
-about 0.1 ms and a table may have a hundred thousand files.
+It reads chosen files as Iceberg's own rewrite actions do: plan the scan, select file tasks, stage them under a key, and
+let Spark read that key. Large collections stay in the JVM, where ``FileLists`` loops over them, and paths cross as one
+joined string, because a py4j call costs about 0.1 ms and a table may have a hundred thousand files.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from icecdc_core.session.jvm import file_lists, iceberg_class, java_class, taken
+from icecdc_core.session.compat import require_supported
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
+from icecdc_core.table.file_tasks import CommitFiles, FileTasks
 from icecdc_core.table.schema_projection import (
     for_pyiceberg,
     is_encrypted,
@@ -33,8 +33,6 @@ from icecdc_core.table.schema_projection import (
 
 _SEPARATOR = "\0"
 _NO_TARGET = "null"
-# Each takes some calls into the JVM.
-_FILES_LOOKED_AT = 4
 _OWN_COLUMNS = {
     "_file": "string",
     "_pos": "long",
@@ -42,54 +40,6 @@ _OWN_COLUMNS = {
     "_row_id": "long",
     "_last_updated_sequence_number": "long",
 }
-
-
-@dataclass(frozen=True)
-class CommitFiles:
-    """What one commit did to the file set.
-
-    Attributes:
-        added: Data files added, path to size in bytes.
-        removed: Data files removed, path to size in bytes.
-        added_deletes: Delete files added, path and offset to size in bytes.
-        removed_deletes: Delete files removed, path and offset to size in bytes.
-        referenced: Data files that an added or removed delete file names as its only target.
-        adds_untargeted_deletes: Whether a delete file was added that may apply to any data file.
-        removes_untargeted_deletes: Whether one was removed that may have, as far as the commit tells: position
-            deletes of format version 2 name their target by column bounds, which Iceberg leaves out of removed files.
-        added_files: The data files added, in the JVM.
-        removed_files: The data files removed, in the JVM.
-    """
-
-    added: dict[str, int]
-    removed: dict[str, int]
-    added_deletes: dict[str, int]
-    removed_deletes: dict[str, int]
-    referenced: frozenset[str]
-    adds_untargeted_deletes: bool
-    removes_untargeted_deletes: bool
-    added_files: Any
-    removed_files: Any
-
-    @property
-    def only_adds(self) -> bool:
-        """Whether the commit can only have added rows."""
-        return not (self.removed or self.added_deletes or self.removed_deletes)
-
-    @property
-    def moves_files_once(self) -> bool:
-        """Whether the commit added and removed each of its data files once."""
-        return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
-
-
-class FileTasks:
-    """File scan tasks, held in the JVM: each is a data file with the delete files that apply to it."""
-
-    def __init__(self, tasks: Any) -> None:
-        self.java_list = tasks
-
-    def __len__(self) -> int:
-        return int(self.java_list.size())
 
 
 class IcebergTable:
@@ -109,6 +59,7 @@ class IcebergTable:
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
+        require_supported(spark)
         self.spark = spark
         self.name = name
         # Spark 4.1 with Iceberg 1.12 finds staged tasks by a table cache; on it the older option is silently
@@ -118,7 +69,7 @@ class IcebergTable:
         self._lists = file_lists(spark)
         self._no_deletes = java_class(spark, "java.util.HashMap")()
         self.unreadable = unreadable_columns(spark, self._table)
-        # What Spark is shown of it.
+        # The table as Spark is to see it.
         self._readable = self._table
         if self.unreadable and self._has_table_cache:
             self._readable = without_columns(spark, self._table, self.unreadable)
@@ -132,10 +83,10 @@ class IcebergTable:
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        return TableMetadataUtil.parse_raw(for_pyiceberg(taken(self._lists.metadata(self._table))))
+        return TableMetadataUtil.parse_raw(for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
-        """Return what is known of the table's catalog beside the metadata that it shows."""
+        """Return what is known about the table's catalog besides the metadata that it shows."""
         return view_catalog(self.spark, self._table)
 
     def commit_files(self, snapshot_id: int) -> CommitFiles:
@@ -173,34 +124,8 @@ class IcebergTable:
             removed,
         )
 
-    def spanned(self, snapshot_ids: Iterable[int], column: str) -> tuple[int, int]:
-        """Return how far a column of integers reaches in data files that these commits added.
-
-        A few files speak for all of a commit.
-
-        Returns:
-            The number of integers from the least to the greatest value of each file, and the number of rows; none
-            where it is no such column, or where files do not say.
-        """
-        field = self._table.schema().findField(column)
-        if field is None or field.type().typeId().toString() not in ("INTEGER", "LONG"):
-            return 0, 0
-        from_bytes = iceberg_class(self.spark, "types.Conversions").fromByteBuffer
-        spanned = rows = 0
-        for snapshot_id in snapshot_ids:
-            added = self.commit_files(snapshot_id).added_files
-            count = added.size()
-            for position in range(0, count, -(-count // _FILES_LOOKED_AT) or 1):
-                file = added.get(position)
-                bounds = [of_all and of_all.get(field.fieldId()) for of_all in (file.lowerBounds(), file.upperBounds())]
-                if None in bounds:
-                    continue
-                least, greatest = (from_bytes(field.type(), value) for value in bounds)
-                spanned, rows = spanned + greatest - least + 1, rows + file.recordCount()
-        return spanned, rows
-
     def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
-        """Return the data files with these locations of lists in the JVM, as one such list."""
+        """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
         every = java_class(self.spark, "java.util.ArrayList")()
         for files in data_files:
             every.addAll(files)
@@ -209,16 +134,16 @@ class IcebergTable:
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
     ) -> tuple[Any, set[str]] | None:
-        """Return the delete files of a snapshot that hit these data files, as ``tasks_of`` takes them.
+        """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects.
 
         Args:
             snapshot_id: The state.
             locations: The data files.
-            places: Delete files that are looked for as well, by path and offset.
+            places: Further delete files to include, by path and offset.
 
         Returns:
-            A map in the JVM, and the data files that these delete files hit. None where the snapshot has a delete file
-            that names no data file as its only target.
+            A map in the JVM, and the data files that these delete files apply to. None if the snapshot has a delete
+            file that does not name one data file as its only target.
         """
         if not locations and not places:
             return {}, set()
@@ -227,7 +152,7 @@ class IcebergTable:
         return None if found is None else (found, set(_parted(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
-        """Return the tasks of a list of data files in the JVM as planning would make them; ``{}``: without deletes."""
+        """Return the tasks that planning would make of a list of data files in the JVM; ``{}``: without deletes."""
         return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
 
     def data_files(self, tasks: FileTasks) -> Any:
@@ -254,7 +179,7 @@ class IcebergTable:
         """Return the table's current schema as Spark reads it, without the columns it cannot read.
 
         Raises:
-            UnsupportedTypeError: There are such columns, and this version of Spark reads no table that has one.
+            UnsupportedTypeError: There are such columns, and this version of Spark cannot read a table with one.
         """
         if not self._has_table_cache:
             require_readable(self.unreadable, self.unreadable)
@@ -282,7 +207,7 @@ class IcebergTable:
         return _parted(self._lists.deleteDigests(tasks.java_list))
 
     def deleted_count(self, tasks: FileTasks) -> int:
-        """Return how many deletes the delete files of these tasks hold, counting a file as often as it applies."""
+        """Return the number of deletes in the delete files of these tasks; a file counts once for each data file."""
         return sum(_numbers(self._texts(self._lists.deleteFiles(tasks.java_list), "rows")))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
@@ -307,7 +232,7 @@ class IcebergTable:
 
     @property
     def marks_deletes(self) -> bool:
-        """Whether ``read_marked`` can read this table: Spark 4.0 has no such view of format version 3."""
+        """Whether ``read_marked`` works: Spark 4.0 cannot show deleted rows of format version 3."""
         return not self.has_row_lineage or (self._has_table_cache and not is_encrypted(self._table))
 
     def sizes(self, tasks: FileTasks) -> list[int]:
@@ -336,9 +261,9 @@ class IcebergTable:
         return self._read(tasks, self._readable)
 
     def read_marked(self, tasks: FileTasks) -> DataFrame:
-        """Return the rows of these tasks as ``read`` does, but with ``_file``, ``_pos`` and ``_deleted`` to ask for.
+        """Return the rows of these tasks as ``read`` does, but with ``_file``, ``_pos`` and ``_deleted`` available.
 
-        With ``_deleted``, the rows that the delete files hit are there as well. Needs ``marks_deletes``.
+        If ``_deleted`` is selected, deleted rows are included. Needs ``marks_deletes``.
         """
         if not self.has_row_lineage:
             return self._read(tasks, self._readable)
@@ -366,10 +291,10 @@ class IcebergTable:
         return reader.option("scan-task-set-id", key).load(self.name)
 
     def _splits(self, tasks: FileTasks) -> dict[str, int]:
-        """How these files are parted among Spark's tasks: as Iceberg does for its own scans, but not for staged ones.
+        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
 
-        Its rule gives every core a part where the files allow it. A part holds no fewer files for being smaller, as
-        beginning a task takes longer than opening a file.
+        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
+        because starting a task takes longer than opening a file.
         """
         given = iceberg_class(self.spark, "spark.SparkReadConf")(
             self.spark._jsparkSession,
@@ -387,7 +312,7 @@ class IcebergTable:
         return {"split-size": size, "file-open-cost": given.splitOpenFileCost() * size // usual}
 
     def release(self) -> None:
-        """Forget what was staged; frames returned by ``read`` cannot be read any more."""
+        """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
         while self._staged:
             key = self._staged.pop()
             self._task_sets().removeTasks(self._table, key)
@@ -411,7 +336,7 @@ class IcebergTable:
 
 
 def _parted(handed: Any) -> list[str]:
-    texts = taken(handed)
+    texts = fetch_text(handed)
     return texts.split(_SEPARATOR) if texts else []
 
 

@@ -1,4 +1,4 @@
-"""How far an index is behind its table, in snapshots and in seconds; pure, over the table's metadata."""
+"""The lag of an index behind its table, in snapshots and seconds, computed from the table's metadata."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from icecdc_core.table.snapshots import ancestors, common_ancestor
 
 
 def lag(metadata: TableMetadata, position: int | None, head: int | None, now: float | None = None) -> tuple[int, float]:
-    """Return the snapshots that the index does not hold, and the age of the oldest of them in seconds.
+    """Return the number of snapshots that the index lacks, and the age of the oldest of them in seconds.
 
     Args:
         metadata: The table's metadata.
-        position: The snapshot the index equals; None: it holds none.
-        head: The snapshot it is compared with.
+        position: The snapshot the index equals; None: none.
+        head: The snapshot to compare with.
         now: The time, in seconds since 1970. Default: now.
     """
     common = common_ancestor(metadata, position, head) if position is not None else None

@@ -27,7 +27,7 @@ from icecdc_core.errors import (
     TableReplacedError,
 )
 from icecdc_core.secrets import masked
-from icecdc_core.session.java_causes import Cause, causes, root_cause, said
+from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 from icecdc_core.table.catalogs import is_refused_access
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import missing_snapshot
@@ -91,15 +91,17 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
-    reason = said(text)
-    if is_refused_access(text.strip().splitlines()[0]):
+    reason = failure_message(text)
+    if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
             subject="catalog_properties",
             remedy="check the store's credentials: those in catalog_properties (s3.access-key-id and "
             "s3.secret-access-key, ...), else those of the environment of driver and executors",
         )
-    damaged = next((cause for cause in chain if cause.is_damaged_file), None)
+    # Iceberg's readers report a broken connection too, so it rules out damage.
+    is_network = any(cause.is_network for cause in chain)
+    damaged = None if is_network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
             f"A file of '{config.table}' is damaged: {damaged.kind}: {masked(damaged.text)[:500]}",
@@ -145,6 +147,14 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
     return None
 
 
+def _is_refused(text: str, chain: list[Cause]) -> bool:
+    """Whether the store refuses to let a file be read; Spark's own folders are not the store."""
+    if any(cause.is_refused_file for cause in chain):
+        return True
+    of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
+    return not of_spark and is_refused_access(text.strip().splitlines()[0])
+
+
 def _gone(table: IcebergTable) -> IcecdcError | None:
     """Look at the table again: what was read and is no longer there explains every failure to read it."""
     try:
@@ -183,21 +193,21 @@ def _of_spark(text: str, chain: list[Cause]) -> IcecdcError | None:
     """What the machines are to blame for."""
     if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
         return SparkJobError(
-            f"Spark ran out of memory: {said(text)}",
+            f"Spark ran out of memory: {failure_message(text)}",
             subject="spark_conf",
             remedy="give driver and executors more memory (spark.driver.memory, spark.executor.memory), "
             f"or fewer tasks at a time; {_STAYS}",
         )
     if _LOST_PYTHON.search(text):
         return SparkJobError(
-            f"A Python worker of Spark died: {said(text)}",
+            f"A Python worker of Spark died: {failure_message(text)}",
             subject="spark_conf",
             remedy="look at the executor's log, most often it ran out of memory (spark.executor.memoryOverhead); "
             f"run again; {_STAYS}",
         )
     if _LOST_EXECUTOR.search(text):
         return SparkJobError(
-            f"Spark lost an executor or itself was stopped: {said(text)}",
+            f"Spark lost an executor or itself was stopped: {failure_message(text)}",
             subject="spark_conf",
             remedy=f"look at the executors' logs for what ended them, most often memory; run again; {_STAYS}",
         )

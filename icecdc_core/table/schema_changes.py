@@ -1,8 +1,7 @@
-"""What changed between two Iceberg schemas, matched by field id, and whether an index can follow in place.
+"""Schema changes: the differences of two Iceberg schemas by field id, and whether an index can follow them in place.
 
-An index follows when every document already in it is still what its row would give: columns were added (old rows
-read null there), or only optionality, order or comments changed. Everything else needs documents or field types
-that an index cannot change in place: it has to be built anew.
+An index can follow if every document in it stays right: columns were added (old rows read null there), or only
+optionality, order or comments changed. Everything else changes documents or field types, which needs a new index.
 
     was  1 id: long, 2 name: string         is  1 id: long, 2 title: string, 3 age: int
     gives  column 'name' was renamed to 'title'; column 'age' was added
@@ -33,7 +32,7 @@ _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change of one column; `column` is its path as it was, or as it is when it is new."""
+    """One change of one column; `column` is its old path, or its new path if it was added."""
 
     kind: Kind
     column: str
@@ -42,7 +41,7 @@ class SchemaChange:
     additive: bool = False
 
     def __str__(self) -> str:
-        told = {
+        texts = {
             "added": "was added",
             "added_with_default": f"was added with the default {self.now} for old rows",
             "dropped": "was dropped",
@@ -54,7 +53,7 @@ class SchemaChange:
             "made_required": "became required",
             "reordered": "was moved",
         }
-        return f"column '{self.column}' {told[self.kind]}"
+        return f"column '{self.column}' {texts[self.kind]}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def schema_change(old_schema: str, new_schema: str, columns: Sequence[str] = ())
     changes: list[SchemaChange] = []
     for key, was in old.items():
         if key not in new:
-            if was.parent not in old or was.parent in new:  # a dropped struct speaks for its fields
+            if was.parent not in old or was.parent in new:  # a dropped struct stands for its fields
                 changes.append(SchemaChange("name_reused" if was.path in new_paths else "dropped", was.path))
             continue
         changes += _compare(was, new[key])
@@ -109,7 +108,7 @@ def _compare(was: _Field, now: _Field) -> Iterator[SchemaChange]:
     if was.name != now.name:
         yield SchemaChange("renamed", was.path, was.name, now.name)
     if was.type != now.type:
-        # A decimal's text and its index field stay the same when only the precision grows.
+        # If only the precision grows, a decimal's text and index field stay the same.
         decimal = _wider_decimal(was.type, now.type)
         wider = decimal or (was.type, now.type) in _WIDER
         kind: Kind = "type_widened" if wider else "type_changed"
@@ -119,7 +118,7 @@ def _compare(was: _Field, now: _Field) -> Iterator[SchemaChange]:
 
 
 def _moved(was: _Field, now: _Field) -> bool:
-    """Whether the field's neighbour before it, among the fields of both schemas, is another one."""
+    """Whether the field comes after another one than before, among the fields that both schemas have."""
     kept = set(was.siblings) & set(now.siblings)
     before = [sibling for sibling in was.siblings[: was.siblings.index(was.key)] if sibling in kept]
     after = [sibling for sibling in now.siblings[: now.siblings.index(now.key)] if sibling in kept]

@@ -1,9 +1,9 @@
-"""Which columns of an Iceberg table Spark can read, and the table without the others.
+"""Schema projection: which columns of an Iceberg table Spark can read, and the table without the others.
 
 Spark has no type for `time`, `timestamp_ns` and `timestamptz_ns`, and refuses every scan of a table with a column that
 is named like one of Iceberg's metadata columns (`_file`, `_pos`, ...). One such column makes the whole table
-unreadable, though nobody may want it. So scans are given a copy of the table's metadata whose schema lacks it: other
-columns are found in the files by their ids, as always.
+unreadable, even if it is not selected. So scans use a copy of the table's metadata whose schema lacks it; Iceberg finds
+the other columns in the files by their ids.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from icecdc_core.errors import UnsupportedTypeError
 from icecdc_core.session.jvm import iceberg_class, java_class
 
-# Types that PyIceberg cannot parse, or not in the way Iceberg's Java library writes them.
+# Types that PyIceberg cannot parse in the form Iceberg's Java library writes them.
 _UNKNOWN_TO_PYICEBERG = ("variant", "geometry", "geography")
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
-    """Return the top-level columns Spark cannot read, each with what is wrong with it; empty for most tables."""
+    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables."""
     reserved = iceberg_class(spark, "MetadataColumns")
     found = {}
     for name in top_level_names(spark, table):
@@ -43,7 +43,7 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
 
 
 def top_level_names(spark: SparkSession, table: Any) -> list[str]:
-    """Return the names of a Java table's top-level columns, in order, by one call however many there are."""
+    """Return the names of a Java table's top-level columns, in order, with one call into the JVM."""
     schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     return [str(field["name"]) for field in schema["fields"]]
 
@@ -58,7 +58,7 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
     """Refuse columns that Spark cannot read.
 
     Raises:
-        UnsupportedTypeError: Names the first of them, what is wrong with it, and the remedy.
+        UnsupportedTypeError: A column cannot be read.
     """
     for name, problem in unreadable.items():
         if name in columns:
@@ -71,10 +71,10 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
 
 
 def require_distinct(spark: SparkSession, schema: StructType, columns: Collection[str]) -> None:
-    """Refuse selected columns, or fields within them, that Spark cannot tell from others.
+    """Refuse selected columns, or fields within them, whose names Spark cannot distinguish.
 
     Raises:
-        UnsupportedTypeError: Two names differ only in upper and lower case, and Spark does not look at the case.
+        UnsupportedTypeError: Two names differ only in upper and lower case, and Spark ignores the case.
     """
     if str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true":
         return
@@ -90,7 +90,7 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
 
 
 def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
-    """Pairs of fields of one struct with names alike; a path's parts are divided by a null character."""
+    """Yield pairs of fields of one struct that differ only in case; null characters separate the parts of a path."""
     if isinstance(kind, StructType):
         seen: dict[str, str] = {}
         for field in kind.fields:
@@ -106,22 +106,22 @@ def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
-    """Return the Java table as it would be without these top-level columns; for reading staged tasks only."""
+    """Return a copy of the Java table without these top-level columns, for reading staged tasks only."""
     return _changed(spark, table, lambda content: _drop_columns(content, names))
 
 
 def without_row_lineage(spark: SparkSession, table: Any) -> Any:
-    """Return the Java table as if it were of format version 2; for reading staged tasks only.
+    """Return a copy of the Java table that claims format version 2, for reading staged tasks only.
 
-    Iceberg's table of staged tasks has the columns of row lineage among its own from version 3 on, and Spark then asks
-    for no other metadata column: neither `_file` nor `_pos` nor `_deleted`. What the files hold and which deletes apply
-    is told by the tasks, whatever the version.
+    From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
+    metadata column: neither `_file` nor `_pos` nor `_deleted`. The tasks themselves say what the files contain and
+    which deletes apply, whatever the version.
     """
     return _changed(spark, table, _drop_row_lineage)
 
 
 def is_encrypted(table: Any) -> bool:
-    """Whether reading the files of a Java table needs keys, which a copy of its metadata does not have."""
+    """Whether a Java table is encrypted; a copy of its metadata lacks the keys."""
     return bool(table.properties().containsKey("encryption.key-id"))
 
 
@@ -131,7 +131,7 @@ def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]],
     parser = iceberg_class(spark, "TableMetadataParser")
     content = json.loads(parser.toJson(metadata))
     change(content)
-    # Nothing of them is needed to read files, and there may be hundreds.
+    # Reading files needs none of these, and there may be hundreds.
     content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
     reduced = parser.fromJson(metadata.metadataFileLocation(), json.dumps(content))
     static = iceberg_class(spark, "StaticTableOperations")(reduced, operations.io())
@@ -139,9 +139,9 @@ def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]],
 
 
 def reads_in_batches(kind: DataType, within: bool = False) -> bool:
-    """Whether Iceberg's vectorized reader can read tables of this schema; lists and maps of variants stop it.
+    """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants.
 
-    It looks at the columns of a file rather than at those that are asked for, so the others are not spared.
+    It reads all columns of a file, not only the selected ones.
     """
     if isinstance(kind, StructType):
         return all(reads_in_batches(field.dataType, within) for field in kind.fields)
@@ -153,7 +153,7 @@ def reads_in_batches(kind: DataType, within: bool = False) -> bool:
 
 
 def for_pyiceberg(metadata: str) -> str:
-    """Return table metadata in which types that PyIceberg does not know stand as `unknown`."""
+    """Return table metadata in which types that PyIceberg does not know are replaced by `unknown`."""
     if not any(f'"{name}' in metadata for name in _UNKNOWN_TO_PYICEBERG):
         return metadata
     content = json.loads(metadata)
@@ -182,8 +182,7 @@ def _drop_columns(content: dict[str, Any], names: Collection[str]) -> None:
             gone = {field["id"] for field in schema["fields"] if field["name"] in names}
             schema["fields"] = [field for field in schema["fields"] if field["id"] not in gone]
             schema["identifier-field-ids"] = [key for key in schema.get("identifier-field-ids", []) if key not in gone]
-    # The tasks were planned on the whole table and carry their own partition spec; neither these specs nor the
-    # orders are used to find files.
+    # The tasks were planned on the whole table and carry their own partition spec, so these are not used.
     for spec in content["partition-specs"]:
         for part in spec["fields"]:
             if part["source-id"] in gone:

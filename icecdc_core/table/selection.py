@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import ROW_POSITION, quoted
 from icecdc_core.errors import IdentifierColumnsError
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
 
 
 @dataclass(frozen=True)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import difflib
-import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import UNFIT_IDENTIFIERS, quoted, unused
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
-from icecdc_core.session.spark_settings import many_groups
-from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.identifiers import identifier_fields, require_identifier_types
+from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.table.visible_history import require_visible_history
+from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-
-# A condition of these changes its answer though the row does not; no diff of snapshots would see that.
-_MOVING = re.compile("Current[A-Z]|Now$|LocalTimestamp$")
-_SUBQUERIES = frozenset({"InSubquery", "ListQuery", "ScalarSubquery", "Exists"})
 
 
 @dataclass(frozen=True)
@@ -107,6 +102,26 @@ class Source:
         """Read the selected live rows of these file tasks."""
         return self.selection.select(self.table.read(tasks))
 
+    def rows_as_inserts(self, tasks: FileTasks, on_duplicate: str) -> DataFrame:
+        """Read these files as INSERT rows with the change columns; with ``last``, one row of each identifier."""
+        rows = self.rows(tasks).select(
+            "*",
+            F.lit(INSERT).alias(CHANGE_TYPE),
+            F.lit(0).cast("int").alias(CHANGE_ORDINAL),
+            F.lit(0).cast("long").alias(COMMIT_SNAPSHOT_ID),
+        )
+        if self.identifier_columns and on_duplicate == "last":
+            return merge_updates(rows, self.identifier_columns, on_duplicate="last")
+        return rows
+
+    def current_rows(self, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
+        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does."""
+        return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
+
+    def files(self, snapshot_id: int | None) -> FileTasks:
+        """Plan the scan of a snapshot; None is the empty table."""
+        return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.nothing()
+
     def require_identifier_columns(self, why: str) -> None:
         """Refuse work that needs identifier columns when there are none.
 
@@ -151,9 +166,9 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
-    identifiers = list(config.identifier_columns) or _identifier_fields(metadata.schema())
+    identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
-    _require_identifying(identifiers, schema)
+    require_identifier_types(identifiers, schema)
     if missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
             f"Identifier columns must be part of the document; {missing} are not in columns",
@@ -178,69 +193,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     )
 
 
-def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
-    """Check that no identifier is null and none occurs twice, reading the identifier columns only.
-
-    Raises:
-        IdentifierColumnsError: An identifier column is null in some row.
-        DuplicateIdentifierError: Two rows share an identifier and duplicates are not allowed.
-    """
-    from icecdc_core.errors import DuplicateIdentifierError
-
-    names, count = [quoted(name) for name in identifier_columns], unused("_rows", identifier_columns)
-    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
-    # Nearly every row is a group of its own, so counting before the shuffle would be for nothing.
-    identifiers = rows.select(*names).transform(shuffle_by_identifiers, identifier_columns)
-    groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
-    with many_groups(rows.sparkSession):
-        suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
-    if not suspects:
-        return
-    shown = [{name: row[name] for name in identifier_columns} for row in suspects]
-    for values in shown:
-        _require_values(values, table)
-    raise DuplicateIdentifierError(
-        f"Identifier columns do not identify rows of '{table}': {suspects[0][count]} rows share {shown[0]}",
-        subject="identifier_columns",
-        value=list(identifier_columns),
-        remedy="choose columns that are unique together, remove the duplicate rows, "
-        "or set on_duplicate_identifier=last",
-    )
-
-
-def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
-    """Check that no identifier among these is null.
-
-    Raises:
-        IdentifierColumnsError: One is.
-    """
-    names = [quoted(name) for name in identifier_columns]
-    some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
-    for row in identifiers.where(some_null).limit(1).collect():
-        _require_values({name: row[name] for name in identifier_columns}, table)
-
-
-def _require_values(identifier: dict[str, Any], table: str) -> None:
-    if None in identifier.values():
-        raise IdentifierColumnsError(
-            f"Identifier columns of '{table}' are null in some rows, for example {identifier}",
-            subject="identifier_columns",
-            value=list(identifier),
-            remedy="choose columns that are never null, or leave those rows out with row_filter",
-        )
-
-
-def _identifier_fields(schema: Schema) -> list[str]:
-    return sorted(
-        (schema.find_column_name(field_id) or "" for field_id in schema.identifier_field_ids),
-        key=lambda name: (
-            [field.name for field in schema.fields].index(name.split(".")[0])
-            if name.split(".")[0] in [field.name for field in schema.fields]
-            else 0
-        ),
-    )
-
-
 def _require_columns(parameter: str, names: Sequence[str], schema: StructType, error: type[Any]) -> None:
     missing = [name for name in names if name not in schema.names]
     if not missing:
@@ -258,18 +210,6 @@ def _require_columns(parameter: str, names: Sequence[str], schema: StructType, e
     )
 
 
-def _require_identifying(names: Sequence[str], schema: StructType) -> None:
-    for name in names:
-        kind = schema[name].dataType
-        if isinstance(kind, UNFIT_IDENTIFIERS):
-            raise IdentifierColumnsError(
-                f"Column '{name}' of type {kind.simpleString()} cannot identify a row",
-                subject="identifier_columns",
-                value=list(names),
-                remedy="use columns of a whole number, text, date, time, decimal, boolean, uuid or binary type",
-            )
-
-
 def _require_branch(metadata: TableMetadata, name: str) -> None:
     ref = metadata.refs.get(name)
     if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
@@ -282,43 +222,3 @@ def _require_branch(metadata: TableMetadata, name: str) -> None:
             value=name,
             remedy="name a branch: " + ", ".join(sorted(branches)),
         )
-
-
-def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> frozenset[str]:
-    """Check a row filter and return the top-level columns it looks at.
-
-    Raises:
-        ConfigError: It is not a condition, or may answer differently though its row is the same.
-    """
-    remedy = "give one SQL condition over the table's columns, without subqueries, random functions or the current time"
-    try:
-        probe = spark.createDataFrame([], schema).where(F.expr(condition))
-        plan = probe._jdf.queryExecution().analyzed()
-        text = plan.toJSON()
-        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', text))
-        lasting = bool(plan.deterministic()) and not any(_MOVING.match(name) for name in expressions)
-    except PySparkException as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"row_filter is not a condition over the table: {reason}",
-            subject="row_filter",
-            value=condition,
-            remedy=remedy,
-        ) from error
-    if expressions & _SUBQUERIES:
-        raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
-    if not lasting:
-        raise ConfigError(
-            "row_filter gives another answer each time", subject="row_filter", value=condition, remedy=remedy
-        )
-    names = {name.lower(): name for name in reversed(schema.names)}
-    return frozenset(
-        name if name in schema.names else names[name.lower()] for name in _attributes(json.loads(text)[0]["condition"])
-    )
-
-
-def _attributes(expression: list[dict[str, Any]]) -> Iterator[str]:
-    """The columns in an expression as Spark writes it to JSON: a flat list of its nodes."""
-    for node in expression:
-        if str(node.get("class", "")).endswith(".AttributeReference"):
-            yield node["name"]

@@ -1,8 +1,8 @@
-"""Find out that a catalog shows only the latest snapshot, so that no changes can ever be taken through it.
+"""Detects a catalog that shows only the latest snapshot, through which no changes can be read.
 
-Old snapshots that really expired leave their trace: expiring writes a new version of the metadata, and the version
-before it stands in the metadata log. One snapshot that is not the table's first, in metadata without a log, was never
-the whole history. A REST catalog can also leave snapshots out of its answer; then the metadata file behind it has more.
+Snapshots that really expired leave a trace: expiry writes a new version of the metadata, and the metadata log lists the
+version before it. If the only snapshot is not the table's first and there is no metadata log, the catalog hides the
+others. A REST catalog can also omit snapshots from its answer; then the metadata file has more of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def require_visible_history(table: str, metadata: TableMetadata, view: CatalogVi
     Args:
         table: The table's name.
         metadata: Its metadata as the catalog shows them.
-        view: What else is known of the catalog.
+        view: What else is known about the catalog.
 
     Raises:
         HiddenHistoryError: The catalog shows only the latest snapshot, and others did not expire.

@@ -75,7 +75,7 @@ class DescribeALateWriter:
         sync_changes(spark, exported)
         writer, _ = self.writer(opensearch, exported)
         result = writer.write([pa.array([self.action("0", 1)], pa.string())])
-        assert (result.already_applied, equal(exported)) == (1, True)
+        assert (result.counts.already_applied, equal(exported)) == (1, True)
 
     def it_can_restore_a_document_after_tombstones_expired_and_a_repair_removes_it(
         self, spark, exported, opensearch, equal
@@ -88,13 +88,13 @@ class DescribeALateWriter:
         while time.monotonic() < deadline:
             # The index forgets on its own time, when it is written to or refreshed.
             result = writer.write([pa.array([self.action("0", 1)], pa.string())])
-            if result.upserts:
+            if result.counts.upserts:
                 break
             time.sleep(0.5)
             opensearch.indices.refresh(index=physical)
         found = validate_table(spark, exported)
         mended = validate_table(spark, exported.replace(repair=True))
-        assert (result.upserts, found.extra_ids, mended.ok, equal(exported)) == (1, ["0"], True, True)
+        assert (result.counts.upserts, found.extra_ids, mended.ok, equal(exported)) == (1, ["0"], True, True)
 
 
 class DescribeALostAnswer:

@@ -136,7 +136,7 @@ class DescribeAStoppedProcess:
 
 
 class DescribeRelease:
-    def it_hides_no_error_and_waits_for_no_retry(self, make_config, opensearch, opensearch_url):
+    def it_hides_no_error_and_waits_for_no_retry(self, spark, make_config, opensearch, opensearch_url):
         config = make_config(lease_seconds=1, retry_timeout_seconds=300)
         gone, tried = threading.Event(), []
 
@@ -146,8 +146,10 @@ class DescribeRelease:
                 return Act.RESET
             return None
 
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            run = Run(config.replace(opensearch_url=proxy.url))
+        with (
+            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            Run("sync", spark, config.replace(opensearch_url=proxy.url)) as run,
+        ):
             begun = 0.0
 
             def work():
@@ -161,7 +163,6 @@ class DescribeRelease:
             with pytest.raises(ValueError, match="the run's own error"):
                 work()
             seconds = time.monotonic() - begun
-            run.close()
         assert seconds < 15
 
     def it_hides_no_error_behind_a_conflict(self, make_config, opensearch, opensearch_url):
@@ -195,20 +196,19 @@ class DescribeRelease:
 class DescribeARejectedBatch:
     def it_is_reported_although_the_lock_was_lost_meanwhile(self, spark, make_config, opensearch):
         config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
-        run = Run(config)
-        lock = run.positions.lock(config.table, "", run.run_id)
-        physical = f"{config.index}--000001"
-        body = {"mappings": {"properties": {"n": {"type": "long"}}}, "aliases": {f"{physical}--write": {}}}
-        opensearch.indices.create(index=physical, body=body)
-        lock.begin(Batch("sync", 1, None, None, physical))
-        where = {"index": config.positions_index, "id": f"position:{config.index}"}
-        source = opensearch.get(**where)["_source"]
-        opensearch.index(**where, body={**source, "owner": {**source["owner"], "run_id": "the-next-run"}})
-        action = '{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"n":"no number"}\n'
-        with pytest.raises(RejectedDocumentsError):
-            write_batch(run, lock, spark.createDataFrame([(action,)], "action string"))
-        with pytest.raises(FencedError):
-            lock.write(lock.position)
-        lock.release()
-        run.close()
+        with Run("sync", spark, config) as run:
+            lock = run.positions.lock(config.table, "", run.run_id)
+            physical = f"{config.index}--000001"
+            body = {"mappings": {"properties": {"n": {"type": "long"}}}, "aliases": {f"{physical}--write": {}}}
+            opensearch.indices.create(index=physical, body=body)
+            lock.begin(Batch("sync", 1, None, None, physical))
+            where = {"index": config.positions_index, "id": f"position:{config.index}"}
+            source = opensearch.get(**where)["_source"]
+            opensearch.index(**where, body={**source, "owner": {**source["owner"], "run_id": "the-next-run"}})
+            action = '{"index":{"_id":"1","version":3,"version_type":"external"}}\n{"n":"no number"}\n'
+            with pytest.raises(RejectedDocumentsError):
+                write_batch(run, lock, spark.createDataFrame([(action,)], "action string"))
+            with pytest.raises(FencedError):
+                lock.write(lock.position)
+            lock.release()
         spark.sql("DROP TABLE IF EXISTS lake.ns.letters_of_a_lost_run")

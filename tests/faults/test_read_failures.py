@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 import icecdc_core
 from icecdc_core import sync_changes
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.table.read_failures import spark_errors
@@ -104,7 +106,72 @@ def closed_file(spark):
     spark._jvm.java.io.FileInputStream("/nowhere/shuffle_0_0_0.data")
 
 
+def trace(*causes):
+    """A failure as Spark reports it: classes and messages of the causes, outermost first, with who threw each."""
+    lines = [
+        f"{'Caused by: ' if number else ''}{kind}\n\tat java.base/java.io.A.read(A.java:1)\n\tat {thrower}(B.java:2)"
+        for number, (kind, thrower) in enumerate(causes)
+    ]
+    return PySparkException("Job aborted due to stage failure\n" + "\n".join(lines))
+
+
+OPEN_FAILED = "org.apache.iceberg.exceptions.RuntimeIOException: Failed to open Parquet file: s3a://b/f.parquet"
+LOCAL_FILE = "org.apache.hadoop.fs.RawLocalFileSystem$LocalFSFileInputStream.open"
+
+
 class DescribeAFailureThatNoFileIsToBlameFor:
+    @pytest.mark.parametrize(
+        "causes",
+        [
+            [
+                (OPEN_FAILED, "org.apache.iceberg.parquet.ReadConf.newReader"),
+                ("java.net.SocketTimeoutException: Read timed out", "org.apache.http.impl.io.Buffer.streamRead"),
+            ],
+            [
+                (OPEN_FAILED, "org.apache.iceberg.parquet.ParquetReader$FileIterator.advance"),
+                ("java.net.ConnectException: Connection refused", "org.apache.hadoop.ipc.Client$Connection.setup"),
+            ],
+            [
+                ("org.apache.parquet.io.ParquetDecodingException: bad", "org.apache.parquet.hadoop.Reader.read"),
+                ("java.net.SocketException: Connection reset", "software.amazon.awssdk.http.Stream.read"),
+            ],
+            [("java.io.EOFException: End of File Exception between local host", "org.apache.hadoop.ipc.Client.call")],
+            [
+                (
+                    "org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream: /w/f.parquet",
+                    "org.apache.iceberg.hadoop.HadoopInputFile.newStream",
+                ),
+                ("java.io.FileNotFoundException: /w/f.parquet (Too many open files)", LOCAL_FILE),
+            ],
+            [
+                (
+                    "java.nio.file.AccessDeniedException: /mnt/spill/blockmgr-1/0c",
+                    "org.apache.spark.storage.DiskBlockManager.getFile",
+                )
+            ],
+        ],
+        ids=["timeout", "no name node", "reset", "broken call", "open files", "spill folder"],
+    )
+    def it_is_tried_again(self, causes):
+        with pytest.raises(SparkJobError) as caught, spark_errors(SyncConfig(table="lake.ns.t")):
+            raise trace(*causes)
+        assert (state_of(caught.value), "restore" in str(caught.value)) == ("retry", False)
+
+    def it_is_a_permission_where_the_file_system_refuses(self):
+        with (
+            pytest.raises(DataReadError, match=r"does not let the files .* be read"),
+            spark_errors(SyncConfig(table="lake.ns.t")),
+        ):
+            raise trace(("java.io.FileNotFoundException: /w/f.parquet (Permission denied)", LOCAL_FILE))
+
+    def it_is_a_missing_file_behind_a_wrapper(self):
+        wrapper = "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /w/f.parquet"
+        with pytest.raises(DataReadError, match="is missing"), spark_errors(SyncConfig(table="lake.ns.t")):
+            raise trace(
+                (wrapper, "org.apache.iceberg.hadoop.HadoopInputFile.newStream"),
+                ("java.io.FileNotFoundException: File /w/f.parquet does not exist", LOCAL_FILE),
+            )
+
     @pytest.mark.parametrize(
         ("failing", "said"),
         [

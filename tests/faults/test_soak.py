@@ -15,7 +15,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from icecdc_core.jobs import status
+from icecdc_core.jobs.status import status
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import FAULTS
 from tests.faults.test_random_kills import KINDS, change

@@ -12,9 +12,8 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
-from icecdc_core.jobs import export, validate
-from icecdc_core.jobs.export import current_rows
-from icecdc_core.jobs.pipeline import Prepared
+from icecdc_core.jobs import export, sync
+from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import CREATE, FILL, at_the_first_bulk, change
@@ -167,14 +166,14 @@ def just_before(monkeypatch):
 class DescribeSnapshotsThatExpireUnderARead:
     def it_exports_again_where_the_history_gap_says_so(self, spark, sql, exported, equal, name, just_before):
         change(sql)
-        waiting = just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        waiting = just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
         report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
         assert (waiting, report.strategy, equal(exported)) == ([], "reexport", True)
 
     def it_fails_with_the_gap_otherwise(self, spark, sql, exported, opensearch, name, just_before):
         before = PositionStore(opensearch, exported).read()
         change(sql)
-        just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
         with pytest.raises(HistoryGapError, match=f"{before.snapshot_id} is not in the table's metadata"):
             sync_changes(spark, exported)
         assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
@@ -183,7 +182,7 @@ class DescribeSnapshotsThatExpireUnderARead:
         sql("ALTER TABLE {t} CREATE TAG kept")
         change(sql)
         planned = spark.sql(f"SELECT snapshot_id FROM {exported.table}.refs WHERE name = 'main'").first()[0]
-        just_before(Prepared, "compute", lambda: expire(spark, sql, name))
+        just_before(sync, "compute_changes", lambda: expire(spark, sql, name))
         report = sync_changes(spark, exported)
         assert (report.strategy, report.to_snapshot_id != planned, equal(exported)) == ("diff", True, True)
 
@@ -194,7 +193,7 @@ class DescribeSnapshotsThatExpireUnderARead:
             sql("INSERT INTO {t} VALUES (7, 'of the new table')")
 
         change(sql)
-        just_before(Prepared, "compute", make_again)
+        just_before(sync, "compute_changes", make_again)
         report = sync_changes(spark, exported.replace(on_history_gap="reexport"))
         assert (report.strategy, equal(exported)) == ("reexport", True)
 
@@ -203,7 +202,7 @@ class DescribeSnapshotsThatExpireUnderARead:
         config = make_config(on_history_gap=policy)
         sql(CREATE)
         sql(FILL)
-        just_before(export, "_write_groups", lambda: expire(spark, sql, name))
+        just_before(export, "progress", lambda: expire(spark, sql, name))
         if policy == "fail":
             with pytest.raises(HistoryGapError):
                 sync_changes(spark, config)
@@ -212,12 +211,14 @@ class DescribeSnapshotsThatExpireUnderARead:
         assert "its snapshot expired" in report.notes[0]
 
     def it_is_told_from_a_difference_and_from_damage(self, spark, sql, exported, name, monkeypatch):
+        read = Source.current_rows
+
         def planned(*args):
-            rows = current_rows(*args)
+            rows = read(*args)
             expire(spark, sql, name)
             return rows
 
-        monkeypatch.setattr(validate, "current_rows", planned)
+        monkeypatch.setattr(Source, "current_rows", planned)
         with pytest.raises(HistoryGapError, match="is not in the table's metadata"):
             validate_table(spark, exported)
 

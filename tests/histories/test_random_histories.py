@@ -34,10 +34,8 @@ STEPS = st.one_of(
     st.sampled_from(sorted(HISTORIES)),
     st.just(SYNC),
 )
-# Tables as small as these are not told by row ids alone otherwise: without and with what older rows held.
-LIMITS = st.sampled_from(
-    [{"_FEW_ROWS": few, "_ROWS_READ_FOR_A_DOCUMENT": n} for few, n in ((10**9, 1), (0, 0), (0, 10**9))]
-)
+# By default no table as small as these is read by row ids.
+ROW_IDS_FROM_ROWS = st.sampled_from([0, net_changes.ROW_IDS_FROM_ROWS])
 HISTORY = st.lists(st.tuples(STEPS, st.integers(0, 20)), min_size=3, max_size=12)
 
 
@@ -56,10 +54,13 @@ class DescribeARandomHistory:
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         )
-        @given(kind=st.sampled_from(KINDS), limits=LIMITS, history=HISTORY)
-        def live(kind, limits, history):
+        @given(kind=st.sampled_from(KINDS), row_ids_from=ROW_IDS_FROM_ROWS, history=HISTORY)
+        def live(kind, row_ids_from, history):
             lived.append(kind.name)
-            print(f"{len(lived)}: {kind.name}, {limits}: {', '.join(step for step, _ in history)}", flush=True)
+            print(
+                f"{len(lived)}: {kind.name}, row ids from {row_ids_from}: {', '.join(step for step, _ in history)}",
+                flush=True,
+            )
             table = f"{name}_{len(lived)}"
             config = SyncConfig(
                 table=f"lake.ns.{table}",
@@ -71,7 +72,7 @@ class DescribeARandomHistory:
             )
             lake = Lake(spark, warehouse, table, kind)
             try:
-                with mock.patch.multiple(net_changes, **limits):
+                with mock.patch.object(net_changes, "ROW_IDS_FROM_ROWS", row_ids_from):
                     _live(spark, opensearch, config, lake, history)
             finally:
                 lake.drop()

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with what it belongs to and without secrets."""
+"""Structured logs: one JSON object a line, with its context and without secrets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DescribeLogs:
         entries = logged(lambda: event(text, url="https://planted@host"))
         assert "planted" not in json.dumps(entries)
 
-    def it_takes_records_of_the_logger_too(self, logged):
+    def it_writes_other_records_of_the_logger_too(self, logged):
         assert logged(lambda: LOGGER.warning("by %s", "hand"))[0]["message"] == "by hand"
 
     def it_shows_where_an_exception_came_from(self, logged):

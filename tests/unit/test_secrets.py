@@ -1,4 +1,4 @@
-"""References to secrets: resolved where they can be, typed errors where not."""
+"""References to secrets: resolved, or refused with a typed error."""
 
 import sys
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ class DescribeReferences:
             ("", False),
         ],
     )
-    def it_tells_references_from_secrets(self, text, expected):
+    def it_distinguishes_references_from_secrets(self, text, expected):
         assert is_reference(text) is expected
 
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.errors import ColumnNotFoundError, ConfigError
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.updates import UNCHANGED, last_changes, merge_updates, unique_changes
+from icecdc_core.updates import merge_updates
 
 CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 NAN = float("nan")
@@ -241,62 +241,3 @@ class DescribeAnyChanges:
         for number in [number for number in expected if number not in unique][:1]:
             with pytest.raises(PySparkException, match="duplicate identifier"):
                 merge_updates(kept.where(F.col("case") == number), ["case", "id"]).count()
-
-
-class DescribeUniqueChanges:
-    """Each row: identifier, value, the change of which side, the step. Two of one side end the query."""
-
-    SCHEMA = "id int, v double, m map<string,int>, _change_type string, _change_ordinal int, _commit_snapshot_id long"
-    NAN = float("nan")
-
-    def changes(self, spark, *rows):
-        """Given as (id, v, "D" or "I", step)."""
-        sides = {"D": "DELETE", "I": "INSERT"}
-        made = [(key, value, {"k": 1, "l": 2}, sides[side], step, step) for key, value, side, step in rows]
-        return spark.createDataFrame(made, self.SCHEMA).repartition(3).transform(shuffle_by_identifiers, ["id"])
-
-    @pytest.mark.parametrize("compare", [False, True])
-    @pytest.mark.parametrize(
-        "rows",
-        [
-            "I1 I1", "I1 I2", "D1 D1", "D1 D2", "D1 D1 I1", "D1 I1 I1", "D1 D2 I1", "D1 I1 I2", "D1 D1 I1 I1",
-            "D1 D2 I1 I2",
-        ],
-    )  # fmt: skip
-    def it_refuses_two_rows_of_one_side_equal_or_not(self, spark, rows, compare):
-        given = [(7, float(row[1]), row[0], 1) for row in rows.split()]
-        changes = self.changes(spark, (7, 9.0, "I", 0), (8, 1.0, "I", 1), *given)
-        with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"7"\}'):
-            unique_changes(changes, ["id"], compare).count()
-
-    def it_keeps_one_row_of_each_step_and_says_what_is_unchanged(self, spark):
-        given = [(1, 1.0, "D"), (1, 1.0, "I"), (2, self.NAN, "D"), (2, self.NAN, "I"), (3, 0.0, "D"), (3, -0.0, "I")]
-        given += [(4, None, "D"), (4, None, "I"), (5, 1.0, "D"), (6, 1.0, "I"), (7, None, "D"), (7, 1.0, "I")]
-        changes = self.changes(spark, *((*row, 0) for row in given), (1, 1.0, "D", 1), (2, 1.0, "I", 2))
-        kept = unique_changes(changes, ["id"], compare=True)
-        actual = {(row.id, row._change_ordinal): (row._change_type, row[UNCHANGED]) for row in kept.collect()}
-        assert actual == {
-            (1, 0): ("INSERT", True),
-            (1, 1): ("DELETE", False),
-            (2, 0): ("INSERT", True),
-            (2, 2): ("INSERT", False),
-            (3, 0): ("INSERT", False),
-            (4, 0): ("INSERT", True),
-            (5, 0): ("DELETE", False),
-            (6, 0): ("INSERT", False),
-            (7, 0): ("INSERT", False),
-        }
-        last = last_changes(kept, ["id"]).collect()
-        assert sorted((row.id, row._change_ordinal) for row in last) == [
-            (1, 1), (2, 2), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)
-        ]  # fmt: skip
-
-    def it_leaves_identifiers_without_a_value_to_those_who_refuse_them(self, spark):
-        changes = self.changes(spark, (None, 1.0, "I", 0), (None, 2.0, "I", 0))
-        assert unique_changes(changes, ["id"]).count() == 1
-
-    def it_sorts_once_and_moves_nothing(self, spark):
-        kept = unique_changes(self.changes(spark, (1, 1.0, "I", 0)), ["id"], compare=True).where(f"NOT {UNCHANGED}")
-        text = last_changes(kept, ["id"])._jdf.queryExecution().executedPlan().toString()
-        text = text.split("Exchange hashpartitioning(id")[0]
-        assert (text.count("Sort ["), text.count("Exchange")) == (1, 0), text

@@ -1,4 +1,4 @@
 """Record formats: JSON, Avro, JSON Schema, Debezium and AWS DMS, with or without a schema registry.
 
-In: Kafka records as bytes. Out: one JSON payload for each record with what to do with it, or why it cannot be read.
+In: Kafka records as bytes. Out: for each record a JSON payload with its operation, or the reason why it is unreadable.
 """

@@ -1,4 +1,4 @@
-"""Avro records: their schemas with all references in one text, and what Connect's names in them mean."""
+"""Avro records: reading them by the writer's schema, with its references and Connect's logical types."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AvroSchema:
     """A writer's schema.
 
     Args:
-        spark: The session, which has Spark's Avro reader.
-        schema: As it was registered.
+        spark: The session, with Spark's Avro reader.
+        schema: The schema in the registry.
 
     Raises:
         pyspark.errors.PySparkException: Spark cannot read data with that schema.
@@ -34,25 +34,25 @@ class AvroSchema:
 
     def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
         parsed = {name: json.loads(other.text) for name, other in schema.references.items()}
-        whole = _Inlining(parsed).of(json.loads(schema.text), "")
-        # Of a record that it cannot read, Spark makes one whose fields are all null; of an array, null.
+        whole = _References(parsed).inline(json.loads(schema.text), "")
+        # Spark reads a malformed record as a record of nulls, but a malformed array as null.
         self.text = json.dumps({"type": "array", "items": whole})
         kind = spark.range(0).select(self.read(F.lit(None).cast("binary"))).schema[0].dataType
-        self.meaning = _Meanings().of(whole, kind, "")
+        self.logical_type = _LogicalTypes().of(whole, kind, "")
 
     def read(self, data: Column) -> Column:
-        """Return the value in Avro's binary encoding, null where the bytes (all of them) don't fit the schema."""
-        # An array in that encoding is a count, so many values, and a zero.
+        """Read a value in Avro's binary encoding; null if the bytes, to the last one, do not fit the schema."""
+        # In that encoding an array is a count, that many values, and a zero.
         array = F.concat(F.lit(b"\2"), data, F.lit(b"\0"))
         values = from_avro(array, self.text, {"mode": "PERMISSIVE"})
         return F.when(F.size(values) == 1, F.get(values, F.lit(0)))
 
 
 def require_avro(spark: SparkSession) -> None:
-    """Refuse a session without Spark's Avro reader.
+    """Check that the session has Spark's Avro reader.
 
     Raises:
-        DependencyError: Names the library.
+        DependencyError: The session has none; the error names the library.
     """
     try:
         java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(_READER)
@@ -65,26 +65,26 @@ def require_avro(spark: SparkSession) -> None:
         ) from error
 
 
-class _Inlining:
-    """Puts the types that a schema refers to in the place where each is first named, as one text must have them."""
+class _References:
+    """Replaces the first name of each referenced type by its definition, because Spark reads one schema text."""
 
     def __init__(self, references: dict[str, Any]) -> None:
         self._references, self._defined = references, set[str]()
 
-    def of(self, node: Any, namespace: str) -> Any:
+    def inline(self, node: Any, namespace: str) -> Any:
         if isinstance(node, str):
             return self._name(node, namespace)
         if isinstance(node, list):
-            return [self.of(branch, namespace) for branch in node]
+            return [self.inline(branch, namespace) for branch in node]
         kind = node.get("type")
         if kind in _NAMED:
             full, namespace = _full_name(node, namespace)
             self._defined.add(full)
-        inner = {key: self.of(node[key], namespace) for key in ("items", "values") if key in node}
+        inner = {key: self.inline(node[key], namespace) for key in ("items", "values") if key in node}
         if kind in ("record", "error"):
-            inner["fields"] = [{**field, "type": self.of(field["type"], namespace)} for field in node["fields"]]
+            inner["fields"] = [{**field, "type": self.inline(field["type"], namespace)} for field in node["fields"]]
         elif kind not in (*_NAMED, "array", "map"):
-            inner["type"] = self.of(kind, namespace)
+            inner["type"] = self.inline(kind, namespace)
         return {**node, **inner}
 
     def _name(self, name: str, namespace: str) -> Any:
@@ -92,12 +92,12 @@ class _Inlining:
             if full in self._defined:
                 return full
             if full in self._references:
-                return self.of(self._references[full], "")
+                return self.inline(self._references[full], "")
         return name
 
 
-class _Meanings:
-    """Walks through a schema and the type that Spark reads by it, side by side."""
+class _LogicalTypes:
+    """Finds the logical types in a schema, with the types that Spark reads by it."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Any, str]] = {}
@@ -106,7 +106,7 @@ class _Meanings:
         if isinstance(node, list):
             branches = [branch for branch in node if branch != "null"]
             optional = optional or len(branches) < len(node)
-            # Spark makes a struct of a union of several types; what is in it stays as it is.
+            # Spark reads a union of several types as a struct, whose values are not converted.
             return self.of(branches[0], kind, namespace, optional) if len(branches) == 1 else LogicalType(kind)
         if isinstance(node, str):
             known = self._named.get(node) or self._named.get(f"{namespace}.{node}")
@@ -117,19 +117,19 @@ class _Meanings:
             outer = namespace
             full, namespace = _full_name(node, namespace)
             self._named[full] = (node, outer)
-        meant = partial(
+        logical_type = partial(
             LogicalType, kind, node.get("connect.name", ""), dict(node.get("connect.parameters", {})), optional
         )
         if isinstance(kind, T.StructType) and "fields" in node:
             nodes = {field["name"]: field["type"] for field in node["fields"]}
-            return meant({name: self.of(nodes[name], kind[name].dataType, namespace) for name in kind.names})
+            return logical_type({name: self.of(nodes[name], kind[name].dataType, namespace) for name in kind.names})
         if isinstance(kind, T.ArrayType) and "items" in node:
-            return meant(element=self.of(node["items"], kind.elementType, namespace))
+            return logical_type(element=self.of(node["items"], kind.elementType, namespace))
         if isinstance(kind, T.MapType) and "values" in node:
-            return meant(value=self.of(node["values"], kind.valueType, namespace))
+            return logical_type(value=self.of(node["values"], kind.valueType, namespace))
         if isinstance(node.get("type"), (dict, list)):
             return self.of(node["type"], kind, namespace, optional)
-        return meant()
+        return logical_type()
 
 
 def _full_name(node: dict[str, Any], namespace: str) -> tuple[str, str]:

@@ -1,4 +1,7 @@
-"""Records with a schema registry's wire format: a zero, the number of the writer's schema in four bytes, the data."""
+"""Records in Confluent's wire format: a zero byte, the ID of the writer's schema in four bytes, the data.
+
+The format is described in Confluent's Schema Registry documentation, "Wire format".
+"""
 
 from __future__ import annotations
 
@@ -9,121 +12,123 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats import debezium, json_schemas
 from icecdc_core.ingest.formats.avro import AvroSchema, require_avro
-from icecdc_core.ingest.formats.decode_results import bound, outcome
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
-from icecdc_core.ingest.formats.record_keys import deleted_by, deleted_by_value
+from icecdc_core.ingest.formats.decode_results import decode_result, evaluate_once
+from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
+from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_single_key
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
 from icecdc_core.ingest.formats.settings import FormatSettings
 
 HEADER_BYTES = 5
-_ALL = (1 << 31) - 1
+_MAX_BYTES = (1 << 31) - 1
 
-_KINDS = {"avro": "AVRO", "debezium_avro": "AVRO", "json_schema": "JSON"}
+_SCHEMA_TYPES = {"avro": "AVRO", "debezium_avro": "AVRO", "json_schema": "JSON"}
 
 
 class WireFormat:
-    """The decoding of a batch, whose schemas are asked for when it is made.
+    """Decodes a batch of records, with the schemas that the registry has when the object is made.
 
     Args:
-        records: The records, with ``body`` and ``tombstone``. Looked at once, for the numbers of the schemas.
-        body: The bytes of the value, or of the key where there is no value.
+        records: The records. One pass collects the IDs of their schemas.
+        body: The bytes of the value, or of the key of a record without a value.
         tombstone: Whether it is the key.
-        settings: The format, and where the registry is.
+        settings: The format, and the URL of the registry.
 
     Raises:
-        SchemaRegistryError: The registry does not answer, or refuses to.
-        ConfigError: There is no URL of a registry.
+        SchemaRegistryError: The registry cannot be reached or rejects the request.
+        ConfigError: The URL of a registry is missing.
         DependencyError: The session has no Avro reader.
     """
 
     def __init__(self, records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> None:
         self._body, self._tombstone, self._settings = body, tombstone, settings
         self._spark = records.sparkSession
-        if _KINDS[settings.format] == "AVRO":
+        if _SCHEMA_TYPES[settings.format] == "AVRO":
             require_avro(self._spark)
         registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth)
-        self._number = F.when(self._framed(), F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
-        found = records.select(self._number.alias("n")).where(F.col("n").isNotNull()).distinct().collect()
-        self._schemas = {int(row["n"]): registry.schema(int(row["n"])) for row in found}
+        self._schema_id = F.when(self._has_header(), F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
+        found = records.select(self._schema_id.alias("id")).where(F.col("id").isNotNull()).distinct().collect()
+        self._schemas = {int(row["id"]): registry.schema(int(row["id"])) for row in found}
 
-    def outcome(self) -> Column:
-        """Return what becomes of every record."""
+    def decode(self) -> Column:
+        """Return the decode result of every record."""
         head = F.concat(F.lit("0x"), F.hex(F.substring(self._body, 1, HEADER_BYTES)))
-        wrong = F.concat(F.lit("does not begin with a zero and a schema's number, but with "), head)
-        result = F.when(~self._framed(), self._unframed(outcome(problem=wrong)))
-        for number, schema in sorted(self._schemas.items()):
-            result = result.when(self._number == number, self._decoded(number, schema))
+        problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
+        result = F.when(~self._has_header(), self._decode_without_header(decode_result(problem=problem)))
+        for schema_id, schema in sorted(self._schemas.items()):
+            result = result.when(self._schema_id == schema_id, self._decode_by_schema(schema_id, schema))
         return result
 
     def json_types(self) -> dict[int, T.StructType]:
-        """Return what the JSON schemas of the batch say, for those that are of objects."""
-        kinds = {number: self._json_type(schema) for number, schema in self._schemas.items()}
-        return {number: kind for number, kind in kinds.items() if kind is not None}
+        """Return the Spark schema of each JSON Schema of the batch that describes an object, by schema ID."""
+        kinds = {schema_id: self._json_type(schema) for schema_id, schema in self._schemas.items()}
+        return {schema_id: kind for schema_id, kind in kinds.items() if kind is not None}
 
     @property
-    def number(self) -> Column:
-        """The number of a record's schema; null where there is none."""
-        return self._number
+    def schema_id(self) -> Column:
+        """The ID of a record's schema; null for a record without the header."""
+        return self._schema_id
 
-    def _framed(self) -> Column:
+    def _has_header(self) -> Column:
         return (F.octet_length(self._body) >= HEADER_BYTES) & (F.substring(self._body, 1, 1) == F.lit(b"\0"))
 
-    def _unframed(self, problem: Column) -> Column:
-        # Keys are often plain texts or numbers, whatever the values are.
+    def _decode_without_header(self, problem: Column) -> Column:
+        # Keys are often plain texts or numbers, whatever the format of the values.
         text = self._body.cast("string")
-        deleted = deleted_by(F.when(F.is_valid_utf8(text), text), self._settings)
+        deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), self._settings)
         return F.when(self._tombstone, deleted).otherwise(problem)
 
-    def _decoded(self, number: int, schema: RegisteredSchema | None) -> Column:
-        wanted_kind = _KINDS[self._settings.format]
+    def _decode_by_schema(self, schema_id: int, schema: RegisteredSchema | None) -> Column:
+        expected = _SCHEMA_TYPES[self._settings.format]
         if schema is None:
-            return outcome(problem=F.lit(f"the schema registry knows no schema {number}"))
-        if schema.kind != wanted_kind:
-            return outcome(problem=F.lit(f"schema {number} is {schema.kind}, not {wanted_kind}"))
-        data = F.substring(self._body, HEADER_BYTES + 1, _ALL)
-        if wanted_kind == "JSON":
-            return self._json(number, schema, data)
+            return decode_result(problem=F.lit(f"the schema registry has no schema {schema_id}"))
+        if schema.kind != expected:
+            return decode_result(problem=F.lit(f"schema {schema_id} is {schema.kind}, not {expected}"))
+        data = F.substring(self._body, HEADER_BYTES + 1, _MAX_BYTES)
+        if expected == "JSON":
+            return self._decode_json(schema_id, schema, data)
         try:
             avro = AvroSchema(self._spark, schema)
         except (PySparkException, ValueError, KeyError) as error:
-            return outcome(problem=F.lit(f"schema {number} cannot be read by Spark: {_first_line(error)}"))
-        return bound(avro.read(data), lambda row: self._avro(number, row, avro.meaning))
+            return decode_result(problem=F.lit(f"Spark cannot read schema {schema_id}: {_first_line(error)}"))
+        return evaluate_once(avro.read(data), lambda row: self._decode_avro(schema_id, row, avro.logical_type))
 
-    def _avro(self, number: int, row: Column, meaning: LogicalType) -> Column:
-        unread = outcome(problem=F.lit(f"the bytes do not fit schema {number}"))
-        fields = meaning.fields
+    def _decode_avro(self, schema_id: int, row: Column, logical_type: LogicalType) -> Column:
+        unreadable = decode_result(problem=F.lit(f"the bytes do not fit schema {schema_id}"))
+        fields = logical_type.fields
         if not fields:
-            single = outcome(problem=F.lit(f"schema {number} is not of a record"))
-            single = F.when(self._tombstone, deleted_by_value(row, meaning, self._settings)).otherwise(single)
-            return F.when(row.isNull(), unread).otherwise(single)
-        whole = outcome(
-            F.to_json(rendered(row, meaning), JSON_OPTIONS),
-            wanted(meaning).json(),
+            single = delete_by_single_key(row, logical_type, self._settings)
+            other = decode_result(problem=F.lit(f"schema {schema_id} does not describe a record"))
+            result = F.when(self._tombstone, single).otherwise(other)
+            return F.when(row.isNull(), unreadable).otherwise(result)
+        result = decode_result(
+            F.to_json(to_payload(row, logical_type), PAYLOAD_OPTIONS),
+            column_type(logical_type).json(),
             F.when(self._tombstone, F.lit("delete")),
         )
         if self._settings.format == "debezium_avro":
-            other = outcome(problem=F.lit(f"schema {number} is not of a change event"))
+            event = decode_result(problem=F.lit(f"schema {schema_id} does not describe a change event"))
             if {"before", "after", "op"} <= set(fields):
                 before, after = (
-                    F.to_json(rendered(row[name], fields[name]), JSON_OPTIONS) for name in ("before", "after")
+                    F.to_json(to_payload(row[name], fields[name]), PAYLOAD_OPTIONS) for name in ("before", "after")
                 )
-                other = debezium.event(row["op"], before, after, wanted(fields["after"]).json())
-            whole = F.when(self._tombstone, whole).otherwise(other)
-        return F.when(row.isNull(), unread).otherwise(whole)
+                event = debezium.decode_event(row["op"], before, after, column_type(fields["after"]).json())
+            result = F.when(self._tombstone, result).otherwise(event)
+        return F.when(row.isNull(), unreadable).otherwise(result)
 
-    def _json(self, number: int, schema: RegisteredSchema, data: Column) -> Column:
+    def _decode_json(self, schema_id: int, schema: RegisteredSchema, data: Column) -> Column:
         kind = self._json_type(schema)
         text = data.cast("string")
         if kind is None:
-            other = outcome(problem=F.lit(f"schema {number} is not of an object"))
-            return F.when(self._tombstone, deleted_by(text, self._settings, is_json=True)).otherwise(other)
+            other = decode_result(problem=F.lit(f"schema {schema_id} does not describe an object"))
+            return F.when(self._tombstone, delete_by_key(text, self._settings, is_json=True)).otherwise(other)
         problem = F.when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
-        return outcome(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)
+        return decode_result(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)
 
     def _json_type(self, schema: RegisteredSchema | None) -> T.StructType | None:
         if schema is None or schema.kind != "JSON":
             return None
-        return json_schemas.struct_of(schema)
+        return json_schemas.spark_struct(schema)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Debezium's change events: which row they tell of, and what became of it.
+"""Debezium's change events: the row that an event changes, and the operation.
 
-The envelope (`before`, `after`, `op`), its operations and the tombstones after deletes are those of Debezium's
-documentation, "Change events"; the meaning of values is in `connect`.
+The envelope (`before`, `after`, `op`), its operations and the tombstones after deletes come from Debezium's
+documentation, "Change events". `logical_types` converts the values.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats.decode_results import IGNORED, bound, outcome, told
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
-from icecdc_core.ingest.formats.record_keys import NO_VALUE, deleted_by, deleted_by_value
+from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, operation
+from icecdc_core.ingest.formats.json_text import (
+    JSON_READ_OPTIONS,
+    MALFORMED,
+    PAYLOAD_OPTIONS,
+    quoted_start,
+    unreadable,
+)
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
+from icecdc_core.ingest.formats.record_keys import KEY_WITHOUT_IDENTIFIERS, delete_by_key, delete_by_single_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 
-# A value that PostgreSQL stores apart and that did not change is not in its log. The same text in Base64 is in bytes.
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+"""What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
 
-_BAD = f"{OWN_PREFIX}bad"
-_OPTIONS = {"columnNameOfCorruptRecord": _BAD, "allowSingleQuotes": "false"}
 _ROW_FIELDS = ("before", "after")
-_NUMBERS: dict[str, T.DataType] = {
+_SIMPLE_TYPES: dict[str, T.DataType] = {
     "int8": T.IntegerType(),
     "int16": T.IntegerType(),
     "int32": T.IntegerType(),
@@ -36,125 +40,125 @@ _NUMBERS: dict[str, T.DataType] = {
 }
 
 
-def event(op: Column, before: Column, after: Column, kind: str | None = None) -> Column:
-    """Return the outcome of a change event.
+def decode_event(op: Column, before: Column, after: Column, payload_type: str | None = None) -> Column:
+    """Return the decode result of a change event.
 
     ``c``, ``r`` (read by a snapshot) and ``u`` upsert the row `after`; ``d`` deletes the row `before`; ``m`` is a
-    message of no row, and ignored. ``t``, the truncation of a table, is a problem: no row tells what it means here. So
-    is a value that Debezium could not know.
+    message without a row and is ignored. ``t``, which truncates the source table, is a problem, because it names no
+    row. A value that Debezium could not read is a problem too.
 
     Args:
         op: The operation.
-        before: The row as it was, JSON.
-        after: The row as it is, JSON.
-        kind: The type of both, as in `payload_type`.
+        before: The row before the change, as JSON.
+        after: The row after the change, as JSON.
+        payload_type: The type of both rows, as in `decode_result`.
     """
-    done, unknown = told(op, "the operation of the change event (op)")
-    lost = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
-    deletes = done == "delete"
+    row_op, unknown = operation(op, "the operation of the change event (op)")
+    unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
+    deletes = row_op == "delete"
     problem = (
         F.when(op == "m", F.lit(None).cast("string"))
-        .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they are to go"))
+        .when(op == "t", F.lit("the source table was truncated; delete its rows here by hand if they should go"))
         .when(unknown.isNotNull(), unknown)
-        .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before: no row is known"))
+        .when(deletes & before.isNull(), F.lit("the change event deletes a row, but has no before to name the row"))
         .when(~deletes & after.isNull(), F.lit("the change event has no after, so there is no row"))
-        .when(~deletes & lost, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
+        .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
     )
-    chosen = F.when(deletes, before).otherwise(after)
-    return outcome(chosen, kind, F.when(op == "m", F.lit(IGNORED)).otherwise(done), problem)
+    row = F.when(deletes, before).otherwise(after)
+    return decode_result(row, payload_type, F.when(op == "m", F.lit(IGNORED)).otherwise(row_op), problem)
 
 
-def from_json_text(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    """Return the outcome of events in JSON, with or without their `schema` part.
+def decode_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    """Return the decode result of events in JSON, with or without their `schema` part.
 
     Args:
-        records: The records; looked at once for the schema parts there are.
+        records: The records. One pass collects their different schema parts.
         text: The value, or the key of a record without a value.
         tombstone: Whether it is the key.
         settings: See `FormatSettings`.
     """
-    schema_part = F.from_json(text, f"schema string, {_BAD} string", _OPTIONS)["schema"]
+    schema_part = F.from_json(text, f"schema string, {MALFORMED} string", JSON_READ_OPTIONS)["schema"]
     parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
-    plain = F.when(tombstone, deleted_by(text, settings)).otherwise(_without_schema(text))
+    plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text))
     if not parts:
         return plain
 
-    def chosen(part: Column) -> Column:
+    def decode_by_schema(part: Column) -> Column:
         branches = F.when(part.isNull(), plain)
         for known in parts:
-            branches = branches.when(part == known, _with_schema(text, known, tombstone, settings))
+            branches = branches.when(part == known, _decode_with_schema(text, known, tombstone, settings))
         return branches
 
-    return bound(schema_part, chosen)
+    return evaluate_once(schema_part, decode_by_schema)
 
 
-def _without_schema(text: Column) -> Column:
-    # A variant keeps numbers as exact as they are; as text they would be rounded to what a double holds.
+def _decode_without_schema(text: Column) -> Column:
+    # A variant keeps numbers exact; `from_json` rounds a number in a text to a double.
     rows = ", ".join(f"{name} variant" for name in _ROW_FIELDS)
-    shape = f"op string, {rows}, payload struct<op string, {rows}>, {_BAD} string"
+    shape = f"op string, {rows}, payload struct<op string, {rows}>, {MALFORMED} string"
 
-    def use(read: Column) -> Column:
-        inner = read["payload"]
-        op, before, after = (
-            F.coalesce(each(read), each(inner))
-            for each in (lambda s: s["op"], lambda s: _text(s["before"]), lambda s: _text(s["after"]))
-        )
-        return F.when(read[_BAD].isNotNull() | read.isNull(), unreadable(text)).otherwise(event(op, before, after))
+    def decode(parsed: Column) -> Column:
+        inner = parsed["payload"]
+        op = F.coalesce(parsed["op"], inner["op"])
+        before, after = (F.coalesce(_row_text(parsed[name]), _row_text(inner[name])) for name in _ROW_FIELDS)
+        malformed = parsed[MALFORMED].isNotNull() | parsed.isNull()
+        unread = decode_result(problem=unreadable(text, _not_an_event(text)))
+        return F.when(malformed, unread).otherwise(decode_event(op, before, after))
 
-    return bound(F.from_json(text, shape, _OPTIONS), use)
-
-
-def _text(value: Column) -> Column:
-    """A variant as JSON, null where it is a JSON null."""
-    return F.when(~F.is_variant_null(value), F.to_json(value))
+    return evaluate_once(F.from_json(text, shape, JSON_READ_OPTIONS), decode)
 
 
-def unreadable(text: Column) -> Column:
-    """Return the outcome of a text that is no change event."""
-    return outcome(problem=F.concat(F.lit("not a change event: '"), F.left(text, F.lit(100)), F.lit("'")))
+def _row_text(variant: Column) -> Column:
+    """A variant as JSON; null for a JSON null."""
+    return F.when(~F.is_variant_null(variant), F.to_json(variant))
 
 
-def _with_schema(text: Column, part: str, tombstone: Column, settings: FormatSettings) -> Column:
-    node = json.loads(part)
-    fields = {field.get("field"): field for field in node.get("fields", ())}
-    whole = _meaning(node)
-    shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(_BAD, T.StringType())])
-    mismatch = outcome(problem=F.lit("the record does not fit its own schema part"))
+def _not_an_event(text: Column) -> Column:
+    return F.concat(F.lit("not a change event: "), quoted_start(text))
 
-    def use(read: Column) -> Column:
-        payload = read["payload"]
-        if "op" in fields and "after" in fields:
+
+def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: FormatSettings) -> Column:
+    node = json.loads(schema_part)
+    names = {field.get("field") for field in node.get("fields", ())}
+    whole = _logical_type(node)
+    shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(MALFORMED, T.StringType())])
+    mismatch = decode_result(problem=unreadable(text, F.lit("the record does not fit its own schema part")))
+
+    def decode(parsed: Column) -> Column:
+        payload = parsed["payload"]
+        if {"op", "after"} <= names:
             row = whole.fields["after"]
-            kind = wanted(row).json()
-            before, after = (F.to_json(rendered(payload[name], row), JSON_OPTIONS) for name in _ROW_FIELDS)
-            result = event(payload["op"], before, after, kind)
-        elif whole.fields:
-            key = F.to_json(rendered(payload, whole), JSON_OPTIONS)
-            unnamed = F.when(key.isNull(), F.lit(NO_VALUE))
-            deleted = outcome(key, wanted(whole).json(), F.lit("delete"), unnamed)
-            result = F.when(tombstone, deleted).otherwise(unreadable(text))
+            before, after = (F.to_json(to_payload(payload[name], row), PAYLOAD_OPTIONS) for name in _ROW_FIELDS)
+            result = decode_event(payload["op"], before, after, column_type(row).json())
         else:
-            deleted = deleted_by_value(payload, whole, settings)
-            result = F.when(tombstone, deleted).otherwise(unreadable(text))
-        return F.when(read[_BAD].isNotNull(), mismatch).otherwise(result)
+            result = F.when(tombstone, delete(payload)).otherwise(decode_result(problem=_not_an_event(text)))
+        return F.when(parsed[MALFORMED].isNotNull(), mismatch).otherwise(result)
 
-    return bound(F.from_json(text, shape, _OPTIONS), use)
+    def delete(payload: Column) -> Column:
+        if not whole.fields:
+            return delete_by_single_key(payload, whole, settings)
+        key = F.to_json(to_payload(payload, whole), PAYLOAD_OPTIONS)
+        problem = F.when(key.isNull(), F.lit(KEY_WITHOUT_IDENTIFIERS))
+        return decode_result(key, column_type(whole).json(), F.lit("delete"), problem)
+
+    return evaluate_once(F.from_json(text, shape, JSON_READ_OPTIONS), decode)
 
 
-def _meaning(node: dict[str, Any]) -> LogicalType:
-    """What Connect's JSON converter says of a value, in the `schema` part."""
+def _logical_type(node: dict[str, Any]) -> LogicalType:
+    """The type of a value by the `schema` part of Connect's JSON converter."""
     kind, name, optional = node["type"], node.get("name") or "", bool(node.get("optional"))
     parameters = {key: str(value) for key, value in (node.get("parameters") or {}).items()}
     if kind == "struct":
-        fields = {field["field"]: _meaning(field) for field in node.get("fields", ())}
-        read: T.DataType = T.StructType([T.StructField(key, each.kind) for key, each in fields.items()])
-        return LogicalType(read, name, parameters, optional, fields, in_json=True)
+        fields = {field["field"]: _logical_type(field) for field in node.get("fields", ())}
+        struct: T.DataType = T.StructType([T.StructField(key, each.kind) for key, each in fields.items()])
+        return LogicalType(struct, name, parameters, optional, fields, in_json=True)
     if kind == "array":
-        element = _meaning(node["items"])
+        element = _logical_type(node["items"])
         return LogicalType(T.ArrayType(element.kind), name, parameters, optional, element=element, in_json=True)
     if kind == "map":
-        value = _meaning(node["values"])
-        return LogicalType(T.MapType(T.StringType(), value.kind), name, parameters, optional, value=value, in_json=True)
+        value = _logical_type(node["values"])
+        map_type = T.MapType(T.StringType(), value.kind)
+        return LogicalType(map_type, name, parameters, optional, value=value, in_json=True)
     if kind == "bytes" and not name.endswith(".Decimal"):
         name = "bytes"
-    return LogicalType(_NUMBERS.get(kind, T.StringType()), name, parameters, optional, in_json=True)
+    return LogicalType(_SIMPLE_TYPES.get(kind, T.StringType()), name, parameters, optional, in_json=True)

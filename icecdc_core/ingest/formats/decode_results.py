@@ -1,61 +1,79 @@
-"""What becomes of one record: a struct that every format makes, and how it is spread into columns."""
+"""The result of decoding one record: a struct that every format makes, and its expansion into columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
 
 IGNORED = "ignore"
-"""The operation of a record that is dropped, since it tells of no row."""
+"""The operation of a record that is dropped because it does not describe a row."""
 
-UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
-DELETES = ("d", "delete")
+_UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
+_DELETES = ("d", "delete")
 
-FIELDS = ("payload", "payload_type", "op", "problem")
-OUTCOME = f"{OWN_PREFIX}outcome"
+_FIELDS = ("payload", "payload_type", "op", "problem")
+_RESULT = f"{OWN_PREFIX}decode_result"
 
 
-def outcome(
+def decode_result(
     payload: Column | None = None,
     payload_type: Column | str | None = None,
     op: Column | None = None,
     problem: Column | None = None,
 ) -> Column:
-    """Return the struct; what is not given is null."""
-    nothing = F.lit(None).cast("string")
+    """Return the struct of a decoded record; a field that is not given is null.
+
+    Args:
+        payload: The row's fields as JSON text.
+        payload_type: The Spark schema of the payload as JSON, or `TEXT_KEY`.
+        op: ``upsert``, ``delete`` or `IGNORED`.
+        problem: Why the record cannot be used.
+    """
+    null = F.lit(None).cast("string")
     given = (payload, F.lit(payload_type), op, problem)
-    columns = [nothing if column is None else column for column in given]
-    return F.struct(*(column.cast("string").alias(name) for name, column in zip(FIELDS, columns, strict=True)))
+    columns = [null if column is None else column for column in given]
+    return F.struct(*(column.cast("string").alias(name) for name, column in zip(_FIELDS, columns, strict=True)))
 
 
-def bound(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Return ``use(value)`` so that the value, which is dear, is found once however often it is used."""
+def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -> DataFrame:
+    """Return columns of the records and the fields of their results, without the ignored records.
+
+    Args:
+        records: The records.
+        result: What `decode_result` returned.
+        columns: The columns of the records to return.
+    """
+    decoded = records.select(*columns, result.alias(_RESULT))
+    fields = {name: F.col(_RESULT).getField(name) for name in _FIELDS}
+    # The nondeterministic condition stops Spark from pushing the filter below, where it would decode twice.
+    fields["op"] = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(fields["op"])
+    expanded = decoded.select(*columns, *(field.alias(name) for name, field in fields.items()))
+    return expanded.where(F.col("op").isNull() | (F.col("op") != IGNORED))
+
+
+def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Return ``use(value)`` such that Spark evaluates an expensive value once, however often it is used.
+
+    Args:
+        value: The value.
+        use: Makes the result from a reference to the value.
+    """
     return F.transform(F.array(value), use)[0]
 
 
-def told(code: Column, what: str) -> tuple[Column, Column]:
-    """Return the operation that a code stands for, in any case, and the problem if it stands for none."""
+def operation(code: Column, field: str) -> tuple[Column, Column]:
+    """Return the operation that a code stands for, in any case, and the problem if it stands for none.
+
+    Args:
+        code: The code in the record.
+        field: How a problem names the field of the code.
+    """
     lower = F.lower(code)
-    op = F.when(lower.isin(*UPSERTS), F.lit("upsert")).when(lower.isin(*DELETES), F.lit("delete"))
-    known = lower.isin(*UPSERTS, *DELETES)
-    missing = F.when(code.isNull(), F.lit(f"{what} is missing"))
-    return op, missing.when(~known, F.concat(F.lit(f"{what} is '"), F.left(code, F.lit(40)), F.lit("', no operation")))
-
-
-def spread(records: DataFrame, result: Column, kept: list[str]) -> DataFrame:
-    """Return the kept columns and the fields of every outcome, without the records that are ignored."""
-    made = records.select(*kept, result.alias(OUTCOME))
-    columns = [F.col(OUTCOME).getField(name).alias(name) for name in FIELDS]
-    # Not to be pushed below what makes the outcome, see `fitted`.
-    columns[2] = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(columns[2]).alias("op")
-    return made.select(*kept, *columns).where(F.col("op").isNull() | (F.col("op") != IGNORED))
-
-
-def type_text(kind: T.DataType) -> str:
-    """Return a type as it stands in `payload_type`."""
-    return kind.json()
+    op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*_DELETES), F.lit("delete"))
+    known = lower.isin(*_UPSERTS, *_DELETES)
+    unknown = F.concat(F.lit(f"{field} is '"), F.left(code, F.lit(40)), F.lit("', which is not an operation"))
+    return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(~known, unknown)

@@ -1,7 +1,7 @@
-"""Change records of the AWS Database Migration Service, in its two forms.
+"""Change records of the AWS Database Migration Service (DMS), in its two forms.
 
-With `data` and `metadata`, as its Kafka target writes them (its documentation, "Using Apache Kafka as a target"), and
-flat with `Op` beside the columns, as its S3 target writes them ("Indicating source DB operations").
+The nested form has `data` and `metadata`, as the Kafka target writes it (AWS DMS documentation, "Using Apache Kafka as
+a target"). The flat form has `Op` beside the columns, as the S3 target writes it ("Indicating source DB operations").
 """
 
 from __future__ import annotations
@@ -9,43 +9,43 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats.decode_results import IGNORED, bound, outcome, told
-from icecdc_core.ingest.formats.record_keys import deleted_by
+from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, operation
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, quoted_start, unreadable
+from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 
 OP = "Op"
-"""The field of flat records; it needs no column."""
+"""The field of flat records with the operation; it needs no column."""
 
-_BAD = f"{OWN_PREFIX}bad"
-_SHAPE = f"data variant, metadata struct<operation string, `record-type` string>, {OP} string, {_BAD} string"
+_SHAPE = f"data variant, metadata struct<operation string, `record-type` string>, {OP} string, {MALFORMED} string"
 
 
-def change(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    """Return the outcome of a record: load, insert and update (I, U) upsert the row, delete (D) deletes it.
+def decode_json(text: Column, tombstone: Column, settings: FormatSettings) -> Column:
+    """Return the decode result of a record.
 
-    Control records (of tables being made or changed) are ignored.
+    Load, insert (I) and update (U) upsert the row, delete (D) deletes it. Control records, which report that a table
+    was created or changed, are ignored.
 
     Args:
         text: The value, or the key of a record without a value.
         tombstone: Whether it is the key.
         settings: See `FormatSettings`.
     """
-    read = F.from_json(text, _SHAPE, {"columnNameOfCorruptRecord": _BAD, "allowSingleQuotes": "false"})
-    return F.when(tombstone, deleted_by(text, settings)).otherwise(bound(read, lambda found: _outcome(found, text)))
+    change = evaluate_once(F.from_json(text, _SHAPE, JSON_READ_OPTIONS), lambda parsed: _decode_change(parsed, text))
+    return F.when(tombstone, delete_by_key(text, settings)).otherwise(change)
 
 
-def _outcome(read: Column, text: Column) -> Column:
-    metadata = read["metadata"]
-    nested_op, nested_problem = told(metadata["operation"], "the operation (metadata.operation)")
-    flat_op, flat_problem = told(read[OP], f"the operation ({OP})")
-    data = F.when(~F.is_variant_null(read["data"]), F.to_json(read["data"]))
-    missing = F.when(data.isNull(), F.lit("the record has no data"))
-    neither = F.concat(F.lit("not a DMS record: '"), F.left(text, F.lit(100)), F.lit("'"))
+def _decode_change(parsed: Column, text: Column) -> Column:
+    metadata = parsed["metadata"]
+    nested_op, nested_problem = operation(metadata["operation"], "the operation (metadata.operation)")
+    flat_op, flat_problem = operation(parsed[OP], f"the operation ({OP})")
+    data = F.when(~F.is_variant_null(parsed["data"]), F.to_json(parsed["data"]))
+    no_data = F.when(data.isNull(), F.lit("the record has no data"))
+    other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
     return (
-        F.when(read.isNull() | read[_BAD].isNotNull(), outcome(problem=neither))
-        .when(F.lower(metadata["record-type"]) == "control", outcome(op=F.lit(IGNORED)))
-        .when(metadata.isNotNull(), outcome(data, None, nested_op, F.coalesce(nested_problem, missing)))
-        .when(read[OP].isNotNull(), outcome(text, None, flat_op, flat_problem))
-        .otherwise(outcome(problem=neither))
+        F.when(parsed.isNull() | parsed[MALFORMED].isNotNull(), decode_result(problem=unreadable(text, other)))
+        .when(F.lower(metadata["record-type"]) == "control", decode_result(op=F.lit(IGNORED)))
+        .when(metadata.isNotNull(), decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data)))
+        .when(parsed[OP].isNotNull(), decode_result(text, None, flat_op, flat_problem))
+        .otherwise(decode_result(problem=other))
     )

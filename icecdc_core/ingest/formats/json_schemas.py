@@ -1,4 +1,4 @@
-"""JSON Schema as a Spark schema: the types and required fields that columns can have, and nothing of the rest."""
+"""Converts a JSON Schema to a Spark schema: types and required fields; other rules have no counterpart in Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _INTEGERS = {"int8": T.IntegerType(), "int16": T.IntegerType(), "int32": T.Integ
 _DEPTH = 50
 
 
-def struct_of(schema: RegisteredSchema) -> T.StructType | None:
-    """Return the columns of an object with this schema; None if it is not of an object.
+def spark_struct(schema: RegisteredSchema) -> T.StructType | None:
+    """Return the columns of an object with this schema; None if the schema does not describe an object.
 
-    ``integer`` is ``bigint`` (or by Connect's ``connect.type`` an ``int``), ``number`` is ``double``, a ``string`` with
-    the format ``date`` or ``date-time`` is that. An object with ``properties`` is a struct, one with only
-    ``additionalProperties`` a map. ``required`` fields that can't be null are required. ``$ref`` is followed, within
-    the schema and to its references. A value of several types, or of any, is text. Not looked at: ranges, lengths,
-    patterns, ``enum``, ``additionalProperties: false``, conditions.
+    - ``integer`` is ``bigint``, or ``int`` by Connect's ``connect.type``; ``number`` is ``double``
+    - ``string`` with the format ``date`` or ``date-time`` is a date or timestamp
+    - an object with ``properties`` is a struct, an object with only ``additionalProperties`` is a map
+    - a ``required`` field that cannot be null is required
+    - ``$ref`` is followed, within the schema and to its references
+    - a value of several types, or of any type, is text
+
+    Ranges, lengths, patterns, ``enum``, ``additionalProperties: false`` and conditions are ignored.
     """
     kind, _ = _Reader(schema).of(json.loads(schema.text), json.loads(schema.text), 0)
     return kind if isinstance(kind, T.StructType) else None
@@ -32,7 +35,7 @@ class _Reader:
         self._references = {name: json.loads(other.text) for name, other in schema.references.items()}
 
     def of(self, node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
-        """The type, and whether null is one of its values."""
+        """The type of a node, and whether it allows null."""
         if not isinstance(node, dict) or depth > _DEPTH:
             return T.StringType(), True
         if "$ref" in node:
@@ -42,11 +45,11 @@ class _Reader:
             others = [kind for kind in kinds if kind != "null"]
             kind = self._single({**node, "type": others[0]}, root, depth) if len(others) == 1 else T.StringType()
             return kind, "null" in kinds
-        for word in ("oneOf", "anyOf"):
-            if word in node:
-                choices = [choice for choice in node[word] if choice != {"type": "null"}]
+        for keyword in ("oneOf", "anyOf"):
+            if keyword in node:
+                choices = [choice for choice in node[keyword] if choice != {"type": "null"}]
                 kind = self.of(choices[0], root, depth + 1)[0] if len(choices) == 1 else T.StringType()
-                return kind, len(choices) < len(node[word])
+                return kind, len(choices) < len(node[keyword])
         return self._single(node, root, depth), kinds == "null" or (kinds is None and "properties" not in node)
 
     def _single(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:

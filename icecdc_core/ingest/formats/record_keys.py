@@ -1,29 +1,29 @@
-"""Keys of records as payloads of deletes, and single fields of JSON."""
+"""Deletes by key: the payload for a record without a value (a tombstone) comes from its key."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import outcome
-from icecdc_core.ingest.formats.logical_types import JSON_OPTIONS, LogicalType, rendered, wanted
+from icecdc_core.ingest.formats.decode_results import decode_result
+from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS, text_at
+from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.settings import FormatSettings
 
-KEY_TEXT = "key text"
-"""The `payload_type` of a key that is one value as plain text: the identifier column decides how it is read."""
+TEXT_KEY = "key text"
+"""The `payload_type` of a key that is a single value as plain text; the type of the identifier column decides how it is
+read."""
 
-NO_VALUE = "the record has no value, and its key does not name the identifier columns"
-_NO_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
+KEY_WITHOUT_IDENTIFIERS = "the record has no value, and its key does not name the identifier columns"
+_KEY_NOT_JSON = "the record has no value, and its key is neither a JSON object nor a single JSON value"
 
 
-def deleted_by(key: Column, settings: FormatSettings, is_json: bool = False) -> Column:
-    """Return the outcome of a tombstone: the row of its key is deleted.
+def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) -> Column:
+    """Return the decode result of a tombstone: it deletes the row that its key names.
 
     A JSON object has the identifier columns by name. Any other key is the value of the identifier column, if there is
-    just one: as plain text (see `read_keys`), or as JSON where `key_format` or the key's schema says so.
+    only one: as plain text (see `convert_text_key`), or as JSON if `key_format` or the key's schema says so.
 
     Args:
         key: The key's text.
@@ -31,60 +31,61 @@ def deleted_by(key: Column, settings: FormatSettings, is_json: bool = False) -> 
         is_json: Whether the key is known to be JSON.
     """
     delete, identifiers = F.lit("delete"), settings.identifier_columns
-    bare = F.trim(key)
-    valid = F.try_parse_json(key).isNotNull()
-    whole = F.when(bare.startswith("{") & valid, outcome(key, None, delete))
-    unnamed = outcome(None, None, delete, F.lit(NO_VALUE))
+    trimmed = F.trim(key)
+    is_valid = F.try_parse_json(key).isNotNull()
+    result = F.when(trimmed.startswith("{") & is_valid, decode_result(key, None, delete))
+    unnamed = decode_result(None, None, delete, F.lit(KEY_WITHOUT_IDENTIFIERS))
     if len(identifiers) != 1:
-        return whole.otherwise(unnamed)
+        return result.otherwise(unnamed)
     if is_json or settings.key_format == "json":
-        single = outcome(_object(identifiers[0], key), None, delete)
-        whole = whole.when(valid & ~bare.startswith("["), single)
-        unnamed = outcome(None, None, delete, F.lit(_NO_JSON))
-    else:
-        text = _object(identifiers[0], _json_string(key))
-        whole = whole.when(key.isNotNull(), outcome(text, F.lit(KEY_TEXT), delete))
-    return whole.otherwise(unnamed)
+        single = decode_result(_object(identifiers[0], key), None, delete)
+        result = result.when(is_valid & ~trimmed.startswith("["), single)
+        return result.otherwise(decode_result(None, None, delete, F.lit(_KEY_NOT_JSON)))
+    text = _object(identifiers[0], _json_string(key))
+    return result.when(key.isNotNull(), decode_result(text, F.lit(TEXT_KEY), delete)).otherwise(unnamed)
 
 
-def deleted_by_value(key: Column, meaning: LogicalType, settings: FormatSettings) -> Column:
-    """Return the outcome of a tombstone whose key is a single value with a schema.
+def delete_by_single_key(key: Column, logical_type: LogicalType, settings: FormatSettings) -> Column:
+    """Return the decode result of a tombstone whose key is a single value with a schema.
 
     Args:
         key: The value.
-        meaning: What it is.
+        logical_type: Its type.
         settings: See `FormatSettings`.
     """
     if len(settings.identifier_columns) != 1:
-        return outcome(None, None, F.lit("delete"), F.lit(NO_VALUE))
+        return decode_result(None, None, F.lit("delete"), F.lit(KEY_WITHOUT_IDENTIFIERS))
     [name] = settings.identifier_columns
-    payload = F.to_json(F.struct(rendered(key, meaning).alias(name)), JSON_OPTIONS)
-    return outcome(payload, T.StructType([T.StructField(name, wanted(meaning))]).json(), F.lit("delete"))
+    payload = F.to_json(F.struct(to_payload(key, logical_type).alias(name)), PAYLOAD_OPTIONS)
+    payload_type = T.StructType([T.StructField(name, column_type(logical_type))]).json()
+    return decode_result(payload, payload_type, F.lit("delete"))
 
 
-def read_keys(payload: Column, payload_type: Column, identifier: str, field_name: str, kind: T.DataType) -> Column:
-    """Return the payload, with a key that is plain text as its identifier column has to read it.
+def convert_text_key(
+    payload: Column, payload_type: Column, identifier: str, field_name: str, kind: T.DataType
+) -> Column:
+    """Return the payload; a plain text key in it becomes a JSON value of the identifier column's type.
 
-    A column of texts takes the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
-    takes the JSON value that the text is: 7 for ``7`` in a column of numbers.
+    A text column stores the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
+    stores the JSON value that the text is: the number 7 for ``7``.
 
     Args:
         payload: The column `payload` of `decoded`.
         payload_type: The column `payload_type` of `decoded`.
         identifier: The identifier column.
-        field_name: The field that will be read for it.
-        kind: The column's type.
+        field_name: The field that is read for it.
+        kind: The type of the column.
     """
     text = text_at(payload, [identifier])
     value = _json_string(text)
     if not isinstance(kind, T.StringType):
-        bare = F.trim(text)
-        # Only in quotes a JSON string is no Base64, but digits alone may be.
-        is_json = F.try_parse_json(text).isNotNull() & ~bare.startswith("[") & ~bare.startswith("{")
+        trimmed = F.trim(text)
+        is_json = F.try_parse_json(text).isNotNull() & ~trimmed.startswith("[") & ~trimmed.startswith("{")
         if isinstance(kind, T.BinaryType):
-            is_json = is_json & bare.startswith('"')
+            # Digits alone may be Base64, so only a text in quotes is read as JSON.
+            is_json = is_json & trimmed.startswith('"')
         value = F.when(is_json, text).otherwise(value)
-    return F.when(payload_type == KEY_TEXT, _object(field_name, value)).otherwise(payload)
+    return F.when(payload_type == TEXT_KEY, _object(field_name, value)).otherwise(payload)
 
 
 def _object(name: str, value: Column) -> Column:
@@ -93,28 +94,6 @@ def _object(name: str, value: Column) -> Column:
 
 
 def _json_string(text: Column) -> Column:
-    """A text as JSON string: what `to_json` puts behind {"n": and before the brace."""
+    """A text as a JSON string: what `to_json` writes between {"n": and the closing brace."""
     inside = F.to_json(F.struct(text.alias("n")))
     return F.substr(inside, F.lit(6), F.length(inside) - 6)
-
-
-def field(payload: Column, name: str) -> Column:
-    """Return one field of a payload as text; null where it is not there.
-
-    Args:
-        payload: The column `payload` of `decoded`.
-        name: The field; dotted for fields of objects.
-    """
-    return text_at(payload, name.split("."))
-
-
-def text_at(payload: Column, path: Sequence[str]) -> Column:
-    """Return the field at a path, one name for each object around it, as text."""
-    kind: T.DataType = T.StringType()
-    for part in reversed(path):
-        kind = T.StructType([T.StructField(part, kind)])
-    assert isinstance(kind, T.StructType)
-    column: Column = F.from_json(payload, kind, {"allowSingleQuotes": "false"})
-    for part in path:
-        column = column.getField(part)
-    return column

@@ -1,4 +1,4 @@
-"""Schemas of a Confluent-compatible registry, by the number that stands in the records."""
+"""Reads schemas from a Confluent-compatible schema registry, by the schema IDs in the records."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from urllib.request import Request, urlopen
 from icecdc_core.errors import ConfigError, SchemaRegistryError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json"
-_UNKNOWN = frozenset({40401, 40402, 40403})
-"""The registry's codes for: no such subject, no such version, no such schema."""
+_NOT_FOUND = frozenset({40401, 40402, 40403})
+"""The registry's error codes for an unknown subject, version and schema."""
 _TIMEOUT_SECONDS = 15.0
-_PAUSES = (0.5, 2.0)
+_RETRY_SECONDS = (0.5, 2.0)
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as it was registered.
+    """A schema in the registry.
 
     Attributes:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
         text: The schema.
-        references: What it refers to, name to schema; those of the references too.
+        references: The schemas that it refers to, directly or not, by name.
     """
 
     kind: str
@@ -37,18 +37,18 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """The schema registry at a URL; a schema is asked for once.
+    """The schema registry at a URL; it is asked for each schema once.
 
-    The two requests are those of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) serve
+    The two requests are part of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) support
     too: ``GET /schemas/ids/{id}`` and, for references, ``GET /subjects/{subject}/versions/{version}``.
 
     Args:
         url: ``http(s)://[user:password@]host:port[/path]``.
-        auth: ``user:password``; empty: none.
-        sleep: How to wait between tries.
+        auth: ``user:password``; empty for none.
+        sleep: Waits between attempts.
 
     Raises:
-        ConfigError: There is no URL.
+        ConfigError: The URL is missing.
     """
 
     def __init__(self, url: str, auth: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
@@ -57,27 +57,27 @@ class SchemaRegistry:
                 "The format needs a schema registry",
                 subject="schema_registry_url",
                 value=url,
-                remedy="give its URL, http(s)://host:port",
+                remedy="set its URL, http(s)://host:port",
             )
         parts = urlsplit(url)
-        inside, _, host = parts.netloc.rpartition("@")
+        user_info, _, host = parts.netloc.rpartition("@")
         self._url, self._sleep = parts._replace(netloc=host).geturl().rstrip("/"), sleep
-        auth = auth or unquote(inside)
+        auth = auth or unquote(user_info)
         self._headers = {"Accept": _ACCEPT}
         if auth:
             self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
-        self._known: dict[int, RegisteredSchema | None] = {}
+        self._cache: dict[int, RegisteredSchema | None] = {}
 
-    def schema(self, number: int) -> RegisteredSchema | None:
-        """Return the schema of that number, with all it refers to; None when the registry knows none.
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Return a schema with its references; None if the registry does not have it.
 
         Raises:
-            SchemaRegistryError: The registry does not answer, or refuses to.
+            SchemaRegistryError: The registry cannot be reached or rejects the request.
         """
-        if number not in self._known:
-            answer = self._get(f"/schemas/ids/{number}")
-            self._known[number] = None if answer is None else self._registered(answer)
-        return self._known[number]
+        if schema_id not in self._cache:
+            answer = self._get(f"/schemas/ids/{schema_id}")
+            self._cache[schema_id] = None if answer is None else self._registered(answer)
+        return self._cache[schema_id]
 
     def _registered(self, answer: dict[str, Any]) -> RegisteredSchema:
         references: dict[str, RegisteredSchema] = {}
@@ -86,10 +86,10 @@ class SchemaRegistry:
             found = self._get(path)
             if found is None:
                 raise SchemaRegistryError(
-                    "A schema refers to another one that the registry does not have",
+                    "A schema refers to a schema that the registry does not have",
                     subject=reference["subject"],
                     value=reference["version"],
-                    remedy="register it again, or restore the registry's topic",
+                    remedy="register the schema again, or restore the registry's topic",
                 )
             other = self._registered(found)
             references.update(other.references)
@@ -97,28 +97,28 @@ class SchemaRegistry:
         return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        for pause in (*_PAUSES, None):
+        for pause in (*_RETRY_SECONDS, None):
             try:
                 with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
                     answer: dict[str, Any] = json.loads(response.read())
                     return answer
             except HTTPError as error:
-                if error.code == 404 and _code(error) in _UNKNOWN:
+                if error.code == 404 and _code(error) in _NOT_FOUND:
                     return None
                 if (error.code < 500 and error.code != 429) or pause is None:
-                    raise self._error(f"The schema registry refuses the request: {error}", path) from error
+                    raise self._error(f"The schema registry rejects the request: {error}", path) from error
             except (URLError, OSError, ValueError) as error:
                 if pause is None:
-                    raise self._error(f"The schema registry does not answer as it should: {error}", path) from error
+                    raise self._error(f"Cannot read from the schema registry: {error}", path) from error
             self._sleep(pause)
-        raise self._error("The schema registry does not answer", path)
+        raise self._error("Cannot read from the schema registry", path)
 
     def _error(self, message: str, path: str) -> SchemaRegistryError:
         return SchemaRegistryError(
             message,
             subject="schema_registry_url",
             value=self._url + path,
-            remedy="check the URL, the credentials, and that the registry runs; nothing of the batch was written",
+            remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
         )
 
 

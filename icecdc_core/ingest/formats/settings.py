@@ -1,4 +1,4 @@
-"""What the formats and schemas of the ingest ask of its settings; `IngestConfig` answers."""
+"""The settings that formats and rows need; `IngestConfig` has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class FormatSettings(Protocol):
-    """Settings of decoding records and fitting them into a table; any object with these attributes will do."""
+    """Settings for decoding records and fitting them to a table; any object with these attributes fits."""
 
     @property
     def format(self) -> str:
@@ -15,39 +15,39 @@ class FormatSettings(Protocol):
 
     @property
     def schema_registry_url(self) -> str:
-        """``http(s)://host:port[/path]`` of the schema registry; for the formats that need one."""
+        """``http(s)://host:port[/path]`` of the schema registry; only for formats with a registry."""
 
     @property
     def schema_registry_auth(self) -> str:
-        """``user:password`` for it, no longer a reference; empty: none."""
+        """``user:password`` of the schema registry, with references resolved; empty for none."""
 
     @property
     def op_field(self) -> str:
-        """Field of plain records that tells insert, update or delete, dotted when nested; empty: none."""
+        """Field of plain records with the operation (insert, update or delete); dotted if nested; empty for none."""
 
     @property
     def tombstones(self) -> str:
-        """Of records without a value: ``delete`` the row of their key, ``ignore`` or ``reject`` them."""
+        """What to do with records without a value: ``delete`` the row of the key, ``ignore`` or ``reject`` them."""
 
     @property
     def key_format(self) -> str:
-        """Of keys that are single values: ``text``, or ``json``."""
+        """How a key that is a single value is written: ``text`` or ``json``."""
 
     @property
     def identifier_columns(self) -> Sequence[str]:
-        """Columns that identify a row: every record must have them, and they stay required. May be empty."""
+        """Columns that identify a row. Every record must have them, and they stay required. May be empty."""
 
     @property
     def column_case(self) -> str:
-        """How fields find their columns: ``sensitive``, ``insensitive``, or ``lower``.
+        """How field names match column names: ``sensitive``, ``insensitive``, or ``lower``.
 
-        ``lower`` is ``insensitive``, and new columns get lower-case names.
+        ``lower`` matches as ``insensitive`` does, and new columns get lower-case names.
         """
 
     @property
     def unknown_fields(self) -> str:
-        """Of a field that has no column: ``ignore`` it, or ``reject`` its record."""
+        """What to do with a field without a column: ``ignore`` it, or ``reject`` its record."""
 
     @property
     def evolve_schema(self) -> bool:
-        """Whether tables follow their records. A field that still has no column then rejects its record."""
+        """Whether a table's schema follows the records. Then a record with a field without a column is rejected."""

@@ -1,4 +1,4 @@
-"""From records to rows: the schema that records have, and how each record fits a table's columns.
+"""Records to rows: infers the schema of records, and fits each record to the columns of a table.
 
-In: decoded JSON payloads. Out: rows of the table's schema; for every record that does not fit, the reason.
+In: decoded JSON payloads. Out: a row of the table for each record that fits, a problem for each that does not.
 """

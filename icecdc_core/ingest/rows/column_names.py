@@ -1,7 +1,7 @@
-"""Which names a new column may have, so that Iceberg, Spark and the ingest can read the table with it.
+"""The names that a new column may have, such that Iceberg, Spark and the ingest can still read the table.
 
-Spark and the ingest do not tell names apart that differ only in case, Iceberg keeps some names for its metadata
-columns, and neither takes an empty name. A dotted name may not be that of a nested field, either.
+Spark and the ingest do not distinguish names that differ only in case, Iceberg reserves some names for its metadata
+columns, and neither accepts an empty name. A dotted name must not equal the path of a nested field.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
+
+Path = tuple[str, ...]
+"""The names from a top-level field down to a nested one."""
 
 RESERVED = frozenset(
     {
@@ -26,40 +29,40 @@ RESERVED = frozenset(
         "_commit_snapshot_id",
     }
 )
-"""Names of Iceberg's metadata columns and of what its changelogs add."""
+"""The names of Iceberg's metadata columns and of the columns in its changelogs."""
 
 
-class Names:
-    """The names of a table's fields, nested ones too.
+class ColumnNames:
+    """The names of a table's fields, nested ones included.
 
     Args:
         schema: The table's columns.
-        others: Further names that no new column may have, such as those of partition fields.
+        others: More names that no new column may have, such as those of partition fields.
     """
 
     def __init__(self, schema: T.StructType, others: Iterable[str] = ()) -> None:
-        self._taken = {folded(name) for name in others} | {folded(".".join(path)) for path in _paths(schema, ())}
+        self._names = {fold_case(name) for name in others} | {fold_case(".".join(path)) for path in _paths(schema, ())}
 
-    def take(self, path: tuple[str, ...]) -> bool:
-        """Take the name of a new field; False if it may not have it.
+    def add(self, path: Path) -> bool:
+        """Add the name of a new field; False if the field must not have it.
 
         Args:
             path: Names from the top-level column down, with Iceberg's ``element`` and ``value``.
         """
-        full = folded(".".join(path))
-        if full in self._taken or refusal(path[-1], (), len(path) == 1):
+        dotted = fold_case(".".join(path))
+        if dotted in self._names or refusal(path[-1], (), len(path) == 1):
             return False
-        self._taken.add(full)
+        self._names.add(dotted)
         return True
 
 
 def refusal(name: str, siblings: Iterable[str], top: bool) -> str | None:
-    """Return why a field cannot become a column; None if its name says nothing against it.
+    """Return why a field cannot become a column because of its name; None if it can.
 
     Args:
-        name: The field's name.
+        name: The name of the field.
         siblings: The names of the columns beside it.
-        top: Whether it would be a column of the table, rather than of a struct.
+        top: Whether it would be a column of the table, not of a struct.
 
     Example:
         >>> refusal("Id", ["id"], True)
@@ -67,40 +70,40 @@ def refusal(name: str, siblings: Iterable[str], top: bool) -> str | None:
     """
     if not name:
         return "has no column: its name is empty"
-    if top and (folded(name) in RESERVED or folded(name).startswith(OWN_PREFIX)):
+    if top and (fold_case(name) in RESERVED or fold_case(name).startswith(OWN_PREFIX)):
         return "has no column: its name is reserved"
-    same = [other for other in siblings if folded(other) == folded(name)]
+    same = [other for other in siblings if fold_case(other) == fold_case(name)]
     return f"has no column: its name differs from {same[0]} only in case" if same else None
 
 
-def inner_refusal(kind: T.DataType | None) -> str | None:
-    """Return why a new field cannot become a column because of the fields in it; None if it can."""
+def nested_refusal(kind: T.DataType | None) -> str | None:
+    """Return why a field cannot become a column because of its nested fields; None if it can."""
     if isinstance(kind, T.ArrayType):
-        return inner_refusal(kind.elementType)
+        return nested_refusal(kind.elementType)
     if isinstance(kind, T.MapType):
-        return inner_refusal(kind.valueType)
+        return nested_refusal(kind.valueType)
     if not isinstance(kind, T.StructType):
         return None
     if not kind.fields:
         return "has no column: it is an object without fields"
-    for place, field in enumerate(kind.fields):
-        why = refusal(field.name, kind.names[:place], False) or inner_refusal(field.dataType)
+    for position, field in enumerate(kind.fields):
+        why = refusal(field.name, kind.names[:position], False) or nested_refusal(field.dataType)
         if why:
-            return f"(its {shown((field.name,))}) {why}"
+            return f"(its {path_text((field.name,))}) {why}"
     return None
 
 
-def folded(name: str) -> str:
-    """Return a name as Java compares names in any case: character by character."""
+def fold_case(name: str) -> str:
+    """Return a name in the form in which Java compares names in any case, character by character."""
     return "".join(lower if len(lower := each.upper().lower()) == 1 else each.lower() for each in name)
 
 
-def shown(path: Iterable[str]) -> str:
-    """Return a path as text; an empty name can be seen in it."""
+def path_text(path: Iterable[str]) -> str:
+    """Return a path as dotted text; an empty name is shown as two quotes."""
     return ".".join(name or '""' for name in path)
 
 
-def _paths(kind: T.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _paths(kind: T.DataType, path: Path) -> Iterator[Path]:
     if isinstance(kind, T.StructType):
         for field in kind.fields:
             yield (*path, field.name)

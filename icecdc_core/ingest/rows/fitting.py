@@ -1,4 +1,4 @@
-"""Spread payloads into the columns of a table, and say of every record that doesn't fit why it doesn't."""
+"""Fits payloads to the columns of a table: a row for each record that fits, a problem for each that does not."""
 
 from __future__ import annotations
 
@@ -7,133 +7,147 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import quoted
-from icecdc_core.ingest.formats.record_keys import read_keys
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS
+from icecdc_core.ingest.formats.record_keys import convert_text_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.inference import inferred
 from icecdc_core.ingest.rows.matching import Matching
-from icecdc_core.ingest.rows.nested import Fields
-from icecdc_core.ingest.rows.record_validation import JSON_OPTIONS, NO_JSON, PARSED, RECORD, enclosed, judged, shell
+from icecdc_core.ingest.rows.nested_readers import StructReader
+from icecdc_core.ingest.rows.record_validation import INVALID_JSON, PARSED, RECORD, validate, wrapped, wrapped_type
 from icecdc_core.session.jvm import java_class
 
 ROW = "row"
-"""The column of `fitted` that holds the row: a struct of the table's columns."""
+"""The column of `fitted` with the row: a struct of the table's columns."""
 
 
 FITS = "fits"
-"""The column of `fitted` that says whether the row may be used."""
+"""The column of `fitted` that says whether the row can be used."""
 
 
 def fitted(
     decoded: DataFrame, schema: T.StructType, settings: FormatSettings, seen: T.StructType | None = None
 ) -> DataFrame:
-    """Give every record its row, or the reason why it has none.
+    """Give every record its row, or the problem that it has.
 
-    The payload is parsed once, by `from_json` with the table's own types; nothing else than Spark's native expressions
-    runs. No value becomes null without a `problem`: a wrong type, a number too big for its column, a text that is no
-    time, a required or identifier column that is missing or null, a field without a column (unless ignored), and
-    whatever is not one whole JSON object. Decimals are rounded to the column's scale (half up), and of a key that an
-    object has twice the last one counts, as everywhere in Spark.
+    The payload is parsed once, by `from_json` with the types of the table; only Spark's native expressions run. No
+    value becomes null without a `problem`. A record has a problem if
+
+    - a value has a wrong type, or is too big for its column
+    - a text is not a date or timestamp of its column
+    - a required column or an identifier column is missing or null
+    - a field has no column, unless such fields are ignored
+    - the payload is not exactly one JSON object
+
+    Decimals are rounded to the column's scale (half up). If an object has a key twice, the last one counts, as
+    everywhere in Spark.
 
     Args:
-        decoded: What `formats.decoded` returned.
-        schema: The table's columns, as Spark shows them.
+        decoded: What `decoded` returned.
+        schema: The table's columns as Spark shows them.
         settings: See `FormatSettings`.
-        seen: What `inferred` said of the same frame. It is needed (and found here, in one more pass over the frame)
-            where fields find their columns in any case, or must all have one.
+        seen: What `inferred` returned for the same frame. It is needed if fields match columns in any case, or if
+            every field must have a column; then `fitted` reads the frame once more if it is not given.
 
     Returns:
-        The columns of `decoded` but for `payload` and `payload_type`, with `problem` filled in, then `fits` (whether
-        there is no problem, which costs less to know: a frame of good rows should not touch `problem`), and `row`, a
-        struct with exactly the columns of `schema`, whatever their names: spread it with ``select("row.*")``. The row
-        of a record that does not fit is not to be used.
+        The columns of `decoded` except `payload` and `payload_type`, with `problem` filled in, then
+
+        - `fits`: whether there is no problem. It costs less than `problem`, which a frame of good rows should not use.
+        - `row`: a struct with exactly the columns of `schema`, whatever their names; expand it with
+          ``select("row.*")``. The row of a record that does not fit must not be used.
     """
-    rejecting = settings.evolve_schema or settings.unknown_fields != "ignore"
+    report_unknown = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
-    if seen is None and not can_stand_alone(settings):
-        seen = inferred(decoded, schema, widen=False)
-    told = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
-    matching = Matching(any_case, rejecting, frozenset({told} - {""}))
-    fields = matching.fields(schema, seen)
-    decoded = _with_read_keys(decoded, fields, settings)
-    parsed: Column = F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS)
-    if fields.by_place:
-        parsed = parsed.cast(shell(fields.named()))
-    read = decoded.withColumn(PARSED, parsed)
-    read = read.withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
-    kept = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
-    judgement = judged(fields, settings.identifier_columns, seen is not None)
-    problem = F.coalesce(F.col("problem"), judgement.problem)
-    problem, fits = _once(problem, ""), _once(F.col("problem").isNull() & judgement.fits, False)
-    return read.select(*kept, problem.alias("problem"), fits.alias(FITS), F.col(ROW))
+    if seen is None and not needs_no_inference(settings):
+        seen = inferred(decoded, schema, widen=False, any_case=any_case)
+    op_field = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
+    matching = Matching(any_case, report_unknown, frozenset({op_field} - {""}))
+    reader = matching.struct_reader(schema, seen)
+    decoded = _with_text_keys(decoded, reader, settings)
+    parsed: Column = F.from_json(wrapped(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    if reader.by_position:
+        parsed = parsed.cast(wrapped_type(reader.parsed_type()))
+    rows = decoded.withColumn(PARSED, parsed)
+    rows = rows.withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
+    verdict = validate(reader, settings.identifier_columns, seen is not None)
+    problem = _not_pushed_down(F.coalesce(F.col("problem"), verdict.problem), "")
+    fits = _not_pushed_down(F.col("problem").isNull() & verdict.fits, False)
+    return rows.select(*others, problem.alias("problem"), fits.alias(FITS), F.col(ROW))
 
 
-def _with_read_keys(decoded: DataFrame, fields: Fields, settings: FormatSettings) -> DataFrame:
-    """Read keys that are plain text by the type of their identifier column."""
+def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSettings) -> DataFrame:
+    """Convert keys that are plain text to the type of their identifier column."""
     if len(settings.identifier_columns) != 1:
         return decoded
     [identifier] = settings.identifier_columns
-    for slot in fields.slots:
-        if slot.known and slot.name == identifier:
-            payload = read_keys(F.col("payload"), F.col("payload_type"), identifier, slot.keys[0], slot.part.kind)
-            return decoded.withColumn("payload", payload)
+    for field in reader.fields:
+        if field.has_column and field.name == identifier:
+            given = (F.col("payload"), F.col("payload_type"), identifier, field.spellings[0], field.reader.kind)
+            return decoded.withColumn("payload", convert_text_key(*given))
     return decoded
 
 
-def can_stand_alone(settings: FormatSettings) -> bool:
-    """Whether `fitted_alone` can tell rows: nothing of the records has to be seen before."""
-    seen_before = settings.evolve_schema or settings.unknown_fields != "ignore" or settings.column_case != "sensitive"
-    return not seen_before
+def needs_no_inference(settings: FormatSettings) -> bool:
+    """Whether records can be fitted without an earlier pass over their fields, so that `fitted_rows` can be used."""
+    return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
 
 
-def fitted_alone(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
-    """Give every record its row as `fitted` does, with nothing beside it, for two thirds of the cost.
+def fitted_rows(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
+    """Give every record its row as `fitted` does, without its other columns, for two thirds of the cost.
 
-    `from_json` makes a stream with a buffer of 8 KB for each record, and takes it apart again. Spark's reader of JSON
-    texts reads each in place, by the same parser with the same options, but keeps nothing that was beside the text.
+    `from_json` creates a stream with a buffer of 8 KB for each record. Spark's JSON reader for texts uses the same
+    parser with the same options and no such buffer, but returns only what it parsed.
 
     Args:
-        decoded: What `formats.decoded` returned.
-        schema: The table's columns, as Spark shows them.
-        settings: Such that `can_stand_alone`.
+        decoded: What `decoded` returned.
+        schema: The table's columns as Spark shows them.
+        settings: Settings for which `needs_no_inference` is true.
 
     Returns:
-        A row for each record: `fits`, `row` as in `fitted`, and `op`, which is null as no delete fits. What doesn't fit
-        here may do so all the same where an infinite number is written out: ask `fitted` about records that don't.
+        A row for each record: `fits`, `row` as in `fitted`, and `op`, which is null because no delete fits. A record
+        with the text of an infinite number may fit in `fitted` but not here: use `fitted` for the records that do not
+        fit.
     """
     spark = decoded.sparkSession
-    fields = Matching(False, False, frozenset()).fields(schema, None)
+    reader = Matching(False, False, frozenset()).struct_reader(schema, None)
     usable = F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete")
-    # A record that has a problem already is to be one that doesn't fit.
-    texts = decoded.select(F.coalesce(F.when(usable, enclosed(F.col("payload"))), F.lit(NO_JSON)).alias("value"))
+    # A record that already has a problem must not fit.
+    texts = decoded.select(F.coalesce(F.when(usable, wrapped(F.col("payload"))), F.lit(INVALID_JSON)).alias("value"))
     text_encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
-    reader = spark.read.schema(shell(fields.read)).options(**JSON_OPTIONS)
-    # PySpark shows this reader for RDDs of Python texts only.
-    parsed = DataFrame(reader._jreader.json(getattr(texts._jdf, "as")(text_encoder)), spark)
+    json_reader = spark.read.schema(wrapped_type(reader.json_type)).options(**JSON_READ_OPTIONS)
+    # PySpark offers this reader only for RDDs of Python texts.
+    parsed = DataFrame(json_reader._jreader.json(getattr(texts._jdf, "as")(text_encoder)), spark)
     columns = F.struct(*(F.col(name) for name in parsed.columns)).alias(PARSED)
-    gone = (F.lit("").alias("payload"), F.lit(None).cast("string").alias("op"))
-    read = parsed.select(columns, *gone).withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
-    fits = _once(judged(fields, settings.identifier_columns, False).fits, False)
-    return read.select("op", fits.alias(FITS), F.col(ROW))
-
-
-def _once(value: Column, otherwise: object) -> Column:
-    """The value, behind a projection that is not deterministic: Spark leaves filters on it above.
-
-    Pushed below it, they would have records parsed twice.
-    """
-    return F.when(F.monotonically_increasing_id() < 0, F.lit(otherwise)).otherwise(value)
+    missing = (F.lit("").alias("payload"), F.lit(None).cast("string").alias("op"))
+    rows = parsed.select(columns, *missing).withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    fits = _not_pushed_down(validate(reader, settings.identifier_columns, False).fits, False)
+    return rows.select("op", fits.alias(FITS), F.col(ROW))
 
 
 def checked(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
-    """Fill in the `problem` of the chosen records that do not fit a schema; fields it doesn't name are no problem."""
-    fields = Matching(False, False, frozenset()).fields(schema, None)
-    read = F.when(chosen, F.from_json(enclosed(F.col("payload")), shell(fields.read), JSON_OPTIONS))
-    parsed = decoded.withColumn(PARSED, read)
-    values = parsed.withColumn(ROW, _row(fields, F.col(PARSED)[RECORD]))
-    problem = F.when(chosen, judged(fields, (), False).problem)
-    return values.withColumn("problem", F.coalesce(F.col("problem"), problem)).drop(PARSED, ROW)
+    """Fill in the `problem` of the chosen records that do not fit a schema; fields without a column are no problem.
+
+    Args:
+        decoded: What `decoded` returns.
+        schema: The schema.
+        chosen: Whether to check a record.
+    """
+    reader = Matching(False, False, frozenset()).struct_reader(schema, None)
+    parsed = F.from_json(wrapped(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    rows = decoded.withColumn(PARSED, F.when(chosen, parsed))
+    rows = rows.withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    problem = F.when(chosen, validate(reader, (), False).problem)
+    return rows.withColumn("problem", F.coalesce(F.col("problem"), problem)).drop(PARSED, ROW)
 
 
-def _row(fields: Fields, record: Column) -> Column:
-    found = fields.found(record)
-    return F.struct(*(slot.value(columns).alias(slot.name) for slot, columns in found if slot.known))
+def _row(reader: StructReader, record: Column) -> Column:
+    fields = reader.parsed_fields(record)
+    return F.struct(*(field.value(columns).alias(field.name) for field, columns in fields if field.has_column))
+
+
+def _not_pushed_down(value: Column, otherwise: object) -> Column:
+    """The value behind a nondeterministic condition, so that Spark does not push filters on it below the parse.
+
+    Such a filter would parse every record twice.
+    """
+    return F.when(F.monotonically_increasing_id() < 0, F.lit(otherwise)).otherwise(value)

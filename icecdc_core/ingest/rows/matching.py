@@ -1,88 +1,86 @@
-"""Which field of the records goes to which column of the table, by the case rule and the rule for unknown fields."""
+"""Matches the fields of records to the columns of a table, by the rules for case and for unknown fields."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable
+from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.rows.column_names import inner_refusal, refusal
-from icecdc_core.ingest.rows.json_reading import Broken, Instant, Part, Path
-from icecdc_core.ingest.rows.nested import Fields, Listed, Mapped, Slot
-from icecdc_core.ingest.rows.type_widening import merged
-from icecdc_core.ingest.rows.writer_checks import FOLDERS, WRITTEN_AS, part_of
+from icecdc_core.ingest.rows.column_names import Path, nested_refusal, refusal
+from icecdc_core.ingest.rows.nested_readers import ArrayReader, FieldReader, MapReader, StructReader
+from icecdc_core.ingest.rows.type_widening import map_values, merged_types
+from icecdc_core.ingest.rows.value_readers import FloatReader, TimeReader, ValueReader
+from icecdc_core.ingest.rows.writer_checks import FOLDERS, WRITTEN_AS, hidden_type_reader
 
 
 class Matching:
-    """The rules under which fields and columns are brought together.
+    """The rules for matching fields and columns.
 
     Args:
-        any_case: Whether a field finds its column in any case.
-        unknown: Whether fields without a column are looked at (their records will not do), or ignored.
-        unnamed: Top-level fields that need no column.
+        any_case: Whether a field matches the column of its name in any case.
+        unknown_fields: Whether to report fields without a column, or to ignore them.
+        without_column: Top-level fields that need no column.
     """
 
-    def __init__(self, any_case: bool, unknown: bool, unnamed: frozenset[str]) -> None:
-        self._any_case, self._unknown, self._unnamed = any_case, unknown, unnamed
+    def __init__(self, any_case: bool, unknown_fields: bool, without_column: frozenset[str]) -> None:
+        self._any_case, self._unknown_fields, self._without_column = any_case, unknown_fields, without_column
 
-    def fields(self, schema: T.StructType, seen: T.StructType | None, top: bool = True) -> Fields:
-        """Return how a record with the columns of ``schema`` is read.
+    def struct_reader(self, schema: T.StructType, seen: T.StructType | None, top: bool = True) -> StructReader:
+        """Return the reader of a record or a struct.
 
         Args:
-            schema: The columns wanted.
-            seen: What fields the records have. None: as the columns.
+            schema: The columns.
+            seen: The fields of the records; None if they are not known.
             top: Whether these are the columns of the table, or of a struct.
         """
-        there = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
-        by_name = self._by_name(there)
-        slots = []
-        for field in schema.fields:
-            keys = by_name.pop(self._folded(field.name), None) or (field.name,)
-            known, facts = _together([there[key] for key in keys if key in there]), field.metadata or {}
-            part = self.part(field.dataType, known, facts.get(WRITTEN_AS, ""))
-            folders = tuple(json.loads(facts.get(FOLDERS, "[]")))
-            slots.append(Slot(field.name, keys, part, True, not field.nullable, folders=folders))
-        if self._unknown:
-            free = self._unnamed if top else frozenset()
-            names = sorted(name for keys in by_name.values() for name in keys if name not in free)
-            for name in names:
-                why = refusal(name, schema.names, top) or inner_refusal(there[name])
-                slots.append(Slot(name, (name,), Part(T.StringType()), False, False, why or "has no column"))
-        return Fields(schema, tuple(slots), seen is not None)
+        types = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
+        by_name = self._by_name(types)
+        fields = []
+        for column in schema.fields:
+            spellings = by_name.pop(self._folded(column.name), None) or (column.name,)
+            column_seen = merged_types([types[name] for name in spellings if name in types])
+            metadata = column.metadata or {}
+            reader = self.reader(column.dataType, column_seen, json.loads(metadata.get(WRITTEN_AS, '""')))
+            folders = tuple(json.loads(metadata.get(FOLDERS, "[]")))
+            fields.append(FieldReader(column.name, spellings, reader, True, not column.nullable, folders=folders))
+        if self._unknown_fields:
+            allowed = self._without_column if top else frozenset()
+            for name in sorted(name for names in by_name.values() for name in names if name not in allowed):
+                why = refusal(name, schema.names, top) or nested_refusal(types[name]) or "has no column"
+                fields.append(FieldReader(name, (name,), ValueReader(T.StringType()), False, False, why))
+        return StructReader(schema, tuple(fields), seen is not None)
 
-    def part(self, kind: T.DataType, seen: T.DataType | None, written_as: str = "") -> Part:
-        """Return how a value of this type is read, and of an Iceberg type that Spark does not show."""
+    def reader(self, kind: T.DataType, seen: T.DataType | None, written_as: Any = "") -> ValueReader:
+        """Return the reader of a value.
+
+        Args:
+            kind: The type of the column.
+            seen: The type in the records; None if it is not known.
+            written_as: Its Iceberg type if Spark does not show it, see `hidden_type_reader`.
+        """
         if isinstance(kind, T.StructType):
-            return self.fields(kind, seen if isinstance(seen, T.StructType) else None, False)
+            return self.struct_reader(kind, seen if isinstance(seen, T.StructType) else None, False)
         if isinstance(kind, T.ArrayType):
-            inner = seen.elementType if isinstance(seen, T.ArrayType) else None
-            return Listed(kind, self.part(kind.elementType, inner, written_as))
+            element = seen.elementType if isinstance(seen, T.ArrayType) else None
+            return ArrayReader(kind, self.reader(kind.elementType, element, written_as))
         if isinstance(kind, T.MapType):
-            return Mapped(kind, self.part(kind.valueType, _values(seen), written_as))
+            hidden = written_as or {"key": "", "value": ""}
+            # JSON has keys as text, as Spark shows a UUID.
+            key = hidden_type_reader(kind.keyType, hidden["key"]) if isinstance(kind.keyType, T.StringType) else None
+            return MapReader(kind, self.reader(kind.valueType, map_values(seen), hidden["value"]), key)
         if isinstance(kind, (T.TimestampType, T.DateType)):
-            return Instant(kind)
-        if (special := part_of(kind, written_as)) is not None:
-            return special
-        return Broken(kind) if isinstance(kind, (T.FloatType, T.DoubleType)) else Part(kind)
+            return TimeReader(kind)
+        if (hidden_type := hidden_type_reader(kind, written_as)) is not None:
+            return hidden_type
+        return FloatReader(kind) if isinstance(kind, (T.FloatType, T.DoubleType)) else ValueReader(kind)
 
-    def _by_name(self, there: dict[str, T.DataType]) -> dict[str, Path]:
-        names: dict[str, Path] = {}
-        for name in there:
-            names[self._folded(name)] = (*names.get(self._folded(name), ()), name)
-        return names
+    def _by_name(self, names: Iterable[str]) -> dict[str, Path]:
+        by_name: dict[str, Path] = {}
+        for name in names:
+            by_name[self._folded(name)] = (*by_name.get(self._folded(name), ()), name)
+        return by_name
 
     def _folded(self, name: str) -> str:
         return name.lower() if self._any_case else name
-
-
-def _values(seen: T.DataType | None) -> T.DataType | None:
-    """What a map's values look like; to whoever guesses from JSON a map is a struct."""
-    if isinstance(seen, T.MapType):
-        return seen.valueType
-    return _together([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
-
-
-def _together(kinds: Sequence[T.DataType]) -> T.DataType | None:
-    return reduce(merged, kinds) if kinds else None

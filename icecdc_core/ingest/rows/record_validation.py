@@ -1,4 +1,4 @@
-"""Reading a payload with the types of a table, and the first reason why it doesn't fit them."""
+"""Parses payloads with the types of a table, and finds the first reason why a record does not fit them."""
 
 from __future__ import annotations
 
@@ -13,94 +13,105 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats.decode_results import bound
-from icecdc_core.ingest.rows.column_names import shown
-from icecdc_core.ingest.rows.json_reading import Flaw
-from icecdc_core.ingest.rows.nested import Fields
+from icecdc_core.ingest.formats.decode_results import evaluate_once
+from icecdc_core.ingest.formats.json_text import (
+    JSON_READ_OPTIONS,
+    MALFORMED,
+    SHOWN,
+    quoted_start,
+    unreadable,
+)
+from icecdc_core.ingest.rows.column_names import path_text
+from icecdc_core.ingest.rows.nested_readers import StructReader
+from icecdc_core.ingest.rows.value_readers import Flaw
 
 PARSED = f"{OWN_PREFIX}parsed"
-"""The column with what `from_json` makes of `enclosed` payloads."""
+"""The column with the result of `from_json` for `wrapped` payloads."""
 
 RECORD = f"{OWN_PREFIX}record"
 """Its field with the record."""
 
-_END = f"{OWN_PREFIX}end"
-_BAD = f"{OWN_PREFIX}bad"
-NO_JSON = "!"
+INVALID_JSON = "!"
 """A text that fits no columns."""
 
-_SHOWN = 100
-
-LONGEST_TEXT = 20_000_000
-"""Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
-
-JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _BAD,
-    # Spark also takes what is no JSON, and text in older formats for a date.
-    "allowSingleQuotes": "false",
-    "enableDateTimeParsingFallback": "false",
-    # In Spark's own locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
-    "locale": "de-CH",
-}
+_END = f"{OWN_PREFIX}end"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a record.
+    """The result of the validation of a record.
 
     Attributes:
-        fits: Whether nothing is.
-        problem: The first reason why it doesn't fit, null when it does.
+        fits: Whether the record fits.
+        problem: The first reason why it does not fit; null if it fits.
     """
 
     fits: Column
     problem: Column
 
 
-def judged(fields: Fields, identifiers: Iterable[str], compared: bool) -> Verdict:
-    """Return how a record fits, which stands in the columns `PARSED` and `row`.
+def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -> Verdict:
+    """Return the verdict on the record in the columns `PARSED` and `row`.
 
     Args:
-        fields: How it was read.
-        identifiers: Columns that it must have.
-        compared: Whether fields were compared with those that were seen in all records.
+        reader: Reads the record.
+        identifiers: Columns that the record must have.
+        compared: Whether the reader was made for the fields seen in all records.
     """
-    checks = [(_is_broken(F.col(PARSED)), _unreadable(fields))]
+    checks = [(_is_malformed(F.col(PARSED)), _parse_problem(reader))]
     if compared:
-        # What `seen` says comes from Spark's variants, which take no object with the same key twice and no bare NaN.
+        # The fields were seen in Spark's variants, which accept no object with a repeated key and no bare NaN.
         unseen = F.col("payload_type").isNull() & F.try_parse_json(F.col("payload")).isNull()
-        text = "cannot be compared with the columns: a key is there twice, or a value that is no JSON, or it is too big"
+        text = "cannot be compared with the columns: a key is there twice, a value is no JSON, or the record is too big"
         checks.append((unseen, F.lit(text)))
     record, needed = F.col(PARSED)[RECORD], {name.lower() for name in identifiers}
-    for slot, columns in fields.found(record) if needed else ():
-        if slot.known and slot.name.lower() in needed:
-            reason = F.lit(f"field {slot.name}, an identifier column, is missing or null")
+    for field, columns in reader.parsed_fields(record) if needed else ():
+        if field.has_column and field.name.lower() in needed:
+            reason = F.lit(f"field {field.name}, an identifier column, is missing or null")
             checks.append((F.coalesce(*columns).isNull(), reason))
-    checks += [(flaw.condition, _reason(flaw)) for flaw in fields.flaws(record, (), F.col("row"))]
+    checks += [(flaw.condition, _flaw_problem(flaw)) for flaw in reader.flaws(record, (), F.col("row"))]
     problem = reduce(lambda case, check: case.when(*check), checks[1:], F.when(*checks[0]))
-    unfit = reduce(or_, (condition for condition, _ in checks))
-    # Whether a record fits is asked of all, so that it must be cheaper than to know why one doesn't.
-    return Verdict(F.when(unfit, F.lit(False)).otherwise(F.lit(True)), problem)
+    # Every record is asked whether it fits, so that must not cost as much as the reason.
+    has_flaw = reduce(or_, (condition for condition, _ in checks))
+    return Verdict(F.when(has_flaw, F.lit(False)).otherwise(F.lit(True)), problem)
 
 
-def _reason(flaw: Flaw) -> Column:
-    name = f"field {shown(flaw.path)}"
+def wrapped(payload: Column) -> Column:
+    """Return the payload as the first of two fields of an object.
+
+    `from_json` stops after the first JSON value and ignores what follows, so a second object would be lost. Here,
+    anything after the payload makes the object around it malformed.
+    """
+    return F.concat(F.lit(f'{{"{RECORD}":'), payload, F.lit(f',"{_END}":1}}'))
+
+
+def wrapped_type(record: T.DataType) -> T.StructType:
+    """Return the type of a `wrapped` payload; its last field gets the whole text if anything does not fit."""
+    kinds = {RECORD: record, _END: T.LongType(), MALFORMED: T.StringType()}
+    return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+
+
+def _is_malformed(parsed: Column) -> Column:
+    return parsed[MALFORMED].isNotNull() | parsed[RECORD].isNull() | parsed[_END].isNull()
+
+
+def _flaw_problem(flaw: Flaw) -> Column:
+    name = f"field {path_text(flaw.path)}"
     if flaw.value is None:
-        return F.lit(f"{name} {flaw.what}")
-    before, after = (text.replace("%", "%%") for text in (name, flaw.what))
-    return F.format_string(f"{before}: '%.{_SHOWN}s' {after}", flaw.value)
+        return F.lit(f"{name} {flaw.description}")
+    before, after = (text.replace("%", "%%") for text in (name, flaw.description))
+    return F.format_string(f"{before}: '%.{SHOWN}s' {after}", flaw.value)
 
 
-def _unreadable(fields: Fields) -> Column:
-    """Why a record could not be read. What stands here is looked at for such records only."""
+def _parse_problem(reader: StructReader) -> Column:
+    """Why a record could not be parsed. Spark evaluates this for such records only."""
     payload = F.col("payload")
     nothing = T.StructType([T.StructField(_END, T.LongType())])
-    is_object = ~_is_broken(F.from_json(enclosed(payload), shell(nothing), JSON_OPTIONS))
-    unfit = F.when(~is_object, F.format_string(f"not one JSON object: '%.{_SHOWN}s'", payload))
-    texts = F.from_json(payload, "map<string,string>", JSON_OPTIONS)
-    # Fields that are there as text, but not as what they should be.
-    names = {key: [name, kind] for key, name, kind in _columns(fields)}
+    is_object = ~_is_malformed(F.from_json(wrapped(payload), wrapped_type(nothing), JSON_READ_OPTIONS))
+    problem = F.when(~is_object, F.concat(F.lit("not one JSON object: "), quoted_start(payload)))
+    texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
+    # Fields that have a text, but no value of the type of their column.
+    names = {spelling: [name, kind] for spelling, name, kind in _columns(reader)}
     columns = F.from_json(F.lit(json.dumps(names)), "map<string,array<string>>")
     read = F.json_object_keys(F.to_json(F.col(PARSED)[RECORD]))
     lost = F.filter(
@@ -108,48 +119,27 @@ def _unreadable(fields: Fields) -> Column:
         lambda field: field["value"].isNotNull() & ~F.array_contains(read, F.try_element_at(columns, field["key"])[0]),
     )
 
-    def told(field: Column) -> Column:
+    def wrong_type(field: Column) -> Column:
         kind = F.try_element_at(columns, field["key"])[1]
-        return F.format_string(f"field %s: '%.{_SHOWN}s' is not of type %s", field["key"], field["value"], kind)
+        return F.format_string(f"field %s: '%.{SHOWN}s' is not of type %s", field["key"], field["value"], kind)
 
-    reason = unfit.when(F.size(lost) > 0, bound(F.get(lost, F.lit(0)), told))
-    # An object or a list of objects is there, but without what doesn't fit in it.
-    for slot in fields.slots:
-        for key in slot.keys:
-            if isinstance(slot.part.read, (T.StructType, T.ArrayType, T.MapType)):
-                alone = T.StructType([T.StructField(key, slot.part.read)])
-                bad = F.from_json(enclosed(payload), shell(alone), JSON_OPTIONS)[_BAD].isNotNull()
-                text = F.try_element_at(texts, F.lit(key))
-                flaw = Flaw(bad, (key,), f"is not of type {slot.part.kind.simpleString()}", text)
-                reason = reason.when(bad, _reason(flaw))
-    limit = f"a text in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
-    too_long = texts.isNull() & (F.length(payload) > LONGEST_TEXT)
-    reason = reason.when(too_long, F.format_string(f"{limit}: '%.{_SHOWN}s'", F.octet_length(payload), payload))
-    return reason.otherwise(F.format_string(f"does not fit the columns: '%.{_SHOWN}s'", payload))
-
-
-def _columns(fields: Fields) -> Iterable[tuple[str, str, str]]:
-    """Every key with the name under which it was read, and the type wanted."""
-    named = fields.named()
-    assert isinstance(named, T.StructType)
-    keys = [(key, slot.part.kind.simpleString()) for slot in fields.slots for key in slot.keys]
-    return [(key, name, kind) for (key, kind), name in zip(keys, named.names, strict=True)]
+    problem = problem.when(F.size(lost) > 0, evaluate_once(F.get(lost, F.lit(0)), wrong_type))
+    # A nested value was parsed, but without the values in it that do not fit.
+    for field in reader.fields:
+        for spelling in field.spellings:
+            kind = field.reader.json_type
+            if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
+                alone = wrapped_type(T.StructType([T.StructField(spelling, kind)]))
+                bad = F.from_json(wrapped(payload), alone, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
+                text = F.try_element_at(texts, F.lit(spelling))
+                flaw = Flaw(bad, (spelling,), f"is not of type {field.reader.kind.simpleString()}", text)
+                problem = problem.when(bad, _flaw_problem(flaw))
+    other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
+    return problem.otherwise(F.when(texts.isNull(), unreadable(payload, other)).otherwise(other))
 
 
-def enclosed(payload: Column) -> Column:
-    """The text as a field of an object that has another field behind it.
-
-    `from_json` stops after the first JSON value and does not look whether anything follows, so that a second object
-    would be lost; here what follows spoils the object around.
-    """
-    return F.concat(F.lit(f'{{"{RECORD}":'), payload, F.lit(f',"{_END}":1}}'))
-
-
-def shell(record: T.DataType) -> T.StructType:
-    """The schema of `enclosed`; Spark puts the whole text into the last field if anything does not fit."""
-    kinds = {RECORD: record, _END: T.LongType(), _BAD: T.StringType()}
-    return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
-
-
-def _is_broken(shell: Column) -> Column:
-    return shell[_BAD].isNotNull() | shell[RECORD].isNull() | shell[_END].isNull()
+def _columns(reader: StructReader) -> Iterable[tuple[str, str, str]]:
+    """The spelling in the records, the name in the parsed struct and the type of each column."""
+    columns = [(spelling, field.reader.kind) for field in reader.fields for spelling in field.spellings]
+    names = reader.parsed_type().names
+    return [(spelling, name, kind.simpleString()) for (spelling, kind), name in zip(columns, names, strict=True)]

@@ -1,20 +1,23 @@
-"""Two types of one field: the type that holds the values of both, and the one that a column can be given."""
+"""The type that holds the values of several types, and the type to which Iceberg can promote a column."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import types as T
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_BROKEN = (T.FloatType, T.DoubleType)
+_FLOATS = (T.FloatType, T.DoubleType)
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
 _MAX_DIGITS = 38
 
 
 def merged(left: T.DataType, right: T.DataType) -> T.DataType:
-    """Return the narrowest type that holds the values of both, as text where no other does.
+    """Return the narrowest type that holds the values of both; a string if there is no other.
 
-    Structs are merged field by field, by name; a field that one of them lacks
-    is optional. Metadata of the left field stays.
+    Structs are merged field by field, by name; a field that one of them lacks is optional. The merged field has the
+    metadata of the left one.
 
     Example:
         >>> merged(T.IntegerType(), T.LongType()).simpleString()
@@ -37,10 +40,33 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
     return _merged_scalars(left, right)
 
 
-def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:
-    """Return the type to which Iceberg can promote a column so that it takes values of another; None if there is none.
+def merged_types(types: Sequence[T.DataType]) -> T.DataType | None:
+    """Return the type that holds the values of all; None if there is no type."""
+    return reduce(merged, types) if types else None
 
-    The rules are those of the Iceberg specification, "Schema evolution".
+
+def merged_schemas(schemas: Sequence[T.StructType]) -> T.StructType:
+    """Return the schema with the fields of all; empty if there is no schema."""
+    schema = merged_types(schemas) or T.StructType()
+    assert isinstance(schema, T.StructType)
+    return schema
+
+
+def map_values(seen: T.DataType | None) -> T.DataType | None:
+    """Return the type of the values of a map, which Spark guesses to be a struct; None if it is neither."""
+    if isinstance(seen, T.MapType):
+        return seen.valueType
+    return merged_types([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
+
+
+def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:
+    """Return the type to which Iceberg can promote a column so that it stores values of another; None if there is none.
+
+    The rules come from the Iceberg specification, "Schema evolution".
+
+    Args:
+        current: The type of the column.
+        seen: The type of the values.
     """
     if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
         return seen
@@ -70,9 +96,9 @@ def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:
 def _merged_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
     if isinstance(left, _WHOLE) and isinstance(right, _WHOLE):
         return max(left, right, key=lambda kind: _DIGITS[type(kind)])
-    numbers = (*_WHOLE, *_BROKEN, T.DecimalType)
+    numbers = (*_WHOLE, *_FLOATS, T.DecimalType)
     if isinstance(left, numbers) and isinstance(right, numbers):
-        if isinstance(left, _BROKEN) or isinstance(right, _BROKEN):
+        if isinstance(left, _FLOATS) or isinstance(right, _FLOATS):
             return T.DoubleType()
         return _wider_decimal(_as_decimal(left), _as_decimal(right))
     return T.StringType()

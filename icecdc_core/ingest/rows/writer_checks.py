@@ -1,13 +1,14 @@
-"""What Iceberg's writer asks of a value beyond its Spark type: UUIDs, fixed lengths, names of partition folders.
+"""Checks that Iceberg's writer makes beyond the Spark type: UUIDs, fixed lengths, names of partition folders.
 
-A value that it does not take fails the whole commit, so such records are found before. The fields of the schema have it
-in their metadata.
+A value that fails them fails the whole commit, so the ingest checks each record before. The metadata of a schema's
+fields says what to check.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus, urlsplit
 
@@ -15,13 +16,20 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.rows.json_reading import Flaw, Part, Path
+from icecdc_core.ingest.rows.column_names import Path
+from icecdc_core.ingest.rows.value_readers import Flaw, ValueReader
 from icecdc_core.session.jvm import iceberg_class
 
 WRITTEN_AS = "icecdc.written_as"
-FOLDERS = "icecdc.folders"
+"""Metadata key: the Iceberg type that Spark does not show, as JSON (see `hidden_type_reader`)."""
 
-# To Java, "$" is also before a line's end that comes last.
+FOLDERS = "icecdc.folders"
+"""Metadata key: how the value becomes the name of partition folders, as JSON (`width` to cut to, `limit` in bytes)."""
+
+Folders = dict[int, list[dict[str, Any]]]
+"""By the ID of a column: an entry for each partition folder whose name its values become."""
+
+# In Java, "$" also matches before a final line break.
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
@@ -29,109 +37,126 @@ _KEY_BYTES = 1024
 _FILE_NAME_BYTES = 150
 
 
-class Uuid(Part):
-    """A UUID; Spark shows it as text, in lower case, whatever was written."""
+class UuidReader(ValueReader):
+    """Reads a UUID, which Spark shows as text in lower case, however it was written."""
 
-    def value(self, raw: Column) -> Column:
-        """The text as the table will show it: a merge compares texts."""
-        return F.lower(raw)
+    def value(self, parsed: Column) -> Column:
+        """The text as the table will show it, because a merge compares texts."""
+        return F.lower(parsed)
 
-    def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """A text that is no UUID in its usual form: Java would take shorter ones, and write another."""
-        yield Flaw(~raw.rlike(_UUID), path, "is not of type uuid", raw)
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """A text that is not a UUID in its usual form; Java accepts shorter ones, and writes another UUID."""
+        yield Flaw(~parsed.rlike(_UUID), path, "is not of type uuid", parsed)
 
 
-class Fixed(Part):
-    """Bytes of a fixed length; Spark shows them as binary.
+@dataclass(frozen=True)
+class FixedReader(ValueReader):
+    """Reads bytes of a fixed length, which Spark shows as binary.
 
-    Args:
-        kind: The type wanted.
-        length: How many bytes.
+    Attributes:
+        length: The number of bytes.
     """
 
-    def __init__(self, kind: T.DataType, length: int) -> None:
-        super().__init__(kind)
-        object.__setattr__(self, "length", length)
+    length: int
 
-    def flaws(self, raw: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
         """Another number of bytes."""
-        length: int = self.length  # type: ignore[attr-defined]
-        yield Flaw(F.octet_length(raw) != length, path, f"does not have {length} bytes", F.base64(raw))
+        wrong = F.octet_length(parsed) != self.length
+        yield Flaw(wrong, path, f"does not have {self.length} bytes", F.base64(parsed))
 
 
-def part_of(kind: T.DataType, written_as: str) -> Part | None:
-    """Return how a value is read whose Iceberg type Spark does not show; None for all others."""
+def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
+    """Return the reader of a value whose Iceberg type Spark does not show; None for all other values.
+
+    Args:
+        kind: The type that Spark shows.
+        written_as: The type in Iceberg, ``uuid`` or ``fixed[n]``; empty for a type that Spark shows. An array has that
+            of its elements, and a map an object with that of its ``key`` and of its ``value``.
+    """
     if written_as == "uuid":
-        return Uuid(kind)
-    return Fixed(kind, int(written_as[6:-1])) if written_as.startswith("fixed[") else None
+        return UuidReader(kind)
+    is_fixed = isinstance(written_as, str) and written_as.startswith("fixed[")
+    return FixedReader(kind, int(written_as[6:-1])) if is_fixed else None
 
 
-def folder_flaw(raw: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Flaw:
-    """Return what is wrong with a value of which Iceberg makes a folder name that the file system does not take."""
-    text = F.base64(raw) if isinstance(kind, T.BinaryType) else raw
+def partition_folder_flaw(parsed: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Flaw:
+    """Return the flaw of a value whose partition folder would have a longer name than the file system accepts.
+
+    Args:
+        parsed: The value.
+        path: The path of the value in the record.
+        kind: The type of its column.
+        folder: An entry of `FOLDERS`.
+    """
+    text = F.base64(parsed) if isinstance(kind, T.BinaryType) else parsed
     if folder["width"]:
-        cut = F.substring(raw, 1, folder["width"])
+        cut = F.substring(parsed, 1, folder["width"])
         text = F.base64(cut) if isinstance(kind, T.BinaryType) else cut
-    most = folder["most"]
-    # A character takes up to nine bytes in a name, and three for each of its own.
-    long = (F.octet_length(text) > most // 3) & (F.octet_length(F.url_encode(text)) > most)
-    kept = ~F.col("op").eqNullSafe("delete")
-    return Flaw(kept & long, path, f"makes the name of a partition folder too long: {most} bytes are allowed", text)
+    limit = folder["limit"]
+    # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
+    is_long = (F.octet_length(text) > limit // 3) & (F.octet_length(F.url_encode(text)) > limit)
+    is_written = ~F.col("op").eqNullSafe("delete")
+    return Flaw(
+        is_written & is_long, path, f"makes the name of a partition folder too long: {limit} bytes are allowed", text
+    )
 
 
 def with_checks(spark: SparkSession, table: Any, schema: T.StructType) -> T.StructType:
-    """Return a table's columns with what its writer asks of their values.
+    """Return a table's columns, with the writer's checks in their metadata.
 
     Args:
         spark: The session.
         table: Iceberg's table.
-        schema: Its columns, as Spark shows them.
+        schema: Its columns as Spark shows them.
     """
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
-    return _checked(schema, types, _folders(spark, table))
+    return _with_field_checks(schema, types, _folders(spark, table))
 
 
-def _checked(schema: T.StructType, types: dict[str, Any], folders: dict[int, list[dict[str, Any]]]) -> T.StructType:
+def _with_field_checks(schema: T.StructType, types: dict[str, Any], folders: Folders) -> T.StructType:
     fields = []
     for column, field in zip(schema.fields, types["fields"], strict=True):
-        kind, written_as = _kind(column.dataType, field["type"], folders)
-        facts = dict(column.metadata or {})
+        kind, written_as = _with_nested_checks(column.dataType, field["type"], folders)
+        metadata = dict(column.metadata or {})
         if written_as:
-            facts[WRITTEN_AS] = written_as
+            metadata[WRITTEN_AS] = json.dumps(written_as)
         if field["id"] in folders and isinstance(kind, (T.StringType, T.BinaryType)) and not written_as:
-            facts[FOLDERS] = json.dumps(folders[field["id"]])
-        fields.append(T.StructField(column.name, kind, column.nullable, facts))
+            metadata[FOLDERS] = json.dumps(folders[field["id"]])
+        fields.append(T.StructField(column.name, kind, column.nullable, metadata))
     return T.StructType(fields)
 
 
-def _kind(kind: T.DataType, wanted: Any, folders: dict[int, list[dict[str, Any]]]) -> tuple[T.DataType, str]:
-    """The type with checks in its fields, and what there is to be checked of all values that are in none."""
+def _with_nested_checks(kind: T.DataType, wanted: Any, folders: Folders) -> tuple[T.DataType, Any]:
+    """The type with the checks of its fields, and the hidden type of its values (see `hidden_type_reader`)."""
     if isinstance(kind, T.StructType):
-        return _checked(kind, wanted, {}), ""
+        return _with_field_checks(kind, wanted, folders), ""
+    # A partition field cannot have its source in an array or a map.
     if isinstance(kind, T.ArrayType):
-        element, written_as = _kind(kind.elementType, wanted["element"], {})
+        element, written_as = _with_nested_checks(kind.elementType, wanted["element"], {})
         return T.ArrayType(element, kind.containsNull), written_as
     if isinstance(kind, T.MapType):
-        value, written_as = _kind(kind.valueType, wanted["value"], {})
-        return T.MapType(kind.keyType, value, kind.valueContainsNull), written_as
+        _, key = _with_nested_checks(kind.keyType, wanted["key"], {})
+        value, written_as = _with_nested_checks(kind.valueType, wanted["value"], {})
+        checks = {"key": key, "value": written_as} if key or written_as else ""
+        return T.MapType(kind.keyType, value, kind.valueContainsNull), checks
     return kind, wanted if isinstance(wanted, str) and (wanted == "uuid" or wanted.startswith("fixed[")) else ""
 
 
-def _folders(spark: SparkSession, table: Any) -> dict[int, list[dict[str, Any]]]:
-    """By the id of its column: how each partition field that shows its value makes a folder name of it."""
+def _folders(spark: SparkSession, table: Any) -> Folders:
+    """How values become the names of partition folders, by the ID of the column."""
     spec = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))
-    found: dict[int, list[dict[str, Any]]] = {}
+    found: Folders = {}
     for field in spec["fields"]:
         kind = field["transform"]
         if kind == "identity" or kind.startswith("truncate["):
             name = len(quote_plus(field["name"]).encode()) + 1
             width = int(kind[9:-1]) if kind != "identity" else 0
-            found.setdefault(field["source-id"], []).append({"width": width, "most": _most(table) - name})
+            found.setdefault(field["source-id"], []).append({"width": width, "limit": _folder_limit(table) - name})
     return found
 
 
-def _most(table: Any) -> int:
-    """How long a folder's name may be: an object store has no folders, but a limit for the whole key."""
+def _folder_limit(table: Any) -> int:
+    """The longest name of a folder, in bytes; an object store has no folders, but limits the whole key."""
     properties = table.properties()
     location = properties.get("write.data.path") or f"{table.location()}/data"
     if urlsplit(location).scheme not in _OBJECT_STORES:

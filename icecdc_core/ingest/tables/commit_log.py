@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.table.catalogs import create_own
+from icecdc_core.table.catalogs import create_table_once
 
 SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
@@ -95,7 +95,7 @@ class Known:
 
 def create(spark: SparkSession, name: str) -> None:
     """Make the log, and its namespace, unless it is there."""
-    create_own(spark, name, SCHEMA)
+    create_table_once(spark, name, SCHEMA)
 
 
 def read(spark: SparkSession, name: str, job: str) -> Known:

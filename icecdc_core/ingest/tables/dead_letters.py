@@ -16,7 +16,7 @@ from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.tables.publish import MovedError, append, publish, stage
 from icecdc_core.ingest.tables.table_offsets import JOB, RUN, head_of
 from icecdc_core.secrets import LONGEST
-from icecdc_core.table.catalogs import create_own, load_table
+from icecdc_core.table.catalogs import create_table_once, load_table
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -59,7 +59,7 @@ class DeadLetters:
             F.current_timestamp().alias("kept_at"),
         )
         with self._lock:
-            create_own(spark, name, SCHEMA)
+            create_table_once(spark, name, SCHEMA)
             rows = rows.persist()
             try:
                 for _ in range(_TRIES):

@@ -25,13 +25,13 @@ from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
+from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields
-from icecdc_core.ingest.rows.json_reading import Path
 from icecdc_core.ingest.rows.writer_checks import with_checks
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.table.catalogs import load_table, told
+from icecdc_core.table.catalogs import describe_failure, load_table
 from icecdc_core.table.schema_projection import spark_schema, top_level_names
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfi
     """Let the records' schema into the table's, in one commit; returns the records'."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
-    seen = frequent_first(records, inferred(records, current), config)
+    any_case = config.column_case != "sensitive"
+    seen = frequent_first(records, inferred(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
     changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])
@@ -202,7 +203,7 @@ def _create(spark: SparkSession, name: str, payload: StructType, own: StructType
     except Py4JJavaError as error:
         if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
             raise CatalogError(
-                f"The table could not be made: {told(error)[:500]}",
+                f"The table could not be made: {describe_failure(error)[:500]}",
                 subject="auto_create",
                 value=name,
                 remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
@@ -224,7 +225,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
         # Of two runs that make it at once, a catalog in a database lets the second fail.
         if not _is_there(spark, name):
             raise CatalogError(
-                f"The namespace could not be made: {told(error)[:500]}",
+                f"The namespace could not be made: {describe_failure(error)[:500]}",
                 subject="namespace",
                 value=name,
                 remedy="check that the catalog can be reached and the rights of this user, or create it by hand",

@@ -13,14 +13,15 @@ from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.formats.settings import FormatSettings
-from icecdc_core.ingest.rows.column_names import Names
-from icecdc_core.ingest.rows.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
-from icecdc_core.ingest.rows.inference import GUESSED, inferred
+from icecdc_core.ingest.rows.column_names import ColumnNames
+from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.rows.inference import inferred
 from icecdc_core.ingest.rows.type_widening import widened
+from icecdc_core.ingest.rows.variant_schema import GUESSED
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
 
-__all__ = ["FITS", "ROW", "Change", "can_stand_alone", "evolution", "evolve", "fitted", "fitted_alone", "inferred"]
+__all__ = ["FITS", "ROW", "Change", "evolution", "evolve", "fitted", "fitted_rows", "inferred", "needs_no_inference"]
 
 Kind = Literal["add", "widen", "optional"]
 
@@ -71,7 +72,7 @@ def evolution(
     """
     if not settings.evolve_schema:
         return []
-    return list(_of_struct(current, seen, (), settings, Names(current, others)))
+    return list(_of_struct(current, seen, (), settings, ColumnNames(current, others)))
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
@@ -116,7 +117,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
 
 
 def _of_struct(
-    current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings, names: Names
+    current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings, names: ColumnNames
 ) -> Iterator[Change]:
     sensitive = settings.column_case == "sensitive"
     columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
@@ -144,7 +145,7 @@ def _of_type(
     path: tuple[str, ...],
     guessed: bool,
     settings: FormatSettings,
-    names: Names,
+    names: ColumnNames,
 ) -> Iterator[Change]:
     if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
         yield from _of_struct(current, seen, path, settings, names)
@@ -164,13 +165,15 @@ def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[s
         settings: See `FormatSettings`.
         others: Names that no column may have.
     """
-    kind = _new_struct(seen, settings, (), Names(T.StructType(), others))
+    kind = _new_struct(seen, settings, (), ColumnNames(T.StructType(), others))
     return kind or T.StructType()
 
 
-def _new_type(kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: Names) -> T.DataType | None:
+def _new_type(
+    kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: ColumnNames
+) -> T.DataType | None:
     """The type of a new field, without the fields in it that cannot be; None if it cannot be itself."""
-    if not names.take(path):
+    if not names.add(path):
         return None
     if isinstance(kind, T.StructType):
         return _new_struct(kind, settings, path, names)
@@ -184,7 +187,7 @@ def _new_type(kind: T.DataType, settings: FormatSettings, path: tuple[str, ...],
 
 
 def _new_struct(
-    kind: T.StructType, settings: FormatSettings, path: tuple[str, ...], names: Names
+    kind: T.StructType, settings: FormatSettings, path: tuple[str, ...], names: ColumnNames
 ) -> T.StructType | None:
     fields = []
     for field in kind.fields:

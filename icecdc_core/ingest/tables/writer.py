@@ -16,13 +16,13 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.ingest.rows.first_records import marked, unusable
-from icecdc_core.ingest.rows.json_reading import Path
+from icecdc_core.ingest.rows.column_names import Path
+from icecdc_core.ingest.rows.first_records import reject_fields, without_table
 from icecdc_core.ingest.tables.commit_log import TableEntry
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.destinations import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
 from icecdc_core.ingest.tables.publish import MovedError, Staged, append, publish, restage, stage
-from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, can_stand_alone, fitted, fitted_alone
+from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, fitted, fitted_rows, needs_no_inference
 from icecdc_core.ingest.tables.table_offsets import Mark, head_of
 from icecdc_core.ingest.tables.table_resets import Marks
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
@@ -139,7 +139,7 @@ class Writer:
 
     def _waiting(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Keep what can never be a row; there is nothing to delete yet, and no table to be made."""
-        rows = unusable(records.decoded(), self.config)
+        rows = without_table(records.decoded(), self.config)
         reason = F.col("problem")
         if self.config.mode == "append":
             reason = F.coalesce(reason, F.when(F.expr(_DELETED), F.lit(_NOT_APPLIED)))
@@ -202,7 +202,7 @@ class Writer:
         properties: dict[str, str],
     ) -> tuple[Staged, int]:
         """Append what is known to fit by the faster parse; only where something does not, the other one says why."""
-        staged, unfit = self._append_fit(name, table, fitted_alone(wanted(), schema, self.config), properties)
+        staged, unfit = self._append_fit(name, table, fitted_rows(wanted(), schema, self.config), properties)
         if not unfit:
             return staged, 0
         rows = fitted(wanted(), schema, self.config)
@@ -311,7 +311,7 @@ class Writer:
 
 def needs_rows_alone(config: IngestConfig) -> bool:
     """Whether records that fit are appended as rows, with nothing of what was beside their payload."""
-    return config.mode == "append" and not config.metadata_columns and can_stand_alone(config)
+    return config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
 
 
 def _entry(
@@ -336,7 +336,7 @@ def _entry(
 
 
 def _marked(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
-    return marked(decoded(), refused)
+    return reject_fields(decoded(), refused)
 
 
 def _rejected(rows: DataFrame) -> DataFrame:

@@ -9,8 +9,10 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes import read_changes, scan_planning
+from icecdc_core.changes import read_changes
 from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.step_scan import compare_scans
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
@@ -193,10 +195,10 @@ PLANNED_HISTORY = (
 
 class DescribePlanningByCommits:
     @staticmethod
-    def planned(spark, name, start, end):
+    def planned(spark, name, start, end, trust_commits=True):
         """What is to be read between two snapshots: files, rows and delete files of each side, and how to tell rows."""
         table = IcebergTable(spark, f"lake.ns.{name}")
-        found = scan_planning.plan_scans(table, table.metadata(), start, end, "net")
+        found = plan_scans(table, table.metadata(), start, end, "net", trust_commits)
         facts = [
             getattr(table, name) for name in ("locations", "row_counts", "sizes", "sequence_numbers", "delete_digests")
         ]
@@ -221,20 +223,16 @@ class DescribePlanningByCommits:
     @pytest.mark.parametrize(
         ("version", "mode"), [(1, "copy-on-write"), (2, "copy-on-write"), (2, MOR), (3, "copy-on-write"), (3, MOR)]
     )
-    def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, monkeypatch, version, mode):
+    def it_finds_what_planning_both_ends_finds(self, spark, commit, name, plans, version, mode):
         snapshots = commit(*PLANNED_HISTORY, version=version, mode=mode)
         for start, end in itertools.combinations([None, *snapshots], 2):
             plans.clear()
             found = self.planned(spark, name, start, end)
             assert start not in plans
-            with monkeypatch.context() as planning_both:
-                planning_both.setattr(scan_planning, "_sides_by_commits", lambda *_: None)
-                assert self.planned(spark, name, start, end) == found
+            assert self.planned(spark, name, start, end, trust_commits=False) == found
 
     @pytest.mark.parametrize("granularity", ["file", "partition"])
-    def it_finds_the_deletes_that_a_deletion_vector_replaced(
-        self, spark, commit, name, changes, plans, monkeypatch, granularity
-    ):
+    def it_finds_the_deletes_that_a_deletion_vector_replaced(self, spark, commit, name, changes, plans, granularity):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)", version=2, mode=MOR)
         options = f"'write.delete.granularity' = '{granularity}', 'write.distribution-mode' = 'none'"
         *_, first = commit(
@@ -249,9 +247,7 @@ class DescribePlanningByCommits:
         assert plans == ([last] if granularity == "file" else [first, last])
         # The older state itself does not know yet which ids its rows have, so what is done with them may differ.
         assert sorted((row[0], row[3]) for row in changes(first)) == [(2, "DELETE"), (102, "DELETE")]
-        with monkeypatch.context() as planning_both:
-            planning_both.setattr(scan_planning, "_sides_by_commits", lambda *_: None)
-            ((expected, *_),) = self.planned(spark, name, first, last)
+        ((expected, *_),) = self.planned(spark, name, first, last, trust_commits=False)
         assert found == expected
 
     @pytest.mark.parametrize("turned", [False, True])
@@ -272,8 +268,8 @@ class DescribePlanningByCommits:
         places = [newer_names.index(location) for location in table.locations(older)]
         newer = table.select(newer, places[::-1] if turned else places)
         (hit,) = table.commit_files(last).referenced
-        scan = scan_planning._compared(table, table.metadata(), Step(0, first, last, None), older, newer)
-        assert [table.locations(files.after) for files in scan.masked] == [[], [], [hit]]
+        scan = compare_scans(table, table.metadata(), Step(0, first, last, None), older, newer)
+        assert [table.locations(files.after) for files in scan.shared] == [[], [], [hit]]
 
     def it_plans_nothing_for_an_append_whatever_delete_files_there_are(self, spark, commit, name, plans):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)")
@@ -344,9 +340,7 @@ class DescribeReadingDeletes:
             # Spark has no type for it, so the copy of the metadata lacks it too; Spark 4.0 reads no table that has it.
             table.updateSchema().addColumn("nanos", kinds.TimestampNanoType.withoutZone()).commit()
         loaded = IcebergTable(spark, f"lake.ns.{name}")
-        planned = scan_planning.plan_scans(
-            loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net"
-        )
+        planned = plan_scans(loaded, loaded.metadata(), first, loaded.metadata().current_snapshot_id, "net")
         frame = changes_frame(loaded, planned, Selection(("id", "v", "added")))
         (row,) = frame.selectExpr("id", "to_json(v) AS v", "added", "_change_type AS kind").collect()
         assert tuple(row) == (1, "[1]", 7, "DELETE")

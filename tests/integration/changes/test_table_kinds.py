@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import replace
@@ -12,12 +13,11 @@ from pyspark.errors import PySparkException
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import net_changes, read_changes
-from icecdc_core.changes import row_changes as changes_module
-from icecdc_core.changes.changed_identifiers import find_changed_identifiers
+from icecdc_core.changes.net_changes import compute_net_changes
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
-from icecdc_core.changes.row_lineage import unchanged_rows
+from icecdc_core.changes.row_lineage import unchanged_row_ids
 from icecdc_core.changes.scan_planning import file_bytes, plan_scans
-from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
+from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, RejectedDocumentsError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
 from tests.colliding_texts import colliding_texts
@@ -368,45 +368,19 @@ class DescribeRowLineage:
             lineage, value, _, used = by(start, end)
             assert (lineage, used) == (value, True)
 
-    def it_sends_many_words_by_a_shuffle(self, table, sql, insert, snapshots, by, monkeypatch):
-        monkeypatch.setattr(changes_module, "changed_by_lineage", self._without_broadcast)
-        table(3, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(100)))
-        sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
-        lineage, value, rows, _ = by(*snapshots())
-        assert (lineage, rows) == (value, [4, 200])
-
-    @staticmethod
-    def _without_broadcast(older, newer, masked, unchanged_until, row_count):
-        from icecdc_core.changes.row_lineage import changed_by_lineage
-
-        return changed_by_lineage(older, newer, masked, unchanged_until, 10**12)
-
-
-WITHOUT, WITH = 0, 10**9
-
 
 @pytest.fixture
-def merged(spark, name, monkeypatch):
-    """What is left to do after a range: rows, carryovers, and whether row ids alone told it."""
+def merged(spark, name):
+    """What is left to do after a range: rows by id (None: deleted), carryovers, and the strategy that found them."""
 
-    def read(start, end, rows_read_for_a_document):
-        monkeypatch.setattr(net_changes, "_FEW_ROWS", 0)
-        monkeypatch.setattr(net_changes, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
-        by_row_ids, told = net_changes._by_row_ids, []
-
-        def spied(*given):
-            told.append(by_row_ids(*given))
-            return told[-1]
-
-        monkeypatch.setattr(net_changes, "_by_row_ids", spied)
+    def read(start, end):
         table = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(table, table.metadata(), start, end, "net")
-        found = net_changes.compute_net_changes(table, scans, ["id"], file_bytes(table, scans))
+        found = compute_net_changes(table, scans, ["id"], file_bytes(table, scans), row_ids_from_rows=0)
         try:
             rows = {row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()}
             assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
-            return rows, found.carryovers, any(told)
+            return rows, found.carryovers, found.strategy
         finally:
             found.close()
             table.release()
@@ -423,40 +397,22 @@ def state(spark, name):
 
 
 class DescribeRowIdsAlone:
-    """What is left to do is found by the newer state's row ids, with or without what the older rows held."""
+    """What is left to do is found by the newer state's row ids."""
 
-    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
     @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
     @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
-    def it_leads_from_one_state_to_the_other(
-        self, table, sql, insert, snapshots, merged, state, name, mode, history, rows_read_for_a_document
-    ):
+    def it_leads_from_one_state_to_the_other(self, table, sql, insert, snapshots, merged, state, name, mode, history):
         table(3, mode)
         insert(*((n, "a", "x") for n in range(100)))
         start = snapshots()[-1]
         for statement in LINEAGE_HISTORY[history]:
             sql(statement.replace("{n}", f"ns.{name}"))
         end = snapshots()[-1]
-        rows, _, told = merged(start, end, rows_read_for_a_document)
+        rows, _, strategy = merged(start, end)
         followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
         assert followed == state(end)
-        assert told or mode == "merge-on-read" or history in ("delete and insert again", "everything deleted")
-
-    @pytest.mark.parametrize(
-        ("rows_read_for_a_document", "upserts", "carryovers"),
-        [(WITHOUT, {2, 3}, 0), (100, {2, 3}, 0), (101, {2}, 1)],
-    )
-    def it_drops_updates_that_change_nothing_where_looking_costs_less_than_writing_them(
-        self, table, sql, insert, snapshots, merged, rows_read_for_a_document, upserts, carryovers
-    ):
-        table(3, "copy-on-write")
-        insert(*((n, "a", "x") for n in range(200)))
-        sql("UPDATE {t} SET name = if(id = 2, 'new', name) WHERE id IN (2, 3)")
-        assert merged(*snapshots(), rows_read_for_a_document) == (
-            {key: (key, "new" if key == 2 else "a", "x") for key in upserts},
-            carryovers,
-            True,
-        )
+        only_deletes = history in ("delete and insert again", "everything deleted")
+        assert strategy == "row-ids" or mode == "merge-on-read" or only_deletes
 
     def it_reads_nothing_but_ids_of_the_older_rows(self, table, sql, insert, snapshots, spark, name):
         table(3, "copy-on-write")
@@ -464,7 +420,7 @@ class DescribeRowIdsAlone:
         sql("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)")
         loaded = IcebergTable(spark, f"lake.ns.{name}")
         scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
-        unchanged = unchanged_rows(newer_states(loaded, scans))
+        unchanged = unchanged_row_ids(newer_states(loaded, scans))
         for delete_columns, columns in ((("id",), {"id"}), ((), {"id", "name", "region"})):
             selection = Selection(tuple(loaded.column_names()), delete_columns=delete_columns)
             changes, _ = changes_by_row_ids(loaded, scans, unchanged, selection)
@@ -474,10 +430,7 @@ class DescribeRowIdsAlone:
             assert {column.split("#")[0] for column in read} - lineage == columns
         loaded.release()
 
-    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
-    def it_looks_on_both_sides_for_rows_that_came_back(
-        self, table, sql, insert, snapshots, merged, state, spark, name, rows_read_for_a_document
-    ):
+    def it_looks_on_both_sides_for_rows_that_came_back(self, table, sql, insert, snapshots, merged, state, spark, name):
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(100)))
         first = snapshots()[-1]
@@ -488,27 +441,42 @@ class DescribeRowIdsAlone:
         sql("DELETE FROM {t} WHERE id IN (50, 51, 52)")
         done = snapshots()[-1]
         # As many rows are gone as came back, so the number of rows alone would not tell.
-        rows, _, told = merged(undone, done, rows_read_for_a_document)
-        assert ({**state(undone), **rows}, told) == ({**state(done), **dict.fromkeys((50, 51, 52))}, False)
+        rows, _, strategy = merged(undone, done)
+        assert ({**state(undone), **rows}, strategy) == ({**state(done), **dict.fromkeys((50, 51, 52))}, "at-once")
 
-    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
-    def it_refuses_different_rows_of_one_identifier(
-        self, table, sql, insert, snapshots, merged, rows_read_for_a_document
-    ):
+    def it_reads_both_sides_if_a_row_came_back_and_was_deleted_again(self, table, sql, insert, snapshots, spark, name):
+        table(3, "copy-on-write")
+        insert(*((n, "a", "x") for n in range(10)))
+        first = snapshots()[-1]
+        sql("DELETE FROM {t} WHERE id = 3")
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        sql("DELETE FROM {t} WHERE id = 4")
+        sql("DELETE FROM {t} WHERE id = 3")
+        loaded = IcebergTable(spark, f"lake.ns.{name}")
+        steps = itertools.pairwise(snapshots())
+        scans = [scan for step in steps for scan in plan_scans(loaded, loaded.metadata(), *step, "net")]
+        scans = [replace(scan, step=replace(scan.step, ordinal=ordinal)) for ordinal, scan in enumerate(scans)]
+        # By row ids alone, row 3 is deleted twice: the step that brings it back seems to change nothing.
+        found = compute_net_changes(loaded, scans, ["id"], file_bytes(loaded, scans), row_ids_from_rows=0)
+        rows = sorted((row.id, row._change_type) for row in found.rows.collect())
+        assert (rows, found.strategy) == ([(3, "DELETE"), (4, "DELETE")], "at-once")
+        found.close()
+        loaded.release()
+
+    def it_refuses_different_rows_of_one_identifier(self, table, sql, insert, snapshots, merged):
         table(3, "copy-on-write")
         insert(*((n, "a", "x") for n in range(10)))
         sql("UPDATE {t} SET name = 'new' WHERE id = 2")
         insert((5, "b", "x"), (5, "c", "x"))
         first, _, last = snapshots()
         with pytest.raises(PySparkException, match=r'duplicate identifier.*"id":"5"'):
-            merged(first, last, rows_read_for_a_document)
+            merged(first, last)
 
-    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
     def it_follows_a_condition_over_columns_that_documents_lack(
-        self, table, sql, insert, spark, make_config, indexed, monkeypatch, rows_read_for_a_document
+        self, table, sql, insert, spark, make_config, indexed, monkeypatch
     ):
         monkeypatch.setattr(net_changes, "_FEW_ROWS", 0)
-        monkeypatch.setattr(net_changes, "_ROWS_READ_FOR_A_DOCUMENT", rows_read_for_a_document)
+        monkeypatch.setattr(net_changes, "_ROWS_READ_FOR_A_DOCUMENT")
         table(3, "copy-on-write")
         insert(*((n, "a", "x" if n < 50 else "y") for n in range(100)))
         config = make_config(columns=["name", "id"], row_filter="region = 'x'")
@@ -524,62 +492,65 @@ class DescribeRowIdsAlone:
         assert (report.upserts, report.deletes, validate_table(spark, config).ok) == (2, 3, True)
 
 
-class DescribeDeleteMarks:
-    """Where delete files say what is gone, what it held is read only if it may save writing."""
+class DescribeDeletedRows:
+    """If delete files say which rows are deleted, only the identifiers of these are read."""
 
-    @pytest.mark.parametrize("rows_read_for_a_document", [WITHOUT, WITH])
     @pytest.mark.parametrize("history", sorted(set(LINEAGE_HISTORY) - {"an upgrade"}))
-    def it_leads_from_one_state_to_the_other(
-        self, table, sql, insert, snapshots, merged, state, name, history, rows_read_for_a_document
-    ):
+    def it_leads_from_one_state_to_the_other(self, table, sql, insert, snapshots, merged, state, name, history):
         table(2, "merge-on-read")
         insert(*((n, "a", "x") for n in range(100)))
         start = snapshots()[-1]
         for statement in LINEAGE_HISTORY[history]:
             sql(statement.replace("{n}", f"ns.{name}"))
         end = snapshots()[-1]
-        rows, *_ = merged(start, end, rows_read_for_a_document)
+        rows, *_ = merged(start, end)
         followed = {key: row for key, row in {**state(start), **rows}.items() if row is not None}
         assert followed == state(end)
 
-    @pytest.mark.parametrize("version", [2, 3])
     @pytest.mark.parametrize(
-        ("rows_read_for_a_document", "upserts", "carryovers"),
-        [(WITHOUT, {2, 3}, 0), (100, {2, 3}, 0), (101, {2}, 1)],
+        ("delete_columns", "columns"), [(("id",), {"id"}), ((), {"id", "name", "region"})], ids=["id", "all"]
     )
-    def it_drops_updates_that_change_nothing_where_looking_costs_less_than_writing_them(
-        self, table, sql, insert, snapshots, merged, version, rows_read_for_a_document, upserts, carryovers
-    ):
-        table(version, "merge-on-read")
-        insert(*((n, "a", "x") for n in range(200)))
-        sql("UPDATE {t} SET name = if(id = 2, 'new', name) WHERE id IN (2, 3)")
-        expected = {key: (key, "new" if key == 2 else "a", "x") for key in upserts}
-        assert merged(*snapshots(), rows_read_for_a_document)[:2] == (expected, carryovers)
-
-    @pytest.mark.parametrize(
-        ("statement", "columns"),
-        [
-            ("DELETE FROM {t} WHERE id IN (2, 70)", {"id"}),
-            ("UPDATE {t} SET name = 'new' WHERE id IN (2, 70)", {"id", "name", "region"}),
-        ],
-    )
-    def it_reads_just_identifiers_of_rows_that_nothing_takes_the_place_of(
-        self, table, sql, insert, snapshots, merged, monkeypatch, statement, columns
+    @pytest.mark.parametrize("change", ["DELETE FROM {t}", "UPDATE {t} SET name = 'new'"])
+    def it_reads_just_the_columns_that_a_delete_needs(
+        self, table, sql, insert, snapshots, spark, name, change, delete_columns, columns
     ):
         table(2, "merge-on-read")
         insert(*((n, "a", "x") for n in range(100)))
-        sql(statement)
-        frames = []
-
-        def seen(*given, **named):
-            frames.append(changes_frame(*given, **named))
-            return frames[-1]
-
-        monkeypatch.setattr(net_changes, "changes_frame", seen)
-        merged(*snapshots(), WITH)
-        gone = frames[0].where("_change_type = 'DELETE'")._jdf.queryExecution().optimizedPlan().toString()
-        read = {column for listed in re.findall(r"RelationV2\[([^]]*)", gone) for column in listed.split(", ")}
+        sql(f"{change} WHERE id IN (2, 70)")
+        loaded = IcebergTable(spark, f"lake.ns.{name}")
+        scans = plan_scans(loaded, loaded.metadata(), *snapshots(), "net")
+        selection = Selection(tuple(loaded.column_names()), delete_columns=delete_columns)
+        deletes = changes_frame(loaded, scans, selection).where("_change_type = 'DELETE'")
+        plan = deletes._jdf.queryExecution().optimizedPlan().toString()
+        read = {column for listed in re.findall(r"RelationV2\[([^]]*)", plan) for column in listed.split(", ")}
         assert {column.split("#")[0] for column in read} - {"_deleted"} == columns
+        loaded.release()
+
+
+class DescribeUpdatesToEqualValues:
+    """One policy: they are skipped where values are compared, and written again where row lineage or deletes tell."""
+
+    @pytest.mark.parametrize(
+        ("version", "mode", "skipped"),
+        [
+            (1, "copy-on-write", True),
+            (2, "copy-on-write", True),
+            (2, "merge-on-read", False),
+            (3, "copy-on-write", False),
+            (3, "merge-on-read", False),
+        ],
+    )
+    @pytest.mark.parametrize("updated", ["id IN (2, 3)", "true"], ids=["few", "all"])
+    def it_skips_them_only_where_values_are_compared(
+        self, table, sql, insert, snapshots, merged, version, mode, skipped, updated
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(20)))
+        sql(f"UPDATE {{t}} SET name = if(id = 2, 'new', name) WHERE {updated}")
+        upserts = {2} if skipped else {2, 3} if updated != "true" else set(range(20))
+        rows, carryovers, _ = merged(*snapshots())
+        assert rows == {key: (key, "new" if key == 2 else "a", "x") for key in upserts}
+        assert carryovers == (19 if skipped else 0)
 
 
 class DescribeRowsOfOneIdentifier:
@@ -619,6 +590,64 @@ class DescribeRowsOfOneIdentifier:
         sync_changes(spark, last)
         assert validate_table(spark, config).ok
 
+    @pytest.mark.parametrize("compacted", [False, True], ids=["a step for each snapshot", "a compaction between"])
+    @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write")])
+    def it_refuses_equal_ones_that_two_steps_insert(
+        self, table, sql, insert, spark, make_config, indexed, name, version, mode, compacted
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(5)))
+        config = make_config(change_mode="net" if compacted else "snapshot")
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'b' WHERE id = 2")
+        insert((7, "twin", "x"))
+        if compacted:
+            options = "map('rewrite-all', 'true')"
+            sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => {options})")
+        insert((7, "twin", "x"))
+        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7".*on_duplicate_identifier=last'):
+            sync_changes(spark, config)
+        assert "7" not in indexed()
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def it_refuses_equal_ones_on_either_side_of_a_failed_batch(self, table, sql, spark, make_config, mode):
+        table(2, mode)
+        sql("ALTER TABLE {t} ADD COLUMN v DOUBLE")
+        sql("INSERT INTO {t} VALUES (1, 'a', 'x', 1.5), (2, 'b', 'x', 2.5)")
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET v = double('NaN') WHERE id = 1")
+        sql("INSERT INTO {t} VALUES (7, 'twin', 'x', 7.5)")
+        with pytest.raises(RejectedDocumentsError):
+            sync_changes(spark, config)
+        sql("UPDATE {t} SET v = 0 WHERE id = 1")
+        sql("INSERT INTO {t} VALUES (7, 'twin', 'x', 7.5)")
+        with pytest.raises(DuplicateIdentifierError, match=r'"id":"7"'):
+            sync_changes(spark, config)
+
+    @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
+    @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
+    def it_accepts_one_row_that_is_deleted_and_comes_back(
+        self, table, sql, insert, spark, make_config, indexed, name, version, mode, change_mode
+    ):
+        table(version, mode)
+        insert(*((n, "a", "x") for n in range(5)))
+        config = make_config(change_mode=change_mode)
+        export_table(spark, config)
+        for statement in (
+            "DELETE FROM {t} WHERE id = 3",
+            "INSERT INTO {t} VALUES (3, 'a', 'x')",
+            "UPDATE {t} SET name = name WHERE id < 4",
+            "DELETE FROM {t} WHERE id = 3",
+            f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))",
+            "INSERT INTO {t} VALUES (3, 'b', 'x')",
+            "UPDATE {t} SET name = 'c' WHERE id IN (2, 3)",
+        ):
+            sql(statement)
+        sync_changes(spark, config)
+        actual = {key: document["name"] for key, document in indexed().items()}
+        assert actual == {"0": "a", "1": "a", "2": "c", "3": "c", "4": "a"}
+
     def it_takes_them_again_once_the_table_was_corrected(self, table, sql, insert, spark, make_config, indexed):
         table(2, "copy-on-write")
         insert((1, "a", "x"))
@@ -654,35 +683,3 @@ class DescribeCraftedUpdates:
         sql(f"UPDATE {{t}} SET name = '{new}' WHERE id = 7")
         keyed = sync_changes(spark, config.replace(row_hash="keyed"))
         assert (keyed.upserts, indexed()["7"]["name"], validate_table(spark, config).ok) == (1, new, True)
-
-
-class DescribeNeighbours:
-    """Integer identifiers travel together where most have their neighbours in the same file."""
-
-    @pytest.mark.parametrize(
-        ("ids", "together"),
-        [(range(-50, 50), True), ([n for n in range(160) if n % 8 < 5], True), (range(0, 300, 3), False)],
-        ids=["all", "five of eight", "every third"],
-    )
-    def it_is_the_files_that_tell(self, table, sql, insert, snapshots, merged, state, monkeypatch, ids, together):
-        table(2, "copy-on-write")
-        insert(*((n, "a", "x") for n in ids))
-        sql(f"UPDATE {{t}} SET name = 'new' WHERE id IN ({ids[1]}, {ids[7]})")
-        sql(f"DELETE FROM {{t}} WHERE id IN ({ids[2]}, {ids[8]})")
-        first, *_, last = snapshots()
-        told = []
-
-        def spied(*given):
-            told.append(given[4])
-            return find_changed_identifiers(*given)
-
-        monkeypatch.setattr(net_changes, "find_changed_identifiers", spied)
-        rows, carryovers, _ = merged(first, last, WITH)
-        followed = {key: row for key, row in {**state(first), **rows}.items() if row is not None}
-        assert (followed, len(rows), carryovers, told) == (state(last), 4, len(ids) - 4, [together])
-
-    @pytest.mark.parametrize("column", ["name", "no such column"])
-    def it_says_nothing_of_columns_that_are_no_integers(self, table, insert, snapshots, spark, name, column):
-        table()
-        insert((1, "a", "x"))
-        assert IcebergTable(spark, f"lake.ns.{name}").spanned(snapshots(), column) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import date
 
 import pytest
@@ -47,14 +48,14 @@ def rows(spark):
 
 
 class DescribeJson:
-    def it_takes_the_operation_from_a_field(self, decode):
+    def it_reads_the_operation_from_a_field(self, decode):
         source = [(None, {"id": number, "op": op}) for number, op in enumerate(["I", "update", "D", "x", None])]
         actual = [row[1:] for row in decode("json", source, op_field="op")]
         expected = [
             ("upsert", None),
             ("upsert", None),
             ("delete", None),
-            (None, "the operation (field op) is 'x', no operation"),
+            (None, "the operation (field op) is 'x', which is not an operation"),
             (None, "the operation (field op) is missing"),
         ]
         assert actual == expected
@@ -77,18 +78,18 @@ class DescribeJson:
         ]
         assert actual == expected
 
-    def it_needs_an_object_for_several_identifier_columns(self, decode):
+    def it_requires_an_object_for_several_identifier_columns(self, decode):
         [(payload, op, problem)] = decode("json", [("7", None)], identifier_columns=["a", "b"])
         assert (payload, op) == (None, "delete")
         assert problem == "the record has no value, and its key does not name the identifier columns"
 
     @pytest.mark.parametrize("format_", ["json", "dms", "debezium_json"])
-    def it_takes_a_plain_text_key_of_a_text_column_as_it_is(self, rows, format_):
+    def it_stores_a_plain_text_key_unchanged_in_a_text_column(self, rows, format_):
         keys = ["1.10", "1e3", "-0", '"q"', " 5", "null", "true", "a\\b\n", "[1]", "{x", ""]
         actual = rows(format_, [(key, None) for key in keys], "name int, id string", identifier_columns=["id"])
         assert actual == [("delete", (None, key), None) for key in keys]
 
-    def it_takes_the_key_as_it_is_beside_records_with_other_spellings_of_its_column(self, rows):
+    def it_stores_a_key_unchanged_beside_other_spellings_of_its_column(self, rows):
         source = [(None, '{"ID":"x"}'), ("1.10", None)]
         for case in ("sensitive", "insensitive", "lower"):
             given = {"column_case": case, "unknown_fields": "reject", "identifier_columns": ["id"]}
@@ -116,7 +117,7 @@ class DescribeJson:
         [(_, row, problem)] = rows("json", [(key, None)], f"id {kind}", identifier_columns=["id"])
         assert (problem or row[0]) == expected
 
-    def it_reads_a_key_as_json_where_it_is_an_object_or_said_to_be_json(self, rows):
+    def it_reads_a_key_as_json_if_it_is_an_object_or_configured_as_json(self, rows):
         def read(key, **given):
             [(_, row, problem)] = rows("json", [(key, None)], "id string", identifier_columns=["id"], **given)
             return problem or row[0]
@@ -127,14 +128,14 @@ class DescribeJson:
         missing = "field id, an identifier column, is missing or null"
         assert actual == ["1.10", "q", "5", missing, neither, neither, "x"]
 
-    def it_takes_no_type_from_a_plain_text_key(self, spark):
+    def it_infers_no_type_from_a_plain_text_key(self, spark):
         source = records(spark, [("7", None), (None, '{"id":1}')])
         assert inferred(decoded(source, settings(identifier_columns=["id"]))).simpleString() == "struct<id:bigint>"
 
     @pytest.mark.parametrize(
         ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
     )
-    def it_ignores_or_rejects_tombstones_if_told_so(self, decode, policy, expected):
+    def it_ignores_or_rejects_tombstones_if_configured(self, decode, policy, expected):
         assert decode("json", [('{"id":1}', None)], tombstones=policy) == expected
 
 
@@ -172,7 +173,7 @@ class DescribeAvro:
         expected = [("1", "1234567890123456.78", time, "2022-01-08", "né"), ("2", "-0.05", time, "2022-01-08", None)]
         assert actual == expected
 
-    def it_takes_the_types_from_the_writers_schemas(self, spark, registry):
+    def it_uses_the_types_of_the_writers_schemas(self, spark, registry):
         older = {"type": "record", "name": "Growing", "fields": [{"name": "id", "type": "int"}]}
         newer = {**older, "fields": [{"name": "id", "type": "long"}, {"name": "tag", "type": ["null", "string"]}]}
         numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate([older, newer])]
@@ -204,7 +205,7 @@ class DescribeAvro:
         ddl = "home struct<city:string>, work struct<city:string>"
         assert rows("avro", source, ddl, schema_registry_url=registry.url) == [(None, (("Ulm",), ("Bonn",)), None)]
 
-    def it_gives_a_reason_for_what_cannot_be_read(self, registry, decode):
+    def it_explains_unreadable_records(self, registry, decode):
         number = registry.register(AVRO_ORDER, "orders")
         of_json = registry.register({"type": "object", "properties": {"a": {"type": "string"}}}, "of-json", "JSON")
         source = [
@@ -217,10 +218,10 @@ class DescribeAvro:
         ]
         actual = [row[2] for row in decode("avro", source, schema_registry_url=registry.url)]
         expected = [
-            "the schema registry knows no schema 999999",
-            "does not begin with a zero and a schema's number, but with 0x7B22696422",
-            "does not begin with a zero and a schema's number, but with 0x0000",
-            "does not begin with a zero and a schema's number, but with 0x",
+            "the schema registry has no schema 999999",
+            "does not start with a zero byte and a four-byte schema ID, but with 0x7B22696422",
+            "does not start with a zero byte and a four-byte schema ID, but with 0x0000",
+            "does not start with a zero byte and a four-byte schema ID, but with 0x",
             f"the bytes do not fit schema {number}",
             f"schema {of_json} is JSON, not AVRO",
         ]
@@ -233,17 +234,17 @@ class DescribeAvro:
         actual = decode("avro", source, schema_registry_url=registry.url, identifier_columns=["id"])
         assert actual == [('{"id":5}', "delete", None), ('{"id":5}', "delete", None), ('{"id":"6"}', "delete", None)]
 
-    def it_stops_when_the_registry_does_not_answer(self, spark):
+    def it_fails_when_the_registry_is_unreachable(self, spark):
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
-        with pytest.raises(SchemaRegistryError, match=r"does not answer.*nothing of the batch was written"):
+        with pytest.raises(SchemaRegistryError, match=r"Cannot read from.*nothing of the batch was written"):
             decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
 
-    def it_stops_when_the_registry_is_another_server(self, spark, registry):
+    def it_fails_when_the_server_is_not_a_registry(self, spark, registry):
         chosen = settings(format="avro", schema_registry_url=registry.url.replace("ccompat", "nothing"))
-        with pytest.raises(SchemaRegistryError, match="refuses the request: HTTP Error 404"):
+        with pytest.raises(SchemaRegistryError, match="rejects the request: HTTP Error 404"):
             decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
 
-    def it_needs_the_url_of_a_registry(self, spark):
+    def it_requires_the_url_of_a_registry(self, spark):
         with pytest.raises(ConfigError, match="needs a schema registry"):
             decoded(records(spark, [(None, framed(1, b"x"))]), settings(format="avro"))
 
@@ -280,7 +281,7 @@ class DescribeJsonSchema:
         neither = "the record has no value, and its key is neither a JSON object nor a single JSON value"
         assert actual == [("delete", ("1.10",), None), ("delete", ("1.10",), None), ("delete", None, neither)]
 
-    def it_takes_the_types_from_the_schema(self, spark, registry):
+    def it_uses_the_types_of_the_schema(self, spark, registry):
         number = registry.register(JSON_ORDER, "js", "JSON")
         chosen = settings(format="json_schema", schema_registry_url=registry.url)
         seen = inferred(decoded(records(spark, [(None, framed(number, b'{"id":1}'))]), chosen))
@@ -289,7 +290,7 @@ class DescribeJsonSchema:
             "counts:map<string,bigint>>"
         )
 
-    def it_refuses_what_does_not_fit_the_schema(self, registry, decode):
+    def it_rejects_records_that_do_not_fit_the_schema(self, registry, decode):
         number = registry.register(JSON_ORDER, "js", "JSON")
         values = [b'{"id":"x"}', b"{}", b'{"id":1,"at":"noon"}', b'{"id":1,"home":{"zip":"x"}}', b"[]", b'{"id":1} {}']
         source = [(None, framed(number, value)) for value in values]
@@ -364,7 +365,7 @@ class DescribeDebeziumJson:
         ]
         assert actual == expected
 
-    def it_gives_a_reason_for_what_tells_of_no_row(self, decode):
+    def it_explains_records_that_describe_no_row(self, decode):
         source = [
             (None, envelope("t")),
             (None, envelope("d")),
@@ -379,10 +380,10 @@ class DescribeDebeziumJson:
         actual = [row[2] for row in decode("debezium_json", source)]
         lost = "a value is __debezium_unavailable_value: unchanged, and not in the source's log"
         expected = [
-            "the source table was truncated; delete its rows here by hand if they are to go",
-            "the change event deletes a row, but has no before: no row is known",
+            "the source table was truncated; delete its rows here by hand if they should go",
+            "the change event deletes a row, but has no before to name the row",
             "the change event has no after, so there is no row",
-            "the operation of the change event (op) is 'z', no operation",
+            "the operation of the change event (op) is 'z', which is not an operation",
             "the operation of the change event (op) is missing",
             "not a change event: '[1]'",
             lost,
@@ -403,7 +404,7 @@ class DescribeDebeziumJson:
         size = (number.bit_length() + 8) // 8
         return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
 
-    def it_reads_values_as_their_schema_part_means_them(self, rows, spark):
+    def it_converts_the_logical_types_of_the_schema_part(self, rows, spark):
         digits = -1234567890123456789012345678
         after = {
             "id": 1,
@@ -449,7 +450,7 @@ class DescribeDebeziumJson:
         )
         assert [tuple(row) for row in frame.collect()] == [expected]
 
-    def it_takes_the_types_from_the_schema_part(self, spark):
+    def it_uses_the_types_of_the_schema_part(self, spark):
         chosen = settings(format="debezium_json")
         source = records(spark, [(None, self.with_schema(envelope("c", None, {"id": 1})))])
         assert inferred(decoded(source, chosen)).simpleString() == (
@@ -457,7 +458,7 @@ class DescribeDebeziumJson:
             "c:timestamp,price:decimal(30,2),any:string,raw:binary,list:array<date>>"
         )
 
-    def it_makes_no_time_of_infinity(self, rows):
+    def it_rejects_infinity_as_a_time(self, rows):
         after = {"id": 1, "us": 9223372036825200000}
         [(_, _, problem)] = rows(
             "debezium_json", [(None, self.with_schema(envelope("c", None, after)))], "id int, us timestamp_ntz"
@@ -477,9 +478,30 @@ class DescribeDebeziumJson:
         payloads = ['{"id":4}', '{"id":5}', '{"id":"1.10"}', '{"id":"2022-01-08"}']
         assert actual == [(payload, "delete", None) for payload in payloads]
 
-    def it_refuses_a_record_that_does_not_fit_its_schema_part(self, decode):
+    def it_rejects_a_record_that_does_not_fit_its_schema_part(self, decode):
         source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]
         assert decode("debezium_json", source)[0][2] == "the record does not fit its own schema part"
+
+
+class DescribeRecordsBeyondTheLimit:
+    LIMIT = "a text in it has more than 20,000,000 characters, which are the limit; the record has {:,} bytes: '"
+
+    @pytest.mark.parametrize(
+        ("format_", "record"),
+        [
+            ("json", lambda text: {"op": "c", "id": 1, "text": text}),
+            ("debezium_json", lambda text: envelope("c", None, {"id": 1, "text": text})),
+            ("debezium_json", lambda text: DescribeDebeziumJson.with_schema(envelope("c", None, {"id": 1, "z": text}))),
+            ("dms", lambda text: {"data": {"id": 1, "text": text}, "metadata": {"operation": "insert"}}),
+            ("dms", lambda text: {"Op": "I", "id": 1, "text": text}),
+        ],
+        ids=["json", "debezium_json", "debezium_json-schema", "dms", "dms-flat"],
+    )
+    def it_names_the_limit_that_a_record_exceeds(self, rows, format_, record):
+        value = json.dumps(record("y" * 25_000_000))
+        given = {"op_field": "op"} if format_ == "json" else {}
+        [(_, _, problem)] = rows(format_, [(None, value)], "id int, text string", **given)
+        assert problem.startswith(self.LIMIT.format(len(value)))
 
 
 AVRO_ROW = {
@@ -523,7 +545,7 @@ class DescribeDebeziumAvro:
         expected = [
             ("upsert", (7, "2023-11-14T22:13:20.000001"), None),
             ("delete", (7, None), None),
-            (None, None, "the source table was truncated; delete its rows here by hand if they are to go"),
+            (None, None, "the source table was truncated; delete its rows here by hand if they should go"),
         ]
         assert actual == expected
 
@@ -534,11 +556,11 @@ class DescribeDebeziumAvro:
         actual = decode("debezium_avro", [(framed(number, zigzag(3)), None)], schema_registry_url=registry.url)
         assert actual == [('{"id":3}', "delete", None)]
 
-    def it_refuses_a_record_of_another_kind(self, registry, decode):
+    def it_rejects_a_record_of_another_kind(self, registry, decode):
         number = registry.register(AVRO_ORDER, "orders")
         source = [(None, framed(number, avro_order(1)))]
         actual = decode("debezium_avro", source, schema_registry_url=registry.url)[0][2]
-        assert actual == f"schema {number} is not of a change event"
+        assert actual == f"schema {number} does not describe a change event"
 
 
 class DescribeDms:
@@ -561,7 +583,7 @@ class DescribeDms:
             ('{"id":2}', "upsert", None),
             ('{"id":3,"x":12345678901234567890.12}', "upsert", None),
             ('{"id":4}', "delete", None),
-            ('{"id":5}', None, "the operation (metadata.operation) is 'reload', no operation"),
+            ('{"id":5}', None, "the operation (metadata.operation) is 'reload', which is not an operation"),
             (None, "upsert", "the record has no data"),
         ]
         assert actual == expected

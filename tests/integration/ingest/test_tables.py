@@ -16,19 +16,20 @@ from icecdc_core.table.catalogs import load_table
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
 CREATE_ODD = (
-    "CREATE TABLE {t} (id BIGINT, p STRING, b BINARY, t STRING, s STRUCT<x: INT>) USING iceberg "
-    "PARTITIONED BY (p, b, truncate(10, t))"
+    "CREATE TABLE {t} (id BIGINT, p STRING, b BINARY, t STRING, s STRUCT<x: STRING>) USING iceberg "
+    "PARTITIONED BY (p, b, truncate(10, t), s.x)"
 )
 
 
 def _with_odd_types(spark, table):
-    """Add columns of types that Spark cannot name: u, us, f, s.f and m."""
+    """Add columns of types that Spark cannot name: u, us, f, s.f, m and k."""
     types = iceberg_class(spark, "types.Types")
     uuid = types.UUIDType.get()
     fixed = types.FixedType.ofLength(4)
     update = load_table(spark, table).updateSchema().addColumn("u", uuid).addColumn("f", fixed)
     update.addColumn("us", types.ListType.ofOptional(100, uuid))
     update.addColumn("m", types.MapType.ofOptional(101, 102, types.StringType.get(), uuid))
+    update.addColumn("k", types.MapType.ofOptional(103, 104, uuid, types.StringType.get()))
     update.addColumn("s", "f", fixed).commit()
     spark.catalog.refreshTable(table)
 
@@ -197,10 +198,10 @@ class DescribeMadeTables:
         assert [offset for offset, _ in found] == list(range(7)), found
         assert (ids(spark, config.table), spark.table(config.table).select("s.x").count()) == ([0, 1, 2], 3)
 
-    def it_waits_for_the_first_record_that_can_be_a_row(self, spark, make_ingest, topic):
-        config = make_ingest(
-            auto_create=True, mode="upsert", identifier_columns="id", max_records_per_batch=2, job="waits"
-        )
+    @pytest.mark.parametrize("column_case", ["sensitive", "insensitive", "lower"])
+    def it_waits_for_the_first_record_that_can_be_a_row(self, spark, make_ingest, topic, column_case):
+        given = {"auto_create": True, "mode": "upsert", "identifier_columns": "id", "column_case": column_case}
+        config = make_ingest(**given, max_records_per_batch=2, job=f"waits-{column_case}")
         poison = [b"no json", [1], {"name": "without id"}, {"id": None, "junk": 1}]
         topic.send(*poison, partition=0)
         topic.send(None, None, key='{"id": 1}', partition=0)
@@ -245,21 +246,25 @@ class DescribeValuesThatIcebergDoesNotWrite:
         _with_odd_types(spark, table)
         uuid, fixed = "123e4567-e89b-12d3-a456-42661417400", "AAECAw=="
         topic.send(
-            *({"id": n, "u": f"{uuid}{n}", "us": [f"{uuid}{n}"], "f": fixed, "p": p, "b": fixed}
+            *({"id": n, "u": f"{uuid}{n}", "us": [f"{uuid}{n}"], "f": fixed, "p": p, "b": fixed,
+               "k": {f"{uuid}{n}": "v"}}
               for n, p in enumerate(["a/b:..*?%\0", "", "ä" * 40, "x" * 253, ".."])),
             {"id": 10, "u": "no uuid"}, {"id": 11, "u": "1-1-1-1-1"}, {"id": 12, "us": [None, "x"]},
             {"id": 13, "f": "AAEC"}, {"id": 14, "s": {"f": "AAECAwQ="}}, {"id": 15, "m": {"k": "x"}},
             {"id": 16, "p": "x" * 254}, {"id": 17, "p": "ä" * 43}, {"id": 18, "b": "AAAA" * 100},
-            {"id": 19, "t": "long " * 100, "p": "y", "u": f"{uuid}A"}, {"id": 20, "u": f"{uuid}1\n"}, partition=0,
+            {"id": 19, "t": "long " * 100, "p": "y", "u": f"{uuid}A"}, {"id": 20, "u": f"{uuid}1\n"},
+            {"id": 21, "s": {"x": "x" * 300}}, {"id": 22, "k": {f"{uuid}1": "v", "no uuid": "w"}}, partition=0,
         )  # fmt: skip
         report = ingest(spark, config)
         assert ids(spark, table) == [0, 1, 2, 3, 4, 19]
         found = dict(reasons(spark, config))
-        assert [number for number in range(20) if number in found] == [*range(5, 14), 15]
-        assert (report.state, report.dead_letters) == ("ok", 10)
+        assert [number for number in range(20) if number in found] == [*range(5, 14), 15, 16, 17]
+        assert (report.state, report.dead_letters) == ("ok", 12)
         assert found[5] == "field u: 'no uuid' is not of type uuid"
         assert found[8] == "field f: 'AAEC' does not have 4 bytes"
         assert found[11].endswith("makes the name of a partition folder too long: 253 bytes are allowed")
+        assert found[16].endswith("makes the name of a partition folder too long: 251 bytes are allowed")
+        assert found[17].endswith("(a key) is not of type uuid")
 
 
 class DescribeNamespaces:

@@ -6,7 +6,8 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
-from icecdc_core.jobs import status
+from icecdc_core.jobs.setup_check import check_setup, count_rows_and_documents
+from icecdc_core.jobs.status import status
 
 SETTING = "spark.sql.parser.quotedRegexColumnNames"
 CREATE = """CREATE TABLE {{t}} (`no. (id)` INT, `a+b` STRING, `[x]` STRUCT<`y*`: INT>) USING iceberg
@@ -37,3 +38,5 @@ def it_keeps_an_index_in_sync(spark, sql, make_config, indexed, regular_expressi
     assert [(each.upserts, each.deletes) for each in (foreseen, report)] == [(1, 1), (1, 1)]
     assert read_changes(spark, table=f"lake.ns.{name}").columns[:3] == ["no. (id)", "a+b", "[x]"]
     assert [each.index for each in status(spark, config).indexes] == [name]
+    assert check_setup(spark, config).ok
+    assert count_rows_and_documents(spark, config) == {"rows": 3, "documents": 3}

@@ -22,7 +22,7 @@ from icecdc_core.errors import (
     RejectedDocumentsError,
     TableNotFoundError,
 )
-from icecdc_core.jobs import status
+from icecdc_core.jobs.status import status
 from icecdc_core.logs import LOGGER
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"

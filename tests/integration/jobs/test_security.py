@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
-from icecdc_core.jobs import status
-from icecdc_core.jobs.run import Run
+from icecdc_core.jobs.run import connect
 from icecdc_core.jobs.setup_check import count_rows_and_documents
+from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
 from icecdc_core.opensearch.client import Connection
 from tests.aws_signatures import is_signed
@@ -55,7 +56,7 @@ def served(authority):
 
 
 def first_request(config):
-    Run(config).close()
+    connect(config).close()
     return True
 
 
@@ -145,16 +146,16 @@ class DescribeAwsSignatures:
     def it_signs_every_request_of_driver_and_writer(self, endpoint, make_config, opensearch, name):
         config = make_config(opensearch_url=endpoint.url, opensearch_aws_region="eu-central-1")
         opensearch.indices.create(index=name, body={"aliases": {f"{name}--write": {}}})
-        run = Run(config)
-        run.positions.lock(config.table, "", run.run_id).release()
-        run.client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
-        run.close()
+        client = connect(config)
+        PositionStore(client, config).lock(config.table, "", "the-run").release()
+        client.search(index=name, body={"query": {"match_all": {}}}, params={"q": "a:é*", "size": "1"})
+        client.close()
         head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
         action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
         settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
         result = BulkWriter(settings).write([pa.array([action], pa.string())])
         opensearch.indices.delete(index=name)
-        assert (result.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
+        assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
 
     def it_is_refused_with_the_wrong_secret(self, endpoint, make_config, monkeypatch):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the/wrong+secret")
@@ -375,7 +376,7 @@ def _allowed(config):
 
 
 def _embedded(config):
-    from icecdc_core.session.catalog import embedded_catalog_properties
+    from icecdc_core.session.catalog_settings import embedded_catalog_properties
 
     return embedded_catalog_properties(config.warehouse)
 

@@ -1,4 +1,4 @@
-"""The embedded Kafka broker: left running and found again, and what it says when it cannot start."""
+"""The embedded Kafka broker: in the background, found again, and its errors when it cannot start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch
     assert not answers(first.bootstrap_servers)
 
 
-def it_names_the_port_that_is_taken():
+def it_names_the_port_that_is_in_use():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

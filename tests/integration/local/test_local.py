@@ -1,4 +1,4 @@
-"""The embedded OpenSearch: the real server, its start, its end, and every way in which it can fail."""
+"""The embedded OpenSearch: a real server, its start, its end, and its failures."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class DescribeRunningOpensearch:
         assert killed.returncode == -signal.SIGKILL
         assert _within(30, lambda: not _listens(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
-    def it_keeps_given_data_and_tells_of_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
+    def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
         with running_opensearch(heap=_HEAP, data_folder=tmp_path / "data") as url:
             with OpenSearch(url) as client:
                 client.index(index="t", id="1", body={"a": 1}, refresh=True)
@@ -160,12 +160,12 @@ class DescribeRunningOpensearch:
             _kill_and_wait(_pid_of_server(temporary_folder), url)
         assert Path(str(caught.value.value)).is_file()
 
-    def it_tells_of_an_occupied_port(self, occupied_port: int, temporary_folder: Path) -> None:
+    def it_reports_an_occupied_port(self, occupied_port: int, temporary_folder: Path) -> None:
         with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(port=occupied_port):
             pass
         assert not list(temporary_folder.iterdir())
 
-    def it_tells_of_a_port_taken_while_it_starts(
+    def it_reports_a_port_that_is_occupied_while_it_starts(
         self, occupied_port: int, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(server, "free_ports", lambda ports: iter(ports))
@@ -184,7 +184,7 @@ class DescribeRunningOpensearch:
         with pytest.raises(ConfigError, match=r"2\.19\.1\.0, 3\.8\.0\.0"), running_opensearch(version="1.3"):
             pass
 
-    def it_tells_of_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def it_reports_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "_SMALLEST_DISK", shutil.disk_usage(temporary_folder).free * 2)
         with pytest.raises(DiskFullError, match="No room left"), running_opensearch():
             pass
@@ -265,7 +265,7 @@ class DescribeCachedJars:
             cached_jars(version, java)
         assert not jars[7].exists()
 
-    def it_tells_of_a_repository_that_does_not_have_them(self, cache: Path, tmp_path: Path) -> None:
+    def it_reports_a_repository_that_does_not_have_them(self, cache: Path, tmp_path: Path) -> None:
         settings = tmp_path / "ivysettings.xml"
         settings.write_text(
             '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
@@ -276,7 +276,7 @@ class DescribeCachedJars:
             cached_jars(opensearch_versions()[0], find_spark_java(), str(settings))
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    def it_tells_of_settings_that_are_not_there(
+    def it_reports_settings_that_do_not_exist(
         self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(tmp_path / "missing.xml"))
@@ -303,7 +303,7 @@ class DescribeCachedJars:
             cached_jars(version, java, str(settings))
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    def it_tells_of_a_cache_folder_it_cannot_use(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):

@@ -114,18 +114,28 @@ class DescribeCounts:
     def it_counts_what_it_wrote_and_deleted(self, settings):
         write(settings(), index_action(1), index_action(2))
         result = write(settings(), index_action(3, epoch=2), delete_action(1, epoch=2))
-        assert (result.upserts, result.deletes, result.already_applied, result.rejected) == (1, 1, 0, 0)
+        assert (
+            result.counts.upserts,
+            result.counts.deletes,
+            result.counts.already_applied,
+            result.counts.rejected,
+        ) == (1, 1, 0, 0)
 
     def it_counts_a_replay_as_already_applied(self, settings, indexed):
         actions = [index_action(1), index_action(2), delete_action(3)]
         write(settings(), *actions)
         before = indexed()
         result = write(settings(), *actions)
-        assert (result.upserts, result.deletes, result.already_applied, indexed()) == (0, 0, 3, before)
+        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied, indexed()) == (
+            0,
+            0,
+            3,
+            before,
+        )
 
     def it_counts_the_delete_of_an_unseen_id_as_already_applied(self, settings):
         result = write(settings(), delete_action(1))
-        assert (result.deletes, result.already_applied, result.failure) == (0, 1, None)
+        assert (result.counts.deletes, result.counts.already_applied, result.failure) == (0, 1, None)
 
     def it_lets_an_upsert_beat_a_delete_of_the_same_batch_in_either_order(self, settings, indexed):
         write(settings(), index_action(1), delete_action(1), delete_action(2), index_action(2))
@@ -134,12 +144,12 @@ class DescribeCounts:
     def it_does_not_let_a_late_batch_undo_newer_data(self, settings, indexed):
         write(settings(), index_action(1, epoch=2, value=20), delete_action(2, epoch=2))
         result = write(settings(), index_action(1, epoch=1, value=10), index_action(2, epoch=1))
-        assert (result.already_applied, indexed()) == (2, {"1": {"n": 20}})
+        assert (result.counts.already_applied, indexed()) == (2, {"1": {"n": 20}})
 
     def it_adds_the_counts_of_all_partitions_up(self, spark, settings):
         actions = spark.createDataFrame([(index_action(n),) for n in range(40)], "action string").repartition(4)
         result = write_actions(actions, settings(bulk_bytes=200))
-        assert (result.upserts, result.requests > 4, result.bytes) == (
+        assert (result.counts.upserts, result.counts.requests > 4, result.counts.bytes) == (
             40,
             True,
             sum(len(index_action(n)) for n in range(40)),
@@ -154,7 +164,7 @@ class DescribeRejections:
 
     def it_writes_the_other_documents_when_rejections_are_allowed(self, settings, indexed):
         result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
-        assert (result.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
+        assert (result.counts.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
             1,
             ["7"],
             ["8"],
@@ -163,7 +173,7 @@ class DescribeRejections:
     def it_keeps_only_some_samples(self, settings):
         actions = [index_action(n, value="no number") for n in range(30)]
         result = write(settings(max_rejected_documents=100), *actions)
-        assert (result.rejected, len(result.rejected_samples)) == (30, 20)
+        assert (result.counts.rejected, len(result.rejected_samples)) == (30, 20)
 
 
 class DescribeTrouble:
@@ -176,7 +186,7 @@ class DescribeTrouble:
 
         with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
             result = write(settings(proxy.url), *actions)
-        assert (result.upserts, result.bytes, len(indexed())) == (16, sum(map(len, actions)), 16)
+        assert (result.counts.upserts, result.counts.bytes, len(indexed())) == (16, sum(map(len, actions)), 16)
 
     def it_rejects_the_one_document_that_is_larger_than_any_request(self, opensearch_url, settings, indexed):
         actions = [index_action(1), index_action(2, value=2 * 10**17), index_action(3)]
@@ -187,7 +197,7 @@ class DescribeTrouble:
         with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
             result = write(settings(proxy.url, max_rejected_documents=1), *actions)
         reasons = [(sample["id"], sample["status"]) for sample in result.rejected_samples]
-        assert (result.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
+        assert (result.counts.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
 
     def it_retries_items_that_were_rejected_with_429(self, opensearch_url, settings, indexed):
         actions = [index_action(n) for n in range(10)]
@@ -203,7 +213,7 @@ class DescribeTrouble:
 
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
             result = write(settings(proxy.url), *actions)
-        assert (result.upserts, result.retries, len(sent), len(indexed())) == (10, 2, 3, 10)
+        assert (result.counts.upserts, result.counts.retries, len(sent), len(indexed())) == (10, 2, 3, 10)
 
     def it_retries_only_those_items_and_writes_none_twice(self, opensearch_url, settings, indexed):
         bulks = []
@@ -218,7 +228,7 @@ class DescribeTrouble:
 
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
-        assert (bulks, result.upserts, result.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
+        assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
     def it_counts_an_answer_with_additional_fields(self, opensearch_url, settings):
         def spoil(path, body, answer):
@@ -229,7 +239,7 @@ class DescribeTrouble:
 
         with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
             result = write(settings(proxy.url), index_action(1), index_action(2), delete_action(3))
-        assert (result.upserts, result.deletes, result.already_applied) == (2, 0, 1)
+        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied) == (2, 0, 1)
 
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
     def it_retries_a_refused_request(self, opensearch_url, settings, indexed, status):
@@ -241,7 +251,7 @@ class DescribeTrouble:
 
         with loopback_proxy(opensearch_url, trouble=busy) as proxy:
             result = write(settings(proxy.url), index_action(1))
-        assert (result.upserts, result.retries, list(indexed())) == (1, 2, ["1"])
+        assert (result.counts.upserts, result.counts.retries, list(indexed())) == (1, 2, ["1"])
 
     def it_gives_up_after_the_retry_timeout_and_says_why(self, spark, opensearch_url, settings, indexed):
         def busy(method, path, body):
@@ -277,7 +287,7 @@ class DescribeAnUnusableAnswer:
 
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
             result = write(settings(proxy.url), index_action(1), delete_action(2, epoch=2))
-        assert (result.upserts, result.deletes, result.retries, result.failure, indexed()) == (
+        assert (result.counts.upserts, result.counts.deletes, result.counts.retries, result.failure, indexed()) == (
             1,
             1,
             1,
@@ -292,7 +302,12 @@ class DescribeAnUnusableAnswer:
             result = write(short, index_action(1), delete_action(2))
         failure = dict(result.failure)
         error = getattr(errors, failure.pop("error"))(failure.pop("message"), **failure)
-        assert (type(error), state_of(error), result.upserts, indexed()) == (OpenSearchUnreachableError, "retry", 0, {})
+        assert (type(error), state_of(error), result.counts.upserts, indexed()) == (
+            OpenSearchUnreachableError,
+            "retry",
+            0,
+            {},
+        )
 
 
 class DescribeAMissingAlias:

@@ -1,4 +1,4 @@
-"""The session: its catalog is the one that the parameters ask for, or the run says what differs; it is private."""
+"""The session: its catalog is the one that the parameters describe, or an error names the difference; it is private."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from icecdc_core import SyncConfig, export_table, get_spark
 from icecdc_core.errors import CatalogError, ConfigError
 from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.spark import running_session
 from icecdc_core.table.source import open_source
 
@@ -81,7 +82,7 @@ class DescribeAChangedCatalog:
         fill(two, "two")
         assert [rows(one), rows(two)] == [["one"], ["two"]]
 
-    def it_is_used_when_a_property_was_taken_away(self, spark, parameters, catalog, tmp_path):
+    def it_is_used_when_a_property_was_removed(self, spark, parameters, catalog, tmp_path):
         properties = {"type": "hadoop", "warehouse": str(tmp_path)}
         get_spark(parameters(catalog_properties={**properties, "token": "hunter2"}))
         changed = get_spark(parameters(catalog_properties=properties))
@@ -156,7 +157,33 @@ class DescribeAnUnchangedCatalog:
         mine_again = [session._jsparkSession.equals(mine._jsparkSession) for session in sessions]
         assert mine_again == [True, True, True, False]
 
-    def it_is_said_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
+    def it_may_be_configured_by_somebody_else_without_a_warehouse(self, spark, parameters, catalog):
+        prefix = f"spark.sql.catalog.{catalog}"
+        metastore = {"type": "hive", "uri": "thrift://127.0.0.1:9083"}
+        mine = running_session()
+        for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", **metastore}.items():
+            mine.conf.set(f"{prefix}.{key}".rstrip("."), value)
+        same = parameters(spark_conf={f"{prefix}.{key}": value for key, value in metastore.items()})
+        require_catalog(mine, same)
+        assert get_spark(same)._jsparkSession.equals(mine._jsparkSession)
+
+    def it_keeps_its_other_settings_when_spark_conf_changes_one(self, spark, parameters, catalog, tmp_path):
+        prefix = f"spark.sql.catalog.{catalog}"
+        mine = running_session()
+        theirs = {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "hadoop"}
+        theirs[f"{prefix}.warehouse"] = str(tmp_path)
+        for key, value in theirs.items():
+            mine.conf.set(key, value)
+        changed = parameters(spark_conf={f"{prefix}.cache-enabled": "false"})
+        with pytest.raises(ConfigError, match=r": cache-enabled is not set in the session and 'false' in the param"):
+            require_catalog(mine, changed)
+        sessions = [get_spark(changed), get_spark(changed)]
+        require_catalog(sessions[0], changed)
+        found = [{k: v for k, v in each.conf.getAll.items() if k.startswith(prefix)} for each in sessions]
+        assert found == [theirs | {f"{prefix}.cache-enabled": "false"}] * 2
+        assert sessions[0]._jsparkSession.equals(sessions[1]._jsparkSession)
+
+    def it_causes_a_warning_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
         fill(parameters(warehouse=str(tmp_path / "one")), "one")
         with pytest.warns(UserWarning, match=f"warehouse is '{tmp_path}/one' in the session and"):

@@ -1,4 +1,4 @@
-"""The narrow way gives what the three transforms give."""
+"""Comparing narrow rows gives what the three transforms give on whole rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.changed_identifiers import fetch_changed_rows, find_changed_identifiers
-from icecdc_core.changes.row_hash import hash_key, hash_text, new_key
+from icecdc_core.changes.row_hash import new_key, with_row_hash
 from icecdc_core.columns import quoted
-from icecdc_core.equality import keyed
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
+from tests.across_steps import ACROSS_STEPS, across_steps
 from tests.colliding_texts import colliding_texts
 
 SCHEMA = (
@@ -67,8 +67,8 @@ def history(seed, steps):
 @pytest.mark.parametrize(("seed", "steps"), [(1, 1), (2, 1), (3, 4)])
 def it_leaves_what_the_exact_transforms_leave(spark, seed, steps):
     changes = spark.createDataFrame(history(seed, steps), SCHEMA)
-    survivors = find_changed_identifiers(changes, IDS)
-    actual = comparable(fetch_changed_rows(changes, IDS, survivors))
+    found = find_changed_identifiers(changes, IDS)
+    actual = comparable(fetch_changed_rows(changes, IDS, found))
     assert_df_equality(actual, exactly(changes), ignore_row_order=True, ignore_nullable=True)
 
 
@@ -81,7 +81,7 @@ def it_counts_upserts_deletes_and_carryovers(spark):
         ("a", 3, "gone", 1.0, None, "DELETE", 0, 7),
     ]
     found = find_changed_identifiers(spark.createDataFrame(rows, SCHEMA), IDS)
-    assert (found.upserts, found.deletes, found.doubtful, found.carryovers) == (1, 1, 0, 1)
+    assert (found.upserts, found.deletes, found.duplicates, found.carryovers) == (1, 1, 0, 1)
 
 
 def it_sees_nulls_that_change_places(spark):
@@ -136,9 +136,10 @@ def it_hashes_values_alike_just_where_they_are_the_same_whatever_the_type(spark,
     ]
     hashes = []
     for side in sides:
-        rows, keys = keyed(side, side.schema.fields, hash_key)
-        of_each = (f"{hash_text([field], keys, key)} AS {quoted(field.name)}" for field in side.schema.fields)
-        hashes.append(rows.selectExpr(*of_each).first().asDict())
+        rows, texts = side, {}
+        for field in side.schema.fields:
+            rows, texts[field.name] = with_row_hash(rows, [field], key)
+        hashes.append(rows.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in texts.items())).first().asDict())
     wrong = [name for name in hashes[0] if (hashes[0][name] == hashes[1][name]) != same]
     assert wrong == []
 
@@ -165,13 +166,12 @@ def it_tells_moments_apart_that_have_one_local_text_when_keyed(spark):
 
 
 class DescribeTextsOfOneHash:
-    @pytest.mark.parametrize("neighbours", [False, True])
     @pytest.mark.parametrize(("row_hash", "seen"), [("fast", 0), ("keyed", 1)])
-    def it_sees_an_update_from_one_to_the_other_only_when_keyed(self, spark, row_hash, seen, neighbours):
+    def it_sees_an_update_from_one_to_the_other_only_when_keyed(self, spark, row_hash, seen):
         old, new = colliding_texts(spark.sql("SELECT xxhash64(7L)").first()[0])
         rows = [(7, old, "DELETE", 0), (7, new, "INSERT", 0), (8, "same", "DELETE", 0), (8, "same", "INSERT", 0)]
         changes = spark.createDataFrame(rows, f"id long, name string, {CHANGE}")
-        found = find_changed_identifiers(changes, ["id"], 0, neighbours=neighbours, row_hash=row_hash)
+        found = find_changed_identifiers(changes, ["id"], 0, row_hash=row_hash)
         assert (old != new, found.upserts, found.carryovers) == (True, seen, 2 - seen)
 
     def it_draws_a_key_for_each_comparison(self):
@@ -183,12 +183,38 @@ class DescribeTextsOfOneHash:
 def it_refuses_two_rows_of_one_identifier_on_one_side(spark, names, sides):
     twins = [("a", 1, name, 1.0, None, side, 0, 7) for name in names.split() for side in sides.split()]
     changes = spark.createDataFrame(twins, SCHEMA)
-    survivors = find_changed_identifiers(changes, IDS)
+    found = find_changed_identifiers(changes, IDS)
     with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"region":"a","id":"1"\}'):
-        fetch_changed_rows(changes, IDS, survivors).count()
+        fetch_changed_rows(changes, IDS, found).count()
 
 
-@pytest.mark.parametrize("neighbours", [False, True])
+class DescribeIdentifiersOverSeveralSteps:
+    """An update to equal values looks like a carryover, and counts nevertheless: it shows that the row is there."""
+
+    SIDES = {"D": "DELETE", "I": "INSERT"}  # noqa: RUF012  (a constant)
+
+    def changes(self, spark, *rows):
+        made = [(id, value, self.SIDES[side], step) for id, value, side, step in rows]
+        return spark.createDataFrame(made, f"id int, v double, {CHANGE}")
+
+    @pytest.mark.parametrize("steps", ACROSS_STEPS["two rows"])
+    def it_refuses_a_second_row_in_a_later_step(self, spark, steps):
+        changes = self.changes(spark, (8, 1.0, "I", 1), *across_steps(7, steps))
+        found = find_changed_identifiers(changes, ["id"])
+        with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"7"\}'):
+            fetch_changed_rows(changes, ["id"], found).count()
+
+    def it_accepts_one_row_that_comes_and_goes(self, spark):
+        histories = ACROSS_STEPS["one row"]
+        changes = self.changes(spark, *(row for id, steps in enumerate(histories) for row in across_steps(id, steps)))
+        found = find_changed_identifiers(changes, ["id"])
+        left = {row.id: row._change_type[0] for row in fetch_changed_rows(changes, ["id"], found).collect()}
+        # A carryover (DI) decides nothing.
+        decisive = [steps.replace("DI", ".").replace(".", "").split() for steps in histories]
+        expected = {id: steps[-1] for id, steps in enumerate(decisive) if steps}
+        assert (left, found.duplicates) == (expected, 0)
+
+
 @pytest.mark.parametrize(
     ("more", "only_step", "joins"),
     [
@@ -199,11 +225,11 @@ def it_refuses_two_rows_of_one_identifier_on_one_side(spark, names, sides):
     ],
     ids=["all", "one carried over", "two steps"],
 )
-def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, neighbours, more, only_step, joins):
+def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, more, only_step, joins):
     rows = [(1, "old", "DELETE", 0), (1, "new", "INSERT", 0), (2, "gone", "DELETE", 0), (3, "come", "INSERT", 0)]
     schema = "id long, name string, _change_type string, _change_ordinal int"
     changes = spark.createDataFrame([*rows, *more], schema)
-    found = find_changed_identifiers(changes, ["id"], only_step, neighbours=neighbours)
+    found = find_changed_identifiers(changes, ["id"], only_step)
     fetched = fetch_changed_rows(changes, ["id"], found)
     plan = fetched._jdf.queryExecution().optimizedPlan().toString()
     left = sorted((row.id, row._change_type, row.name) for row in fetched.collect())
@@ -214,73 +240,10 @@ def it_seeks_no_identifiers_where_every_row_of_the_newer_side_changed(spark, nei
 
 
 def it_moves_rows_once_and_only_identifiers_and_hashes(spark):
-    survivors = find_changed_identifiers(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
-    plan = survivors.identifiers._jdf.queryExecution().executedPlan().toString()
+    found = find_changed_identifiers(spark.createDataFrame(history(4, 1), SCHEMA), IDS)
+    plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
     final = plan.split("== Initial Plan ==")[0]
     exchanges = [line for line in final.splitlines() if " Exchange " in line]
     below = final.split(" Exchange ")[1].split("Project [")[1].splitlines()[0]
     moved = re.findall(r"(\w+)#", re.sub(r"\(.*\) AS ", "", below))
     assert (len(exchanges), moved) == (1, ["region", "id", "_change_ordinal", "_icecdc_row"]), plan
-
-
-class DescribeNeighbours:
-    """Integer identifiers that travel eight to a row."""
-
-    def rows(self, kind, steps, twins=()):
-        """Random steps over neighbouring identifiers, the least and greatest of the type and one that is null."""
-        draw, bits = random.Random(7), {"tinyint": 7, "int": 31, "bigint": 63}[kind]
-        ids, rows = [None, *range(-20, 40), 2**bits - 1, -(2**bits)], []
-        names = dict.fromkeys(ids, "old")
-        for ordinal in range(steps):
-            for key in ids:
-                before, names[key] = names[key], draw.choice(["old", "old", f"new {ordinal}", None, "gone"])
-                rows += [(key, before, "DELETE", ordinal)] if before != "gone" else []
-                rows += [(key, names[key], "INSERT", ordinal)] if names[key] != "gone" else []
-        rows += [(key, name, change, 0) for key, name, change in twins]
-        draw.shuffle(rows)
-        return rows
-
-    def left(self, spark, kind, rows, only_step, neighbours):
-        """The survivors, and their rows by identifier."""
-        schema = f"id {kind}, name string, _change_type string, _change_ordinal int"
-        changes = spark.createDataFrame(rows, schema)
-        found = find_changed_identifiers(changes, ["id"], only_step, neighbours=neighbours)
-        fetched = fetch_changed_rows(changes, ["id"], found)
-        assert fetched.schema["id"].dataType == changes.schema["id"].dataType
-        exact = merge_updates(changes.transform(shuffle_by_identifiers, ["id"]).transform(remove_carryovers), ["id"])
-        actual, expected = (
-            sorted((str(row.id), row._change_type == "INSERT" and str(row.name)) for row in frame.collect())
-            for frame in (fetched, exact)
-        )
-        assert actual == expected
-        found.close()
-        return found.upserts, found.deletes, found.doubtful, found.nulls, found.carryovers
-
-    @pytest.mark.parametrize("steps", [1, 3])
-    @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint"])
-    def it_leaves_what_each_would_alone(self, spark, kind, steps):
-        rows, only_step = self.rows(kind, steps), 0 if steps == 1 else None
-        together, alone = (self.left(spark, kind, rows, only_step, neighbours) for neighbours in (True, False))
-        assert together == alone
-        assert all(number > 0 for number in (*together[:2], *together[3:]))
-
-    @pytest.mark.parametrize("sides", ["ab ab", "aa bb", "ab ac", "aaa a", "a aa", "aab b", "aa a"])
-    def it_refuses_one_that_occurs_several_times(self, spark, sides):
-        older, newer = sides.split()
-        twins = [(105, name, "DELETE") for name in older] + [(105, name, "INSERT") for name in newer]
-        twins += [(number, "same", change) for number in (104, 106) for change in ("DELETE", "INSERT")]
-        with pytest.raises(PySparkException, match=r'duplicate identifier.*"id":"105"'):
-            self.left(spark, "bigint", self.rows("bigint", 1, twins), 0, neighbours=True)
-
-    def it_makes_them_one_row_before_they_are_moved(self, spark):
-        rows = spark.range(0, 800, 1, 2).selectExpr("id", "'x' AS name", "'INSERT' AS _change_type")
-        changes = rows.unionAll(rows.replace("INSERT", "DELETE")).withColumn("_change_ordinal", F.lit(0))
-        found = find_changed_identifiers(changes, ["id"], 0, neighbours=True)
-        plan = found.identifiers._jdf.queryExecution().executedPlan().toString()
-        found.close()
-        final = plan.split("== Initial Plan ==")[0]
-        assert len(re.findall(r"Exchange .*\n.* HashAggregate\(keys=\[\S+\], functions=\[partial_count", final)) == 1, (
-            plan
-        )
-        assert final.count("Exchange ") == 1
-        assert found.carryovers == 800

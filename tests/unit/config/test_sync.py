@@ -1,7 +1,8 @@
-"""Parameters: coerced from text, refused all together, never showing a secret."""
+"""Parameters: conversion from strings, all problems in one error, no secret in any text."""
 
 import json
 import pickle
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.indexes import physical_index, write_alias
+from icecdc_core.secrets import Properties
 
 
 def problems(**parameters):
@@ -47,7 +49,7 @@ class DescribeCoercion:
             ("start_from", datetime(2026, 1, 1), "2026-01-01T00:00:00"),
         ],
     )
-    def it_takes_what_a_job_can_pass(self, parameter, given, expected):
+    def it_accepts_what_a_job_can_pass(self, parameter, given, expected):
         config = SyncConfig(table="lake.ns.t", **{parameter: given})
         assert getattr(config, parameter) == expected
 
@@ -90,7 +92,7 @@ class DescribeNames:
         assert f"[table={table!r}]" in problem
         assert "Remedy: " in problem
 
-    def it_takes_the_index_name_from_the_table(self):
+    def it_names_the_index_after_the_table(self):
         assert SyncConfig(table="lake.ns.Flights").index == "flights"
 
     def it_asks_for_an_index_when_the_table_name_cannot_be_one(self):
@@ -99,7 +101,7 @@ class DescribeNames:
         assert "set index" in problem
 
     @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
-    def it_takes_index_names_opensearch_takes(self, name):
+    def it_accepts_index_names_that_opensearch_accepts(self, name):
         assert SyncConfig(table="lake.ns.t", index=name).index == name
 
     @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ class DescribeServerless:
     @pytest.mark.parametrize(
         "url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org", "http://127.0.0.1:9"]
     )
-    def it_is_told_from_other_clusters(self, url):
+    def it_is_not_confused_with_other_clusters(self, url):
         assert SyncConfig(table="lake.ns.t", opensearch_url=url).opensearch_url == url
 
 
@@ -186,6 +188,8 @@ class DescribeProblems:
             ("retry_timeout_seconds", "1e18", "less than or equal to"),
             ("poll_interval_seconds", "1e18", "less than or equal to"),
             ("start_from", str(2**63), "too many digits"),
+            ("start_from", "0001-01-01T00:00:00+14:00", "ISO timestamp"),
+            ("start_from", "9999-12-31T23:59:59-14:00", "ISO timestamp"),
             ("columns", "a,b,a", "twice: a"),
             ("columns", '["a"', "JSON array"),
             ("columns", 3, "list of column names"),
@@ -215,7 +219,7 @@ class DescribeProblems:
         assert problem.startswith("opensearch_url: has a query")
         assert "hunter2" not in problem
 
-    def it_tells_all_of_them_at_once(self):
+    def it_reports_all_of_them_at_once(self):
         found = problems(table="t", index="A", max_polls="x", tabel="y", columns="a", identifier_columns="b")
         assert [problem.split(":")[0] for problem in found] == [
             "table",
@@ -273,7 +277,21 @@ class DescribeSecretsInParameters:
         )
         assert "env:NAME" in problem
 
-    def it_takes_urls_of_settings_that_are_not_a_catalogs(self):
+    @pytest.mark.parametrize(
+        ("parameters", "subject"),
+        [
+            ({"catalog_properties": {"type": "rest", "uri": "env:ICECDC_TEST_URL"}}, "catalog_properties.uri"),
+            ({"spark_conf": {"spark.sql.catalog.lake.uri": "env:ICECDC_TEST_URL"}}, "spark_conf.spark.sql.catalog"),
+        ],
+    )
+    def it_refuses_a_reference_to_a_url_with_credentials_unseen(self, monkeypatch, parameters, subject):
+        monkeypatch.setenv("ICECDC_TEST_URL", "https://u:hunter2@h:8181")
+        config = SyncConfig(table="lake.ns.t", **parameters)
+        with pytest.raises(ConfigError, match=re.escape(f"[{subject}")) as caught:
+            config.resolved_catalog_properties() or config.resolved_spark_conf()
+        assert "hunter2" not in str(caught.value)
+
+    def it_accepts_credentials_in_urls_of_settings_that_are_not_a_catalogs(self):
         given = {"spark.jars.repositories": "https://u:hunter2@h/maven"}
         assert SyncConfig(table="lake.ns.t", spark_conf=given).resolved_spark_conf() == given
 
@@ -337,7 +355,19 @@ class DescribeSyncConfig:
         assert {p.type for p in parameters} == {"str", "int", "float", "bool", "list[str]", "dict[str, str]"}
         assert [p.name for p in parameters if not p.help.endswith(".")] == []
 
-    def it_takes_its_documented_defaults_for_defaults(self):
+    def it_has_an_example_for_every_free_text_that_it_accepts(self):
+        given = {"table": "lake.ns.t", "opensearch_username": "u", "opensearch_password": "env:P"}
+        given |= {"opensearch_client_cert": "c", "opensearch_client_key": "k"}
+        missing = []
+        for name, field in SyncConfig.model_fields.items():
+            for example in field.examples or ():
+                others = {} if name == "opensearch_aws_region" else given
+                SyncConfig(**{"table": "lake.ns.t", **others, "columns": "", name: example, "index": "other"})
+            if field.annotation in (str, list[str], Properties) and not field.examples:
+                missing.append(name)
+        assert missing == []
+
+    def it_has_the_documented_defaults(self):
         defaults = {p.name: p.default for p in SyncConfig.parameters()}
         assert SyncConfig(**{**defaults, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
 
@@ -352,5 +382,5 @@ class DescribeSyncConfig:
         ("given", "expected"),
         [("s3://b/w", "s3://b/w"), ("/w", "/w"), ("~/w", str(Path.home() / "w")), ("w", str(Path.cwd() / "w"))],
     )
-    def it_takes_a_warehouse_as_path_or_url(self, given, expected):
+    def it_accepts_a_warehouse_as_path_or_url(self, given, expected):
         assert SyncConfig(table="lake.ns.t", warehouse=given).warehouse_location == expected

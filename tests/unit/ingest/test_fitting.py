@@ -1,4 +1,4 @@
-"""JSON payloads become rows of a table's columns, or a reason why they don't; nothing becomes null in silence."""
+"""JSON payloads become rows, or get a problem; no value becomes null silently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.decoding import decoded, field
 from icecdc_core.ingest.rows.inference import inferred
-from icecdc_core.ingest.tables.schema_evolution import can_stand_alone, evolution, evolve, fitted, fitted_alone
+from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, fitted, fitted_rows, needs_no_inference
 from tests import kafka_records
 from tests.kafka_records import settings
 
@@ -36,17 +36,17 @@ def fit(spark):
         row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
         found = frame.orderBy("offset").select("problem", "fits", row.alias("row")).collect()
         assert [each.fits for each in found] == [each.problem is None for each in found]
-        if seen is None and can_stand_alone(chosen):
-            alone(frame, T.StructType.fromDDL(ddl), source, chosen)
+        if seen is None and needs_no_inference(chosen):
+            check_fitted_rows(frame, T.StructType.fromDDL(ddl), source, chosen)
         return [each.problem or each.row for each in found]
 
     return run
 
 
-def alone(frame, schema, source, chosen):
-    """What `fitted_alone` says is what `fitted` says, but that it doesn't know of infinite numbers written out."""
+def check_fitted_rows(frame, schema, source, chosen):
+    """Check that `fitted_rows` agrees with `fitted`, except for infinite numbers written as text."""
     found = frame.orderBy("offset").selectExpr("fits AND NOT coalesce(op = 'delete', false)", "row").collect()
-    actual = fitted_alone(source, schema, chosen).select("fits", "row").collect()
+    actual = fitted_rows(source, schema, chosen).select("fits", "row").collect()
     for (fits, row), (fits_alone, row_alone) in zip(found, actual, strict=True):
         infinite = fits and not fits_alone and "inf" in str(row)
         assert infinite or fits == fits_alone
@@ -123,7 +123,7 @@ class DescribeFitted:
         ]
         assert actual == expected
 
-    def it_takes_only_one_whole_json_object(self, fit):
+    def it_accepts_only_one_whole_json_object(self, fit):
         values = ["", " ", "null", "1", '"x"', "[]", '[{"x":1}]', '{"x":1', '{"x":1}}', '{"x":1} {"x":2}',
                   '{"x":1},{"x":2}', "{'x':1}", '{"x":01}', '{"x":1,}', "{x:1}", '{"x":1}x',
                   '{"x":' * 1500 + "1" + "}" * 1500]  # fmt: skip
@@ -140,14 +140,14 @@ class DescribeFitted:
         limit = "a text in it has more than 20,000,000 characters, which are the limit"
         assert actual.startswith(f"{limit}; the record has 25,000,009 bytes: ")
 
-    def it_refuses_what_is_no_utf8_and_what_has_no_value(self, fit):
+    def it_rejects_invalid_utf8_and_missing_values(self, fit):
         actual = fit("x string", [b'{"x":"\xff"}', None], tombstones="reject")
         assert actual == ["the value is not valid UTF-8", "the record has no value"]
 
-    def it_takes_the_last_of_two_equal_keys(self, fit):
+    def it_uses_the_last_of_two_equal_keys(self, fit):
         assert fit("x bigint", ['{"x":1,"x":2}']) == ['{"x":2}']
 
-    def it_needs_required_fields_also_inside(self, fit):
+    def it_requires_required_fields_also_in_structs(self, fit):
         ddl = "x bigint not null, s struct<y: bigint not null>"
         actual = fit(ddl, ['{"x":1}', '{"x":null}', "{}", '{"x":1,"s":{}}', '{"x":1,"s":{"y":2}}'])
         expected = [
@@ -159,7 +159,7 @@ class DescribeFitted:
         ]
         assert actual == expected
 
-    def it_needs_only_the_identifiers_of_a_deleted_row(self, fit):
+    def it_requires_only_the_identifiers_of_a_deleted_row(self, fit):
         values = ['{"id":1,"op":"d"}', '{"x":1,"op":"d"}', '{"id":1,"op":"c"}']
         actual = fit("id bigint, x bigint not null", values, op_field="op", identifier_columns=["id"])
         expected = [
@@ -169,7 +169,7 @@ class DescribeFitted:
         ]
         assert actual == expected
 
-    def it_refuses_fields_without_a_column_if_told_so(self, fit):
+    def it_rejects_fields_without_a_column_if_configured(self, fit):
         values = ['{"x":1}', '{"x":1,"y":2}', '{"x":1,"y":null,"z":[]}', '{"s":{"a":1,"b":2}}', '{"l":[{"c":1}]}']
         actual = fit("x bigint, s struct<a:int>, l array<struct<a:int>>", values, unknown_fields="reject")
         expected = [
@@ -181,7 +181,7 @@ class DescribeFitted:
         ]
         assert actual == expected
 
-    def it_compares_nothing_that_it_cannot_see_through(self, fit):
+    def it_rejects_records_that_cannot_be_compared(self, fit):
         [actual] = fit("x bigint", ['{"x":1,"y":1,"y":2}'], unknown_fields="reject")
         assert actual.startswith("cannot be compared with the columns: a key is there twice")
 
@@ -197,12 +197,12 @@ class DescribeFitted:
         ]
         assert actual == expected
 
-    def it_loses_no_spelling_of_a_name(self, fit):
+    def it_reads_every_spelling_of_a_name(self, fit):
         values = ['{"a":{"b":1}}', '{"A":{"b":2}}', '{"a":{"B":3}}', '{"A":{"B":4}}']
         actual = fit("a struct<b:bigint>", values, column_case="insensitive")
         assert actual == [f'{{"a":{{"b":{number}}}}}' for number in (1, 2, 3, 4)]
 
-    def it_takes_columns_of_any_name(self, fit):
+    def it_reads_columns_of_any_name(self, fit):
         ddl = "`value` bigint, `topic` string, `a.b` bigint, `c``d` bigint, `row` bigint, `payload` bigint"
         value = '{"value":1,"topic":"x","a.b":2,"c`d":3,"row":4,"payload":5}'
         assert fit(ddl, [value]) == [value]
@@ -238,7 +238,7 @@ class DescribeNastyJson:
         texts = [json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts]
         source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
         frame = fitted(source, schema, settings())
-        alone(frame, schema, source, settings())
+        check_fitted_rows(frame, schema, source, settings())
         lost = [
             (text, name)
             for text, each, row in zip(texts, dicts, frame.orderBy("offset").collect(), strict=True)
@@ -249,10 +249,10 @@ class DescribeNastyJson:
 
     @examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50))
-    def it_takes_nothing_that_is_no_json_object(self, spark, texts):
+    def it_accepts_only_json_objects(self, spark, texts):
         source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
         frame = fitted(source, schema, settings())
-        alone(frame, schema, source, settings())
+        check_fitted_rows(frame, schema, source, settings())
         taken = [bytes(row.value) for row in frame.where("problem is null").select("value").collect()]
         assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
 
@@ -276,7 +276,7 @@ def _has_nan(value):
 
 
 class DescribeInferred:
-    def it_takes_types_from_values(self, spark):
+    def it_infers_types_from_values(self, spark):
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
                   '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip
         actual = inferred(decoded(records(spark, values), settings()))
@@ -284,7 +284,7 @@ class DescribeInferred:
             "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
         )
 
-    def it_widens_for_a_guess_only_what_must_be(self, spark):
+    def it_widens_only_columns_whose_values_need_it(self, spark):
         current = T.StructType.fromDDL("a int, b int, s struct<c:float,d:float>, x int, l array<int>")
         values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
         chosen = settings(evolve_schema=True)
@@ -292,24 +292,71 @@ class DescribeInferred:
         actual = [str(change) for change in evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
 
-    def it_lets_no_bad_value_hide_what_the_good_ones_need(self, spark):
+    @pytest.mark.parametrize("column_case", ["sensitive", "insensitive", "lower"])
+    def it_widens_columns_despite_bad_values(self, spark, column_case):
         current = T.StructType.fromDDL("a int, b int, f float, s struct<c:int>, l array<struct<x:int>>, k bigint")
         values = ['{"a":"x"}', '{"a":1.5}', '{"a":true}', '{"a":99999999999999999999}', '{"a":[1]}', '{"f":"x"}',
                   '{"f":{}}', '{"s":"x"}', '{"l":["x"]}', '{"l":5}', '{"b":"x"}', '{"k":"x","f":[1]}', '{"a":"1"}',
                   '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
                   '{"a":3}', "{}"]  # fmt: skip
-        chosen = settings(evolve_schema=True)
+        chosen = settings(evolve_schema=True, column_case=column_case)
         source = decoded(records(spark, values), chosen)
-        actual = evolution(current, inferred(source, current), chosen)
+        actual = evolution(current, inferred(source, current, any_case=column_case != "sensitive"), chosen)
         assert sorted(map(str, actual)) == [
             "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("column_case", ["insensitive", "lower"])
+    def it_widens_columns_despite_bad_values_in_another_spelling(self, spark, column_case):
+        current = T.StructType.fromDDL("a int, s struct<c:int>, l array<struct<x:int>>, m map<string,struct<x:int>>")
+        values = ['{"A":"x"}', '{"A":1099511627776}', '{"s":"x"}', '{"S":{"C":"x"}}', '{"S":{"C":1099511627776}}',
+                  '{"L":[{"X":"x"}]}', '{"L":[{"X":1,"y":2}]}', '{"m":{"k":{"X":"x"}}}',
+                  '{"m":{"j":{"x":1}}}']  # fmt: skip
+        chosen = settings(evolve_schema=True, column_case=column_case)
+        source = decoded(records(spark, values), chosen)
+        seen = inferred(source, current, any_case=True)
+        actual = evolution(current, seen, chosen)
+        assert sorted(map(str, actual)) == ["add l.element.y bigint", "widen a bigint", "widen s.c bigint"]
+        grown = "a bigint, s struct<c:bigint>, l array<struct<x:int,y:bigint>>, m map<string,struct<x:int>>"
+        rows = fitted(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
+        assert [row.offset for row in rows if row.fits] == [1, 4, 6, 8]
+
+    @pytest.mark.parametrize(
+        ("column", "writers", "expected"),
+        [
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": '"x"'}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": '"1.5"'}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "string": "null"}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "double": "1.5"}, ["widen x decimal(9,2)"]),
+            ("decimal(5,2)", {"decimal(9,2)": "1234567.89", "decimal(9,3)": "1.5"}, ["widen x decimal(9,2)"]),
+            ("int", {"bigint": "1099511627776", "string": "null"}, ["widen x bigint"]),
+            ("float", {"double": "1e200", "boolean": "null"}, ["widen x double"]),
+            ("struct<c:int>", {"struct<c:bigint>": '{"c":1}', "string": "null"}, ["widen x.c bigint"]),
+            ("array<int>", {"array<bigint>": "[1]", "array<string>": "[null]"}, ["widen x.element bigint"]),
+        ],
+        ids=str,
+    )
+    def it_widens_columns_despite_conflicting_writer_schemas(self, spark, column, writers, expected):
+        types = [T.StructType.fromDDL(f"x {kind}, `new` {kind}").json() for kind in writers]
+        payloads = [f'{{"x":{value}}}' for value in writers.values()]
+        rows = list(zip(payloads, types, [None] * len(types), strict=True))
+        source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
+        current = T.StructType.fromDDL(f"x {column}")
+        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        assert [str(change) for change in actual if change.path[0] == "x"] == expected
+
+    def it_uses_the_other_fields_of_a_conflicting_writer_schema(self, spark):
+        kind = T.StructType.fromDDL("x string, y int").json()
+        source = spark.createDataFrame([('{"y":1}', kind, None)], "payload string, payload_type string, problem string")
+        current = T.StructType.fromDDL("x int")
+        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        assert [str(change) for change in actual] == ["add y int"]
 
     def it_sees_fields_without_a_column_beside_bad_values(self, fit):
         actual = fit("s struct<a:int>", ['{"s":"x"}', '{"s":{"a":1,"b":2}}'], unknown_fields="reject")
         assert actual[1] == "field s.b: '2' has no column"
 
-    def it_says_why_a_field_can_have_no_column(self, fit):
+    def it_explains_why_a_field_has_no_column(self, fit):
         values = ['{"id":1}', '{"Id":2}', '{"_File":3}', '{"":4}', '{"s":{"X":5}}', '{"l":[{"X":6}]}', '{"n":{"":7}}',
                   '{"s":{"":8}}']  # fmt: skip
         actual = fit("id bigint, s struct<x:int>, l array<struct<x:int>>", values, evolve_schema=True)
@@ -325,7 +372,7 @@ class DescribeInferred:
             f"field s.\"\": '8' {none} is empty",
         ]
 
-    def it_is_empty_for_nothing(self, spark):
+    def it_is_empty_without_records(self, spark):
         assert inferred(decoded(records(spark, []), settings())) == T.StructType()
 
 

@@ -1,4 +1,4 @@
-"""Schemas of a registry: how they are asked for, and what JSON Schema says of columns; no Spark session."""
+"""Reading schemas from a registry, and converting JSON Schema to columns; without a Spark session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from icecdc_core.errors import SchemaRegistryError
-from icecdc_core.ingest.formats.json_schemas import struct_of
+from icecdc_core.ingest.formats.json_schemas import spark_struct
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
 
 
 @contextmanager
-def answering(*answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server that gives these answers in turn; yields its address and what it was asked."""
+def registry_server(*answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """Run a server that gives these answers in turn; yields its URL and the requests that it got."""
     left, asked = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,45 +41,45 @@ def answering(*answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[st
 
 
 class DescribeSchemaRegistry:
-    def it_asks_once_with_its_credentials(self):
-        with answering((200, {"schema": '"int"'})) as (url, asked):
+    def it_requests_a_schema_once_with_its_credentials(self):
+        with registry_server((200, {"schema": '"int"'})) as (url, asked):
             registry = SchemaRegistry(url, "me:secret")
             found = [registry.schema(7), registry.schema(7)]
         assert found == [RegisteredSchema("AVRO", '"int"')] * 2
         assert asked == [("/api/schemas/ids/7", "Basic bWU6c2VjcmV0")]
 
-    def it_tries_again_when_the_registry_stumbles(self):
+    def it_retries_temporary_errors(self):
         slept: list[float] = []
-        with answering((503, {}), (429, {}), (200, {"schema": "{}", "schemaType": "JSON"})) as (url, _):
+        with registry_server((503, {}), (429, {}), (200, {"schema": "{}", "schemaType": "JSON"})) as (url, _):
             found = SchemaRegistry(url, sleep=slept.append).schema(7)
         assert (found, slept) == (RegisteredSchema("JSON", "{}"), [0.5, 2.0])
 
     @pytest.mark.parametrize(
         ("answers", "text"),
         [
-            ([(401, {"error_code": 401})], "refuses the request: HTTP Error 401"),
-            ([(404, {"error_code": 404})], "refuses the request: HTTP Error 404"),
-            ([(404, b"<html>")], "refuses the request: HTTP Error 404"),
-            ([(500, {})] * 3, "refuses the request: HTTP Error 500"),
-            ([(200, b"<html>")] * 3, "does not answer as it should"),
+            ([(401, {"error_code": 401})], "rejects the request: HTTP Error 401"),
+            ([(404, {"error_code": 404})], "rejects the request: HTTP Error 404"),
+            ([(404, b"<html>")], "rejects the request: HTTP Error 404"),
+            ([(500, {})] * 3, "rejects the request: HTTP Error 500"),
+            ([(200, b"<html>")] * 3, "Cannot read from the schema registry"),
         ],
         ids=["credentials", "path", "web-server", "broken", "no-json"],
     )
-    def it_raises_when_nobody_can_know(self, answers, text):
-        with answering(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
+    def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text):
+        with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
             SchemaRegistry(url.replace("://", "://me:secret@"), sleep=lambda _: None).schema(7)
         assert "secret" not in str(caught.value)
 
-    def it_knows_that_there_is_no_such_schema(self):
-        with answering((404, {"error_code": 40403, "message": "no"})) as (url, _):
+    def it_returns_none_for_an_unknown_schema(self):
+        with registry_server((404, {"error_code": 40403, "message": "no"})) as (url, _):
             assert SchemaRegistry(url).schema(7) is None
 
-    def it_raises_when_a_reference_is_gone(self):
+    def it_raises_when_a_reference_is_missing(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
         gone = (404, {"error_code": 40401})
         with (
-            answering((200, schema), gone) as (url, asked),
-            pytest.raises(SchemaRegistryError, match="refers to another"),
+            registry_server((200, schema), gone) as (url, asked),
+            pytest.raises(SchemaRegistryError, match="refers to a schema"),
         ):
             SchemaRegistry(url).schema(7)
         assert asked[1][0] == "/api/subjects/a%2Fb/versions/1"
@@ -108,25 +108,25 @@ class DescribeJsonSchemas:
         ],
         ids=str,
     )
-    def it_takes_what_columns_can_have(self, properties, expected):
+    def it_converts_types(self, properties, expected):
         other = RegisteredSchema("JSON", json.dumps({"properties": {"z": {"type": "integer"}}}))
         schema = {"properties": properties, "definitions": {"d/x": {"properties": {"y": {"type": "boolean"}}}}}
-        found = struct_of(RegisteredSchema("JSON", json.dumps(schema), {"other.json": other}))
+        found = spark_struct(RegisteredSchema("JSON", json.dumps(schema), {"other.json": other}))
         assert found is not None
         assert found.simpleString() == f"struct<{expected}>"
 
-    def it_requires_what_is_required_and_never_null(self):
+    def it_requires_required_fields_that_are_never_null(self):
         schema = {
             "properties": {"a": {"type": "integer"}, "b": {"type": ["null", "integer"]}, "c": {"type": "integer"}},
             "required": ["a", "b"],
         }
-        found = struct_of(RegisteredSchema("JSON", json.dumps(schema)))
+        found = spark_struct(RegisteredSchema("JSON", json.dumps(schema)))
         assert found is not None
         assert [field.nullable for field in found] == [False, True, True]
 
-    def it_follows_a_schema_that_holds_itself_only_so_far(self):
+    def it_stops_following_a_recursive_schema(self):
         schema = {"properties": {"next": {"$ref": "#"}}}
-        assert struct_of(RegisteredSchema("JSON", json.dumps(schema))) is not None
+        assert spark_struct(RegisteredSchema("JSON", json.dumps(schema))) is not None
 
-    def it_is_none_for_what_is_no_object(self):
-        assert struct_of(RegisteredSchema("JSON", '{"type": "string"}')) is None
+    def it_is_none_unless_the_schema_describes_an_object(self):
+        assert spark_struct(RegisteredSchema("JSON", '{"type": "string"}')) is None

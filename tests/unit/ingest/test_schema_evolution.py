@@ -8,8 +8,8 @@ from pyspark.sql import types as T
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decoded
-from icecdc_core.ingest.rows.inference import GUESSED, variant_schema
 from icecdc_core.ingest.rows.type_widening import merged
+from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
 from icecdc_core.ingest.tables.destinations import grow, open_table
 from icecdc_core.ingest.tables.schema_evolution import Change, evolution, evolve
 from tests.kafka_records import records, settings

@@ -10,6 +10,8 @@ import icecdc_core.__main__ as command_line
 from icecdc_core.errors import IcecdcError
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
+INGEST = ["--job", "j", "--bootstrap-servers", "127.0.0.1:9", "--topics", "a", "--table", "lake.ns.t"]
+JOBS = list(command_line.JOBS)
 FILLED = ("job", "run_id", "seconds", "stage", "remedy", "message", "error")
 
 
@@ -57,11 +59,20 @@ class DescribeAWrongCommandLine:
             ["sync", *GIVEN, "--opensearch-pass", "hunter2"],
             ["sync", *GIVEN, "--opensearch_pasword", "hunter2"],
             ["sync", *GIVEN, "hunter2"],
+            ["sync", *GIVEN, "--opensearch-password:hunter2"],
+            ["sync", *GIVEN, "--opensearch-passwrd,hunter2"],
+            ["sync", *GIVEN, "--opensearch-passwordhunter2"],
+            ["sync", *GIVEN, "--opensearch-passwrd -hunter2"],
+            ["sync", *GIVEN, "--help=hunter2"],
         ],
     )
     def it_repeats_no_value(self, run, wrong):
         code, _, printed = run(*wrong)
-        assert (code, "hunter2" in printed) == (2, False)
+        assert (code, "unter2" in printed) == (2, False)
+
+    def it_says_when_a_value_is_not_separated_from_its_option(self, run):
+        _, report, _ = run("sync", *GIVEN, "--opensearch-password:hunter2")
+        assert report["message"].startswith("--opensearch-password: its value is not separated from it. Remedy: write")
 
     def it_replaces_the_report_of_the_last_run(self, run, tmp_path):
         path = tmp_path / "report.json"
@@ -69,10 +80,24 @@ class DescribeAWrongCommandLine:
         run("sync", "--report-path", str(path))
         assert json.loads(path.read_text())["state"] == "config"
 
-    def it_names_what_is_required_in_its_help(self, capsys):
+    @pytest.mark.parametrize("job", JOBS)
+    def it_refuses_a_report_path_that_cannot_be_written_before_any_work(self, run, monkeypatch, job):
+        def started(config):
+            raise AssertionError("a session was started")
+
+        monkeypatch.setattr(command_line, "get_spark", started)
+        given = INGEST if job == "ingest" else GIVEN
+        code, report, _ = run(job, *given, "--report-path", "/dev/null/report.json")
+        assert (code, report["state"], report["stage"]) == (2, "config", "parameters")
+        assert "report_path='/dev/null/report.json'" in report["message"]
+
+    @pytest.mark.parametrize("option", ["--help", "-h"])
+    def it_names_what_is_required_and_an_example_of_each_job_in_its_help(self, capsys, option):
         with pytest.raises(SystemExit) as caught:
-            command_line.main(["--help"])
-        assert (caught.value.code, "Required." in capsys.readouterr().out) == (0, True)
+            command_line.main([option])
+        printed = capsys.readouterr().out
+        assert (caught.value.code, "Required." in printed) == (0, True)
+        assert [job for job in JOBS if f" {job} --" not in printed] == []
 
 
 class DescribeAnUnexpectedError:

@@ -10,15 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.jobs import poll
-from icecdc_core.jobs.poll import combine, follow_changes, poll_changes
+from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.shutdown import stop_on_sigterm
 
@@ -49,24 +47,33 @@ def _reports() -> Callable[..., RunReport]:
     return sync
 
 
-class DescribePollChanges:
+class DescribePolls:
     @pytest.mark.parametrize(
         ("interval", "max_polls", "expected"), [(0, 1, 1), (0, 5, 1), (0, 0, 1), (2, 1, 1), (2, 3, 3)]
     )
     def it_polls_as_often_as_asked(self, interval, max_polls, expected):
         config = _config(poll_interval_seconds=interval, max_polls=max_polls)
-        actual = list(poll_changes(None, config, sync=_reports(), sleep=lambda _: None))
-        assert len(actual) == expected
+        actual = follow_changes(None, config, sync=_reports(), sleep=lambda _: None)
+        assert actual.snapshots == expected
 
     def it_goes_on_without_a_limit_when_max_polls_is_zero(self):
+        polls, made = [], _reports()
+
+        def sync(spark: object, config: SyncConfig) -> RunReport:
+            polls.append(made(spark, config))
+            if len(polls) == 50:
+                raise KeyboardInterrupt
+            return polls[-1]
+
         config = _config(poll_interval_seconds=1, max_polls=0)
-        actual = list(islice(poll_changes(None, config, sync=_reports(), sleep=lambda _: None), 50))
-        assert len(actual) == 50
+        with pytest.raises(KeyboardInterrupt):
+            follow_changes(None, config, sync=sync, sleep=lambda _: None)
+        assert len(polls) == 50
 
     def it_waits_between_polls_but_not_after_the_last(self):
         slept: list[float] = []
         config = _config(poll_interval_seconds=2.5, max_polls=3)
-        list(poll_changes(None, config, sync=_reports(), sleep=slept.append))
+        follow_changes(None, config, sync=_reports(), sleep=slept.append)
         assert slept == [2.5, 2.5]
 
 
@@ -93,17 +100,15 @@ class DescribeCombine:
 
 
 class DescribeFollowChanges:
-    def it_writes_the_report_after_every_poll(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    def it_writes_the_report_after_every_poll(self, tmp_path: Path, capsys):
         path = tmp_path / "report.json"
         seen: list[int] = []
 
         def read(_: float) -> None:
             seen.append(json.loads(path.read_text())["upserts"])
 
-        sync = _reports()
-        monkeypatch.setattr(poll, "poll_changes", lambda s, c, **_: poll_changes(s, c, sync=sync, sleep=read))
         config = _config(poll_interval_seconds=1, max_polls=3, report_path=str(path))
-        actual = follow_changes(None, config)
+        actual = follow_changes(None, config, sync=_reports(), sleep=read)
         assert (seen, actual.upserts) == ([10, 20], 30)
         assert capsys.readouterr().out.count("1 snapshots, 10 upserts") == 3
 
@@ -123,7 +128,7 @@ def earlier():
 
 
 class DescribeSigterm:
-    def it_ends_polling_after_the_poll_under_way_with_the_report(self, tmp_path: Path, monkeypatch, earlier):
+    def it_ends_polling_after_the_poll_under_way_with_the_report(self, tmp_path: Path, earlier):
         done, made = [], _reports()
 
         def sync(spark: object, config: SyncConfig) -> RunReport:
@@ -132,31 +137,27 @@ class DescribeSigterm:
             done.append(made(spark, config))
             return done[-1]
 
-        monkeypatch.setattr(poll, "poll_changes", lambda s, c, **given: poll_changes(s, c, sync=sync, **given))
         config = _config(poll_interval_seconds=0.01, max_polls=0, report_path=str(tmp_path / "report.json"))
-        actual = follow_changes(None, config)
+        actual = follow_changes(None, config, sync=sync)
         written = json.loads((tmp_path / "report.json").read_text())
         assert (actual.stopped, actual.state, actual.upserts, len(done)) == (True, "ok", 20, 2)
         assert (written["stopped"], written["upserts"], written["to_snapshot_id"]) == (True, 20, 2)
 
-    def it_ends_a_wait_for_the_next_poll_at_once(self, monkeypatch, earlier):
-        made = _reports()
-        monkeypatch.setattr(poll, "poll_changes", lambda s, c, **given: poll_changes(s, c, sync=made, **given))
+    def it_ends_a_wait_for_the_next_poll_at_once(self, earlier):
         threading.Timer(0.3, _signalled).start()
         begin = time.monotonic()
-        actual = follow_changes(None, _config(poll_interval_seconds=3600, max_polls=0))
+        actual = follow_changes(None, _config(poll_interval_seconds=3600, max_polls=0), sync=_reports())
         assert (actual.stopped, actual.upserts) == (True, 10)
         assert time.monotonic() - begin < 5
 
-    def it_lets_a_single_sync_end_and_tells(self, monkeypatch, earlier):
+    def it_lets_a_single_sync_end_and_tells(self, earlier):
         made = _reports()
 
         def sync(spark: object, config: SyncConfig) -> RunReport:
             _signalled()
             return made(spark, config)
 
-        monkeypatch.setattr(poll, "poll_changes", lambda s, c, **given: poll_changes(s, c, sync=sync, **given))
-        assert follow_changes(None, _config()).stopped
+        assert follow_changes(None, _config(), sync=sync).stopped
 
     def it_does_at_the_second_time_and_afterwards_what_it_did_before(self, earlier):
         with stop_on_sigterm() as stop:

@@ -1,7 +1,8 @@
-"""Parameters under Jupyter, papermill and Databricks; the report handed back."""
+"""Parameters under Jupyter, papermill and Databricks; the report at the end."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -36,20 +37,20 @@ def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
 
 
 class DescribeReadParametersUnderPapermill:
-    def it_takes_the_values_of_the_cell(self):
+    def it_uses_the_values_of_the_cell(self):
         actual = read_parameters(_namespace(CELL.replace('table = ""', 'table = "lake.ns.t"')))
         assert (actual.table, actual.index, actual.dry_run) == ("lake.ns.t", "t", False)
 
-    def it_takes_what_papermill_injected_after_the_cell(self):
+    def it_uses_what_papermill_injected_after_the_cell(self):
         actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.u"\ndry_run = True\n'))
         assert (actual.table, actual.dry_run) == ("lake.ns.u", True)
 
-    def it_takes_a_list_and_a_mapping_as_they_are(self):
+    def it_accepts_a_list_and_a_mapping(self):
         injected = '# Parameters\ntable = "a.b.c"\nidentifier_columns = ["x", "y"]\nspark_conf = {"a": "b"}'
         actual = read_parameters(_namespace(CELL, injected))
         assert (actual.identifier_columns, dict(actual.spark_conf)) == (["x", "y"], {"a": "b"})
 
-    def it_takes_an_empty_text_for_not_given(self):
+    def it_reads_an_empty_string_as_not_given(self):
         actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.t"'))
         assert "opensearch_url" not in actual.model_fields_set
 
@@ -57,7 +58,7 @@ class DescribeReadParametersUnderPapermill:
         with pytest.raises(ConfigError, match=r"identifier_column: .*did you mean identifier_columns"):
             read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"\nidentifier_column = "id"'))
 
-    def it_tells_all_problems_together(self):
+    def it_reports_all_problems_together(self):
         with pytest.raises(ConfigError) as caught:
             read_parameters(_namespace(CELL, '# Parameters\ntabel = "a.b.c"\nmax_polls = -1'))
         assert sorted(problem.split(":")[0] for problem in caught.value.problems) == [
@@ -82,16 +83,16 @@ class DescribeReadParametersUnderPapermill:
             "columns, branch = ['a'], 'dev'",
         ],
     )
-    def it_does_not_take_what_a_scratch_cell_before_the_parameters_set(self, scratch):
+    def it_ignores_names_that_a_cell_before_the_parameters_set(self, scratch):
         actual = read_parameters(_namespace(scratch, CELL, '# Parameters\ntable = "a.b.c"'))
         assert (actual.columns, actual.branch) == ([], "main")
 
-    def it_takes_what_cells_after_the_parameters_set(self):
+    def it_uses_what_cells_after_the_parameters_set(self):
         later = "import json\ncatalog_properties = json.dumps({'type': 'rest'})"
         actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"', later))
         assert dict(actual.catalog_properties) == {"type": "rest"}
 
-    def it_takes_a_cell_that_only_names_the_table_for_the_parameters(self):
+    def it_accepts_a_parameters_cell_that_sets_only_the_table(self):
         actual = read_parameters(_namespace("columns = ['x']", 'table = "a.b.c"', "branch = 'dev'\nindex = 'i'"))
         assert (actual.columns, actual.branch, actual.index) == ([], "dev", "i")
 
@@ -123,7 +124,7 @@ class DescribeReadParametersOnDatabricks:
         actual = [dbutils.widgets.get(name) for name in ("table", "dry_run", "max_polls", "index")]
         assert actual == ["a.b.c", "false", "1", ""]
 
-    def it_takes_a_passed_parameter_that_has_no_line_in_the_cell(self):
+    def it_uses_a_passed_parameter_that_has_no_line_in_the_cell(self):
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
         assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
 
@@ -154,6 +155,29 @@ class DescribeReadParametersOnDatabricks:
         assert capsys.readouterr().out == ""
         assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
         assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used, not the cell's 'false'\n"
+
+    def it_shows_both_values_where_only_the_case_of_letters_differs(self, capsys):
+        cell = f"""{CELL}\nrow_filter = "region = 'EU'\""""
+        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", row_filter="region = 'eu'", dry_run="False")
+        read_parameters(_namespace(cell.replace('_url = ""', "_url = 'https://s:1'"), dbutils=dbutils))
+        shown = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("table")]
+        assert shown == ["""row_filter: the widget's value "region = 'eu'" is used, not the cell's "region = 'EU'\""""]
+
+    def it_shows_a_widget_that_the_cell_no_longer_sets(self, capsys):
+        cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
+        dbutils = Dbutils()
+        read_parameters(_namespace(f"{cell}\nbranch = 'dev'\nrow_filter = ''", dbutils=dbutils))
+        assert read_parameters(_namespace(cell, dbutils=dbutils)).branch == "dev"
+        assert capsys.readouterr().out == "branch: the widget's value 'dev' is used; the cell does not set it\n"
+
+    @pytest.mark.parametrize("text", [' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"])
+    @pytest.mark.parametrize("line", ["", 'catalog_properties = ""\nspark_conf = {"a": "hunter2"}'])
+    def it_shows_nothing_of_a_mapping(self, capsys, text, line):
+        given = {"catalog_properties": text, "spark_conf": text}
+        with contextlib.suppress(ConfigError):
+            read_parameters(_namespace(f"{CELL}\n{line}", dbutils=Dbutils(table="a.b.c", **given)))
+        shown = capsys.readouterr().out
+        assert ("catalog_properties: the widget's value {...} is used" in shown, "hunter2" in shown) == (True, False)
 
     def it_shows_no_secret_of_a_widget(self, capsys):
         cell = f'{CELL}\ncatalog_properties = ""\nopensearch_username = ""\nopensearch_password = ""'
@@ -212,6 +236,6 @@ class DescribeFinish:
             finish(report, config, {})
         assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
 
-    def it_takes_plain_values_too(self, capsys):
+    def it_accepts_plain_values_too(self, capsys):
         finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
         assert json.loads(capsys.readouterr().out) == {"ready": True}

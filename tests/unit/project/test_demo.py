@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from demo.__main__ import Demo, _config, _parser, main, make_empty
+from demo.__main__ import Demo, _config, _parser, main
 from demo.day import DAY, TABLES
 from demo.results import summary
+from demo.workspace import make_empty
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 

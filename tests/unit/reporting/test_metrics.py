@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.metrics import METRICS, check_folder, push_metrics, render, write_metrics
+from icecdc_core.reporting.metrics import METRICS, RunMetrics, check_folder, push_metrics, write_metrics
 
 OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
@@ -47,24 +47,24 @@ def gateway():
     thread.join()
 
 
-class DescribeRender:
-    def it_tells_what_became_of_the_documents(self):
-        found = samples(render({**FACTS, "upserts": 3, "rejected": 1}, 100.0))
+class DescribeRunMetrics:
+    def it_counts_documents_by_result(self):
+        found = samples(RunMetrics({**FACTS, "upserts": 3, "rejected": 1}, 100.0).text())
         key = "icecdc_documents"
         assert (found[key, 'fate="upserts"'], found[key, 'fate="rejected"']) == (3, 1)
 
-    def it_tells_how_the_run_ended(self):
-        found = samples(render({**FACTS, "state": "retry"}, 100.0))
-        told = [found["icecdc_run_success", ""], found["icecdc_run_state", 'state="retry"']]
-        assert (told, ("icecdc_success_timestamp_seconds", "") in found) == ([0, 1], False)
+    def it_says_how_the_run_ended(self):
+        found = samples(RunMetrics({**FACTS, "state": "retry"}, 100.0).text())
+        ended = [found["icecdc_run_success", ""], found["icecdc_run_state", 'state="retry"']]
+        assert (ended, ("icecdc_success_timestamp_seconds", "") in found) == ([0, 1], False)
 
     @pytest.mark.parametrize(("state", "dry_run", "at_end"), [("ok", False, 0), ("retry", False, 4), ("ok", True, 4)])
-    def it_tells_the_lag_before_and_after(self, state, dry_run, at_end):
-        found = samples(render({**FACTS, "state": state, "dry_run": dry_run, "lag_snapshots": 4}, 100.0))
+    def it_has_the_lag_before_and_after(self, state, dry_run, at_end):
+        found = samples(RunMetrics({**FACTS, "state": state, "dry_run": dry_run, "lag_snapshots": 4}, 100.0).text())
         assert (found["icecdc_lag_snapshots", 'at="start"'], found["icecdc_lag_snapshots", 'at="end"']) == (4, at_end)
 
     def it_escapes_labels(self):
-        assert r'table="lake.\"a\\b\"\n.t"' in render({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0)
+        assert r'table="lake.\"a\\b\"\n.t"' in RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0).text()
 
     def it_documents_every_metric_with_its_unit(self):
         documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", OPERATIONS)
@@ -72,16 +72,16 @@ class DescribeRender:
 
 
 class DescribeTheFile:
-    def it_is_replaced_and_keeps_what_the_last_run_does_not_know(self, tmp_path):
-        write_metrics(render(FACTS, 100.0), str(tmp_path), "sync", "t")
-        write_metrics(render({**FACTS, "state": "retry"}, 200.0), str(tmp_path), "sync", "t")
+    def it_is_replaced_and_keeps_metrics_that_the_last_run_lacks(self, tmp_path):
+        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
+        write_metrics(RunMetrics({**FACTS, "state": "retry"}, 200.0), str(tmp_path), "sync", "t")
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         times = found["icecdc_success_timestamp_seconds", ""], found["icecdc_run_timestamp_seconds", ""]
         assert (times, [path.name for path in tmp_path.iterdir()]) == ((100, 200), ["icecdc-t-sync.prom"])
 
-    def it_tells_when_it_cannot_be_written(self, tmp_path):
+    def it_says_when_it_cannot_be_written(self, tmp_path):
         (tmp_path / "icecdc-t-sync.prom").mkdir()
-        assert "icecdc-t-sync.prom" in write_metrics(render(FACTS, 1.0), str(tmp_path), "sync", "t")
+        assert "icecdc-t-sync.prom" in write_metrics(RunMetrics(FACTS, 1.0), str(tmp_path), "sync", "t")
 
     def it_refuses_a_folder_that_cannot_be(self, tmp_path):
         (tmp_path / "file").write_text("")
@@ -92,8 +92,8 @@ class DescribeTheFile:
 class DescribeThePush:
     def it_posts_under_the_index_and_the_job(self, gateway):
         url, got = gateway
-        problem = push_metrics(render(FACTS, 1.0), url, "sync", "t")
-        assert (problem, got[0]) == ("", ("/metrics/job/icecdc/index/t/icecdc_job/sync", render(FACTS, 1.0)))
+        problem = push_metrics(RunMetrics(FACTS, 1.0), url, "sync", "t")
+        assert (problem, got[0]) == ("", ("/metrics/job/icecdc/icecdc_job/sync/index/t", RunMetrics(FACTS, 1.0).text()))
 
-    def it_tells_what_went_wrong(self):
-        assert "URLError" in push_metrics("", "http://127.0.0.1:1", "sync", "t")
+    def it_says_what_went_wrong(self):
+        assert "URLError" in push_metrics(RunMetrics(FACTS, 1.0), "http://127.0.0.1:1", "sync", "t")

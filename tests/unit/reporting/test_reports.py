@@ -122,6 +122,11 @@ class DescribeFigures:
         actual = _texts(changes_figure(CHANGES))
         assert all(text in actual for text in ("-8,255", "+120  ~900", "no row changed", "336 k"))
 
+    def it_labels_rows_added_and_removed_where_only_summaries_were_read(self):
+        summaries = CHANGES.assign(rows_added=[9, 0, 1200], rows_removed=[0, 7, 1200])
+        actual = _texts(changes_figure(summaries))
+        assert all(text in actual for text in ("Rows added", "Rows removed", "1,200", "none"))
+
     def it_gives_carryovers_a_scale_of_their_own(self):
         real, carried = changes_figure(CHANGES).axes
         assert real.get_xlim()[1] < 20_000 < carried.get_xlim()[1]
@@ -129,7 +134,7 @@ class DescribeFigures:
     def it_says_that_there_is_nothing_to_show(self):
         actual = _texts(changes_figure(CHANGES.iloc[:0])) + _texts(stage_figure({}, 0.0))
         assert "No new snapshot" in actual
-        assert "no stage was run" in actual
+        assert "nothing to do" in actual
 
     def it_draws_an_empty_table_beside_an_empty_index(self):
         assert "documents in index" in _texts(rows_and_documents_figure({"rows": 0, "documents": 0}))

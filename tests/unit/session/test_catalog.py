@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import SecretError
-from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, secret_settings
+from icecdc_core.session.catalog_settings import catalog_settings, embedded_catalog_properties, secret_settings
 
 PREFIX = "spark.sql.catalog.lake"
 
@@ -48,7 +48,7 @@ class DescribeCatalogSettings:
     def it_knows_the_kind_of_catalog_by_its_properties(self, properties, kind):
         assert settings(catalog_properties=properties).get("type") == kind
 
-    def it_takes_properties_as_json(self):
+    def it_accepts_properties_as_json(self):
         assert settings(catalog_properties='{"type": "rest", "uri": "http://x"}')["uri"] == "http://x"
 
     def it_puts_secrets_in_where_references_are(self, monkeypatch):

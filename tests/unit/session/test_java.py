@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when none fits."""
+"""The choice of a Java installation, and the error when none fits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class DescribeReadJavaHome:
 
 
 class DescribeCandidateHomes:
-    def it_takes_the_users_choice_before_what_lies_around(self, tmp_path: Path) -> None:
+    def it_prefers_the_users_choice_to_the_usual_folders(self, tmp_path: Path) -> None:
         on_path = _java_home(tmp_path / "on-path", 'JAVA_VERSION="17.0.1"')
         environment = {"JAVA_HOME": str(tmp_path / "chosen"), "PATH": str(on_path / "bin")}
         actual = list(candidate_homes(environment))[:2]
@@ -89,12 +89,12 @@ class DescribeCandidateHomes:
 
 
 class DescribeFindJava:
-    def it_takes_the_first_in_range(self, tmp_path: Path) -> None:
+    def it_chooses_the_first_in_range(self, tmp_path: Path) -> None:
         homes = [_java_home(tmp_path / str(v), f'JAVA_VERSION="{v}.0.1"') for v in (11, 25, 21, 17)]
         actual = find_java(17, 24, homes=homes)
         assert actual == JavaHome(tmp_path / "21", 21)
 
-    def it_has_no_upper_limit_unless_told(self, tmp_path: Path) -> None:
+    def it_has_no_upper_limit_by_default(self, tmp_path: Path) -> None:
         actual = find_java(21, homes=[_java_home(tmp_path / "99", 'JAVA_VERSION="99"')])
         assert actual.version == 99
 
@@ -123,7 +123,7 @@ class DescribeFindJava:
 
 
 class DescribeFindSparkJava:
-    def it_does_not_take_a_java_home_that_spark_dies_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def it_ignores_a_java_home_that_spark_cannot_use(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         too_new = _java_home(tmp_path / "25", 'JAVA_VERSION="25.0.3"')
         good = _java_home(tmp_path / "17", 'JAVA_VERSION="17.0.1"')
         monkeypatch.setenv("JAVA_HOME", str(too_new))

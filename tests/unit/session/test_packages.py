@@ -1,4 +1,4 @@
-"""Which jars a session gets; no Spark."""
+"""The jars of a session; no Spark."""
 
 from __future__ import annotations
 

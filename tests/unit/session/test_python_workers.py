@@ -1,4 +1,4 @@
-"""Tasks of Python workers begin without reading archives again that have not changed."""
+"""Tasks of Python workers start without reading unchanged archives again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are counted by the action that reads them, whatever the optimiser keeps of it."""
+"""Rows are counted by the action that reads them, even if the optimiser drops a stage."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class DescribeRowCount:
         count = RowCount(spark.range(10).where("1 = 2"))
         assert (count.rows.collect(), count.value()) == ([], 0)
 
-    def it_waits_no_longer_than_it_has_patience_for_a_report_that_does_not_come(self, spark, monkeypatch):
-        monkeypatch.setattr(row_counts, "_PATIENCE_SECONDS", 0.0)
+    def it_stops_waiting_for_a_report_that_does_not_come(self, spark, monkeypatch):
+        monkeypatch.setattr(row_counts, "REPORT_SECONDS", 0.0)
         assert RowCount(spark.range(10)).value() == 10

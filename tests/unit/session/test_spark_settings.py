@@ -1,4 +1,4 @@
-"""Settings for groups and shuffles hold while something is computed, and only where the session has none of its own."""
+"""Settings for groups and shuffles apply in the block only, and never replace a setting of the session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings(spark):
 
 
 class DescribeManyGroups:
-    def it_sets_what_helps_and_takes_it_back(self, spark):
+    def it_sets_what_helps_and_unsets_it_again(self, spark):
         with many_groups(spark):
             inside = settings(spark)
         assert (inside, settings(spark)) == (("false", "20"), (None, None))

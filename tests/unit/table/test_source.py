@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.table.source import condition_columns
+from icecdc_core.table.row_filter import condition_columns
 
 SCHEMA = T.StructType(
     [

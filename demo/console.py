@@ -1,0 +1,36 @@
+"""The demos' command line: what they print, and options that are also environment variables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+
+def print_line(text: str, stream: TextIO | None = None) -> None:
+    """Print a line at once, so that progress is seen through a pipe too."""
+    print(text, file=stream or sys.stdout, flush=True)
+
+
+@contextmanager
+def timed_step(description: str) -> Iterator[None]:
+    """Print what the block did and how long it took, when it has succeeded."""
+    begin = time.monotonic()
+    yield
+    print_line(f"{description} ({time.monotonic() - begin:.1f} s)")
+
+
+def add_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add an option whose default is an environment variable.
+
+    Args:
+        parser: Where to add it.
+        name: The option without dashes, such as `opensearch-url`; its variable is then `ICECDC_OPENSEARCH_URL`.
+        text: The help text.
+    """
+    variable = "ICECDC_" + name.replace("-", "_").upper()
+    parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=f"{text} [{variable}]")

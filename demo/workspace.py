@@ -1,0 +1,80 @@
+"""The folders of a demo: the clone that it runs in, and the folder for its results."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from demo.console import print_line
+from icecdc_core.errors import ConfigError, DependencyError, IcecdcError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_in_folder(work: Callable[[], bool], output: Path) -> int:
+    """Run a demo with an empty folder for its results, and print how it ended.
+
+    Args:
+        work: The demo; returns whether every index equals its table.
+        output: The folder.
+
+    Returns:
+        The exit code: 0 when every index equals its table, else 1.
+    """
+    begin = time.monotonic()
+    # Kernels run in their own process and must find this package even when it is not installed.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    try:
+        require_clone()
+        make_empty(output)
+        equal = work()
+    except IcecdcError as error:
+        print_line(f"The demo stopped: {error}", sys.stderr)
+        return 1
+    verdict = "Every index equals its table" if equal else "NOT every index equals its table"
+    print_line(f"{verdict}. {time.monotonic() - begin:.0f} s in all.")
+    return 0 if equal else 1
+
+
+def require_clone() -> None:
+    """Refuse to run outside of a clone.
+
+    Raises:
+        DependencyError: Names the folder that is missing.
+    """
+    missing = [name for name in ("notebooks", "data") if not (ROOT / name).is_dir()]
+    if missing:
+        raise DependencyError(
+            f"The demo needs the folder {missing[0]} of the repository",
+            subject="folder",
+            value=str(ROOT / missing[0]),
+            remedy="run `make demo` in a clone of the repository",
+        )
+
+
+def make_empty(output: Path) -> None:
+    """Remove the results of an earlier demo and make the folder.
+
+    Raises:
+        ConfigError: The folder has files that no demo wrote.
+    """
+    marker = output / ".icecdc-demo"
+    if output.exists() and not marker.exists() and any(output.iterdir()):
+        raise ConfigError(
+            "The folder for the results holds files that no demo wrote",
+            subject="--output",
+            value=str(output),
+            remedy="give an empty folder, or one that does not exist yet",
+        )
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    marker.touch()
+
+
+def display_path(path: Path) -> str:
+    """The path as it is printed: relative to the clone when it is inside."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,83 @@
+"""Compare rows by identifier and hash: what is left of each identifier in each step.
+
+Rows cross the network as their identifier, the step and one number: 63 bits of hash, and the side as the last bit. A
+group of one identifier and step needs only the number of its rows and the XOR of these numbers:
+
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
+    id  step  side    hash       id  step  rows  xor
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
+    1   0     DELETE  a5         1   0     2     1      a carryover: equal hashes cancel
+    1   0     INSERT  a5    ->   2   0     2     odd    an upsert
+    2   0     DELETE  17         3   0     1     even   a delete
+    2   0     INSERT  c4
+    3   0     DELETE  90
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
+
+Expressions are SQL text here, because this runs in every small sync and each call to the JVM takes 0.1 ms; each text
+has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.changes.row_hash import new_key, with_row_hash
+from icecdc_core.columns import CHANGE_ORDINAL, IS_INSERT, RESERVED, quoted
+
+KIND, DUPLICATE, ROWS = "_icecdc_kind", "_icecdc_duplicate", "_icecdc_rows"
+DELETED, UPSERTED = 1, 2
+
+_NUMBER, _XOR, _LEFT_BEFORE = "_icecdc_row", "_icecdc_xor", "_icecdc_left_before"
+
+_HAS_INSERT = f"({_XOR} & 1) = 1"
+_HAS_DELETE = f"({ROWS} = 2 OR NOT {_HAS_INSERT})"
+_IS_CARRYOVER = f"({ROWS} = 2 AND {_XOR} = 1)"
+_TWO_ON_ONE_SIDE = f"NOT ({ROWS} = 1 OR ({ROWS} = 2 AND {_HAS_INSERT}))"
+# A step deletes a row exactly if the step before left one.
+_TWO_IN_ROW = f"coalesce({_HAS_DELETE} <> {_LEFT_BEFORE}, false)"
+
+
+def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash: str, with_step: bool) -> DataFrame:
+    """Reduce each change to its identifier, its step and one number of hash and side.
+
+    Args:
+        changes: Raw changes, see ``read_changes``.
+        identifier_columns: The columns that identify a row.
+        row_hash: ``fast`` or ``keyed``, see ``row_hash``.
+        with_step: Keep ``_change_ordinal``; otherwise all changes are of one step.
+    """
+    compared = [field for field in changes.schema.fields if field.name not in RESERVED]
+    rows, hashed = with_row_hash(changes, compared, new_key(row_hash))
+    number = f"shiftleft({hashed}, 1) | cast({IS_INSERT} AS bigint) AS {_NUMBER}"
+    return rows.selectExpr(*map(quoted, identifier_columns), *([CHANGE_ORDINAL] if with_step else []), number)
+
+
+def changed_steps(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
+    """Return what each step did to each identifier, without carryovers.
+
+    Args:
+        narrow: What ``narrow_rows`` returned.
+        identifier_columns: The columns that identify a row.
+        with_step: As it was given there.
+
+    Returns:
+        The identifier columns, ``_change_ordinal`` if ``with_step``, ``_icecdc_kind``, ``_icecdc_duplicate`` (two rows
+        have the identifier; such steps are never left out) and ``_icecdc_rows`` (the changes that were grouped).
+    """
+    ids = [quoted(name) for name in identifier_columns]
+    step = [CHANGE_ORDINAL] if with_step else []
+    # Grouped only after the exchange: nearly every identifier is in few rows, so partial groups save nothing.
+    groups = (
+        narrow.repartition(*ids).groupBy(*ids, *step).agg(F.count(F.lit(1)).alias(ROWS), F.bit_xor(_NUMBER).alias(_XOR))
+    )
+    duplicate = _TWO_ON_ONE_SIDE
+    if with_step:
+        before = f"lag({_HAS_INSERT}) OVER (PARTITION BY {', '.join(ids)} ORDER BY {CHANGE_ORDINAL})"
+        groups = groups.selectExpr("*", f"{before} AS {_LEFT_BEFORE}")
+        duplicate = f"({_TWO_ON_ONE_SIDE} OR {_TWO_IN_ROW})"
+    kind = f"if({_HAS_INSERT}, {UPSERTED}, {DELETED}) AS {KIND}"
+    changed = groups.where(f"NOT {_IS_CARRYOVER} OR {duplicate}")
+    return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {DUPLICATE}", ROWS)

@@ -1,0 +1,104 @@
+"""Checks of URLs: their form, no credentials in them, and no cluster that a sync cannot use; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticCustomError
+
+from icecdc_core.config.values import refused
+from icecdc_core.secrets import Properties
+
+_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
+CATALOG_SETTINGS = "spark.sql.catalog."
+URL_REMEDY = (
+    "write the URL as https://host:port/path, and give credential or token (for other catalogs their own property) as "
+    "env:NAME or secret:scope/key"
+)
+
+
+def opensearch_url(text: str) -> str:
+    """An http(s) URL of a node or load balancer, without credentials."""
+    remedy = "write it as http://host:port or https://host:port"
+    if "@" in text:
+        raise refused(
+            "must not carry credentials (value not shown)",
+            f"{remedy}, and use opensearch_username and opensearch_password",
+            show=False,
+        )
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or re.search(r"\s", text):
+        raise refused("is not an http or https URL", remedy)
+    if parts.query or parts.fragment:
+        raise refused("has a query or fragment", remedy, show=False)
+    return text.rstrip("/")
+
+
+def cluster_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, and not of OpenSearch Serverless."""
+    url = opensearch_url(text)
+    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
+        raise _serverless()
+    return url
+
+
+def aws_service(value: Any) -> Any:
+    """The service to sign requests for; Serverless is refused with the reason."""
+    if value == "aoss":
+        raise _serverless()
+    return value
+
+
+def _serverless() -> PydanticCustomError:
+    return refused(
+        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
+        "could be written there but never proven equal to its table",
+        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
+    )
+
+
+def optional_url(text: str) -> str:
+    """A URL as `opensearch_url` checks it, or an empty string."""
+    return opensearch_url(text) if text else text
+
+
+def catalog_properties(given: Properties) -> Properties:
+    """Catalog properties, refused when a URL has credentials in it."""
+    return _without_credentials(given, urls_with_credentials(given))
+
+
+def spark_conf(given: Properties) -> Properties:
+    """Spark settings, refused when a URL of a catalog has credentials in it."""
+    return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
+
+
+def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
+    """Find http(s) URLs with a user or a password in them.
+
+    Args:
+        given: The properties.
+        prefix: Look only at properties whose name starts with it.
+
+    Returns:
+        The names of the properties with such a URL.
+    """
+    # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
+    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
+    return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]
+
+
+def _without_credentials(given: Properties, found: Sequence[str]) -> Properties:
+    if found:
+        raise refused(
+            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
+            URL_REMEDY,
+            show=False,
+        )
+    return given

@@ -1,0 +1,211 @@
+"""How arrays, maps and structs are read from JSON: through the readers of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.ingest.rows.column_names import Path, path_text
+from icecdc_core.ingest.rows.value_readers import Flaw, TimeReader, ValueReader
+from icecdc_core.ingest.rows.writer_checks import UuidReader, partition_folder_flaw
+
+
+@dataclass(frozen=True)
+class ArrayReader(ValueReader):
+    """Reads an array.
+
+    Attributes:
+        element: Reads an element.
+    """
+
+    element: ValueReader
+
+    @property
+    def json_type(self) -> T.DataType:
+        """An array of the elements' JSON type."""
+        return T.ArrayType(self.element.json_type)
+
+    def parsed_type(self) -> T.DataType:
+        """An array of the elements' parsed type."""
+        return T.ArrayType(self.element.parsed_type())
+
+    def value(self, parsed: Column) -> Column:
+        """Convert every element."""
+        return F.transform(parsed, self.element.value) if needs_conversion(self.element) else parsed
+
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """A null element where none is allowed, and the flaws of an element."""
+        assert isinstance(self.kind, T.ArrayType)
+        yield from _item_flaws(parsed, parsed, self.element, self.kind.containsNull, path)
+
+
+@dataclass(frozen=True)
+class MapReader(ValueReader):
+    """Reads a map, which is an object in JSON.
+
+    Attributes:
+        item: Reads a value of the map.
+        key: Checks a key; None if any text is a valid key.
+    """
+
+    item: ValueReader
+    key: ValueReader | None = None
+
+    @property
+    def json_type(self) -> T.DataType:
+        """A map from text to the values' JSON type."""
+        return T.MapType(T.StringType(), self.item.json_type)
+
+    def parsed_type(self) -> T.DataType:
+        """A map from text to the values' parsed type."""
+        return T.MapType(T.StringType(), self.item.parsed_type())
+
+    def value(self, parsed: Column) -> Column:
+        """Convert every value of the map."""
+        convert = needs_conversion(self.item)
+        return F.transform_values(parsed, lambda _, item: self.item.value(item)) if convert else parsed
+
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """A null value where none is allowed, and the flaws of a key or a value."""
+        assert isinstance(self.kind, T.MapType)
+        if self.key is not None:
+            yield from _item_flaws(parsed, F.map_keys(parsed), self.key, True, path, "(a key) ")
+        yield from _item_flaws(parsed, F.map_values(parsed), self.item, self.kind.valueContainsNull, path)
+
+
+@dataclass(frozen=True)
+class FieldReader:
+    """Reads a field of a struct.
+
+    Attributes:
+        name: The column; the name in the record if there is no column.
+        spellings: The names that records use for it; several only if they differ in case.
+        reader: Reads its value.
+        has_column: Whether there is a column for it.
+        required: Whether it must be there.
+        refusal: Why there is no column for it.
+        folders: The names of partition folders that come from its value, see `writer_checks`.
+    """
+
+    name: str
+    spellings: Path
+    reader: ValueReader
+    has_column: bool
+    required: bool
+    refusal: str = ""
+    folders: tuple[dict[str, Any], ...] = ()
+
+    def value(self, parsed: Sequence[Column]) -> Column:
+        """Convert what was parsed, given under each spelling."""
+        return self.reader.value(_first(parsed))
+
+
+@dataclass(frozen=True)
+class StructReader(ValueReader):
+    """Reads a struct.
+
+    Attributes:
+        fields: Read its fields.
+        by_position: Whether the parsed fields are named by their position, because Spark does not distinguish names
+            that differ only in case.
+    """
+
+    fields: tuple[FieldReader, ...]
+    by_position: bool
+
+    @property
+    def json_type(self) -> T.DataType:
+        """A struct with the names in the records."""
+        fields = [(spelling, field.reader) for field in self.fields for spelling in field.spellings]
+        return T.StructType([T.StructField(spelling, reader.json_type) for spelling, reader in fields])
+
+    def parsed_type(self) -> T.StructType:
+        """The same struct, with names by position if need be."""
+        fields = [(spelling, field.reader) for field in self.fields for spelling in field.spellings]
+        return T.StructType(
+            [
+                T.StructField(_position_name(position) if self.by_position else spelling, reader.parsed_type())
+                for position, (spelling, reader) in enumerate(fields)
+            ]
+        )
+
+    def value(self, parsed: Column) -> Column:
+        """Convert every field; null for a null struct."""
+        if not needs_conversion(self):
+            return parsed
+        columns = [
+            field.value(found).alias(field.name) for field, found in self.parsed_fields(parsed) if field.has_column
+        ]
+        return F.when(parsed.isNotNull(), F.struct(*columns))
+
+    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+        """Fields that are missing, have no column or two spellings, and the flaws of their values."""
+        for field, found in self.parsed_fields(parsed):
+            if not field.has_column:
+                yield Flaw(found[0].isNotNull(), (*path, field.name), field.refusal, found[0])
+                continue
+            if field.required:
+                # A delete often names only the identifier columns.
+                missing = parsed.isNotNull() & _first(found).isNull() & ~F.col("op").eqNullSafe("delete")
+                yield Flaw(missing, (*path, field.name), "is required, but missing or null")
+            for other in range(1, len(found)):
+                both = _first(found[:other]).isNotNull() & found[other].isNotNull()
+                yield Flaw(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
+            field_path = (*path, field.spellings[0])
+            field_value = None if value is None else value.getField(field.name)
+            yield from field.reader.flaws(_first(found), field_path, field_value)
+            for folder in field.folders:
+                yield partition_folder_flaw(_first(found), field_path, field.reader.kind, folder)
+
+    def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
+        """Every field with what was parsed under each of its spellings."""
+        position = 0
+        for field in self.fields:
+            columns = []
+            for spelling in field.spellings:
+                columns.append(parsed.getField(_position_name(position) if self.by_position else spelling))
+                position += 1
+            yield field, columns
+
+
+def needs_conversion(reader: ValueReader) -> bool:
+    """Whether the parsed value differs from the value that the column stores."""
+    if isinstance(reader, ArrayReader):
+        return needs_conversion(reader.element)
+    if isinstance(reader, MapReader):
+        return needs_conversion(reader.item)
+    if isinstance(reader, StructReader):
+        return reader.by_position or any(
+            field.spellings != (field.name,) or not field.has_column or needs_conversion(field.reader)
+            for field in reader.fields
+        )
+    return isinstance(reader, (TimeReader, UuidReader))
+
+
+def _position_name(position: int) -> str:
+    return f"_{position}"
+
+
+def _item_flaws(
+    parsed: Column, items: Column, reader: ValueReader, nulls: bool, path: Path, prefix: str = ""
+) -> Iterator[Flaw]:
+    # Names by position would mean nothing to a reader of the problem.
+    text = F.to_json(parsed) if reader.parsed_type() == reader.json_type else None
+    if not nulls:
+        yield Flaw(F.exists(items, lambda item: item.isNull()), path, "contains null", text)
+    for index, flaw in enumerate(reader.flaws(F.lit(None), ())):
+        inner = f"(its {path_text(flaw.path)}) " if flaw.path else prefix
+        yield Flaw(F.exists(items, _condition(reader, index)), path, inner + flaw.description, text)
+
+
+def _condition(reader: ValueReader, index: int) -> Callable[[Column], Column]:
+    return lambda item: list(reader.flaws(item, ()))[index].condition
+
+
+def _first(columns: Sequence[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else F.coalesce(*columns)

@@ -1,0 +1,200 @@
+"""The changes of a batch: which files hold them, and one row for each identifier that they change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
+from icecdc_core.changes.net_changes import NetChanges, compute_net_changes
+from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
+from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.columns import quoted
+from icecdc_core.documents.bulk_lines import to_actions
+from icecdc_core.session.spark_settings import partitions_for
+from icecdc_core.table.identifiers import require_no_null, require_unique
+from icecdc_core.table.snapshots import plan_steps
+from icecdc_core.table.source import Source
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+_BYTES_FOR_A_PARTITION = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch reads.
+
+    Attributes:
+        scans: The files of each step, oldest first; empty: no file differs.
+        end: The snapshot that the batch ends with.
+        snapshots: The number of snapshots in the range.
+        steps: For the report: the snapshots, files and bytes of each step.
+    """
+
+    scans: list[StepScan]
+    end: int | None
+    snapshots: int
+    steps: list[dict[str, Any]]
+
+    @property
+    def is_insert_only(self) -> bool:
+        """Whether no step can delete a row, so that neither shuffle nor identifier columns are needed."""
+        return is_insert_only(self.scans)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the data files that are read."""
+        return sum(step["bytes"] for step in self.steps)
+
+
+@dataclass(frozen=True)
+class BatchChanges:
+    """One change row for each identifier that a batch changes, and what is known about them.
+
+    Attributes:
+        rows: The change rows; None if no file differs.
+        strategy: ``insert-only``, ``diff`` or ``none``.
+        upserts: Rows to index. 0 for an insert-only batch, whose rows are counted when they are written.
+        deletes: Documents to delete.
+        carryovers_removed: Unchanged rows of rewritten files that were dropped.
+        net: The cached rows, if they are cached.
+    """
+
+    rows: DataFrame | None = None
+    strategy: str = "none"
+    upserts: int = 0
+    deletes: int = 0
+    carryovers_removed: int = 0
+    net: NetChanges | None = None
+
+    def close(self) -> None:
+        """Release what is cached; the rows cannot be read any more."""
+        if self.net is not None:
+            self.net.close()
+
+
+def plan_batch(
+    source: Source, config: SyncConfig, start_snapshot_id: int | None, end: int | None, cuts: Sequence[int | None] = ()
+) -> BatchPlan:
+    """Find the files that hold the changes from a snapshot (exclusive) to ``end`` (inclusive).
+
+    Args:
+        source: The table.
+        config: The job's parameters.
+        start_snapshot_id: The position's snapshot; None is the empty table.
+        end: The snapshot to reach.
+        cuts: Snapshots at which the range is cut into steps.
+
+    Raises:
+        HistoryGapError: A snapshot of the range has expired.
+        IdentifierColumnsError: Rows were deleted or updated and the table has no identifier columns.
+    """
+    scans: list[StepScan] = []
+    snapshots = 0
+    begin = start_snapshot_id
+    for stop in (stop for stop in (*cuts, end) if stop is not None):
+        part = plan_scans(source.table, source.metadata, begin, stop, config.change_mode)
+        scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
+        snapshots += sum(len(step.path or ()) for step in plan_steps(source.metadata, begin, stop))
+        begin = stop
+    if not is_insert_only(scans):
+        source.require_identifier_columns("rows were deleted or updated since the position")
+    return BatchPlan(scans, end, snapshots, [_description(source, scan) for scan in scans])
+
+
+def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+    """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write.
+
+    Changes of a range with deletes are cached (memory, then disk) until they are closed, because they are counted and
+    then written. An insert-only range has as many rows as its files and is not cached.
+
+    Args:
+        source: The table.
+        config: The job's parameters.
+        plan: What to read.
+
+    Raises:
+        IdentifierColumnsError: An identifier is null.
+        DuplicateIdentifierError: Two rows share an identifier, equal or not.
+    """
+    if not plan.scans:
+        return BatchChanges()
+    with partitions_for(source.table.spark, plan.file_bytes):
+        if plan.is_insert_only and config.on_duplicate_identifier == "fail":
+            return _inserts(source, config, plan)
+        net = _net_changes(source, config, plan)
+    return BatchChanges(net.rows, "diff", net.upserts, net.deletes, net.carryovers, net)
+
+
+def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: int) -> DataFrame | None:
+    """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
+    if changes.rows is None:
+        return None
+    actions = to_actions(changes.rows, source.identifier_columns, epoch)
+    return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_FOR_A_PARTITION)))
+
+
+def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+    rows = changes_frame(source.table, plan.scans, source.selection)
+    if source.identifier_columns:
+        require_unique(rows, source.identifier_columns, config.table, allow_duplicates=False)
+    return BatchChanges(rows, "insert-only", upserts=rows.count() if config.dry_run else 0)
+
+
+def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
+    """Shuffle by identifier, drop carryovers and merge updates."""
+    source.require_identifier_columns("rows were deleted or updated since the position")
+    if config.on_duplicate_identifier == "last":
+        net = _last_rows(source, config, plan)
+    else:
+        net = compute_net_changes(
+            source.table, plan.scans, source.identifier_columns, plan.file_bytes, source.selection, config.row_hash
+        )
+    if net.nulls:
+        try:
+            require_no_null(net.rows, source.identifier_columns, config.table)
+        except BaseException:
+            net.close()
+            raise
+    return net
+
+
+def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
+    """Where rows may share an identifier, changes do not tell which row remains: look it up in the end snapshot."""
+    ids = source.identifier_columns
+    raw = changes_frame(source.table, plan.scans, source.selection)
+    found = find_changed_identifiers(raw, ids, row_hash=config.row_hash)
+    if found.nulls:
+        require_no_null(found.identifiers, ids, config.table)
+    changed = found.identifiers
+    pairs = [(quoted(name), f"_icecdc_changed_{position}") for position, name in enumerate(ids)]
+    wanted = changed.select(*(F.col(name).alias(alias) for name, alias in pairs))
+    same = [F.col(name) == F.col(alias) for name, alias in pairs]
+    rows = source.current_rows(plan.end, "last").join(wanted, same, "left_semi")
+    remaining = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
+    deleted = changed.join(remaining, same, "left_anti")
+    try:
+        net = NetChanges.from_rows(rows.unionAll(delete_rows(deleted, rows.schema, ids)), ids, plan.file_bytes)
+    finally:
+        found.close()
+    net.carryovers = found.carryovers
+    return net
+
+
+def _description(source: Source, scan: StepScan) -> dict[str, Any]:
+    return {
+        "ordinal": scan.step.ordinal,
+        "from_snapshot_id": scan.step.from_snapshot_id,
+        "to_snapshot_id": scan.step.to_snapshot_id,
+        "files_before": sum(len(tasks) for tasks in scan.older),
+        "files_after": sum(len(tasks) for tasks in scan.newer),
+        "bytes": file_bytes(source.table, [scan]),
+    }

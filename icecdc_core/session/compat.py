@@ -1,0 +1,232 @@
+"""The gate: which sessions icecdc supports, and every private class of Spark and Iceberg that it uses.
+
+icecdc reads Iceberg's files below Spark's public interface, so a session must be a classic one (its Python process
+talks to the driver's JVM), and Spark and Iceberg must be of versions that are tested together. Everything else is
+refused with one `DependencyError`, before any work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from icecdc_core.errors import DependencyError
+from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.packages import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
+
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_SPARK = "org.apache.spark"
+_ICEBERG = "org.apache.iceberg"
+
+PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
+    f"{_SPARK}.sql.MergeIntoWriter": ("merge",),
+    f"{_SPARK}.sql.classic.SparkSession": (
+        *("getActiveSession", "setActiveSession", "clearActiveSession"),
+        "sessionState",
+    ),
+    f"{_SPARK}.sql.classic.Dataset": ("queryExecution",),
+    f"{_SPARK}.sql.types.DataType": ("fromJson",),
+    f"{_SPARK}.sql.util.CaseInsensitiveStringMap": ("empty",),
+    f"{_SPARK}.util.Utils": ("getContextOrSparkClassLoader",),
+    f"{_ICEBERG}.BaseFileScanTask": (),
+    f"{_ICEBERG}.BaseTable": ("operations",),
+    f"{_ICEBERG}.IcebergBuild": ("version",),
+    f"{_ICEBERG}.ManifestFiles": ("readDeleteManifest",),
+    f"{_ICEBERG}.SnapshotChanges": ("builderFor", "addedDataFiles", "removedDataFiles", "addedDeleteFiles"),
+    f"{_ICEBERG}.StaticTableOperations": (),
+    f"{_ICEBERG}.TableMetadata": ("buildFrom",),
+    f"{_ICEBERG}.TableMetadataParser": ("toJson", "read"),
+    f"{_ICEBERG}.spark.CommitMetadata": ("withCommitProperties",),
+    f"{_ICEBERG}.spark.ScanTaskSetManager": ("get", "stageTasks", "removeTasks"),
+    f"{_ICEBERG}.spark.Spark3Util": ("loadIcebergTable", "loadIcebergCatalog"),
+    f"{_ICEBERG}.spark.SparkReadConf": ("adaptiveSplitSizeEnabled", "parallelism", "splitSize", "splitOpenFileCost"),
+    f"{_ICEBERG}.spark.SparkSchemaUtil": ("convert",),
+    f"{_ICEBERG}.spark.SparkTableCache": ("get", "add", "remove"),
+    f"{_ICEBERG}.spark.actions.SparkActions": ("get", "rewriteDataFiles"),
+    f"{_ICEBERG}.types.Conversions": ("fromByteBuffer",),
+    f"{_ICEBERG}.util.ContentFileUtil": ("referencedDataFileLocation", "isDV"),
+    f"{_ICEBERG}.util.TableScanUtil": ("adjustSplitSize",),
+}
+"""Every class of Spark and Iceberg that is used though it is no public interface, with the methods that are called.
+
+Public interfaces (`Table`, `Schema`, `PartitionSpec`, ...) keep their methods from release to release and are not
+listed. A test checks that these classes and methods are there, and that no other class is used.
+"""
+
+PRIVATE_ATTRIBUTES = (
+    *("SparkSession._jvm", "SparkSession._jsparkSession", "SparkContext._gateway", "SparkContext._jsc"),
+    *("DataFrame._jdf", "DataFrameReader._jreader", "MergeIntoWriter._jwriter", "Observation._jo"),
+    *("SparkContext._active_spark_context", "SparkContext._ensure_initialized"),
+)
+"""The private attributes of PySpark that are used."""
+
+_OLDEST_MAJOR = 4
+
+_supported: WeakSet[Any] = WeakSet()
+"""The gateways (one for each JVM) whose session was checked and is supported."""
+
+
+class Found(NamedTuple):
+    """A session as far as it matters here.
+
+    Attributes:
+        kind: `classic`, `connect` (Spark Connect, Databricks serverless and Databricks Connect) or `blocked` (a cluster
+            that keeps Python from the JVM).
+        spark: The version of Spark, "" when it is not known.
+        iceberg: The version of Iceberg, "" when the session has none.
+        missing: Those of `PRIVATE_CLASSES` that are not there.
+    """
+
+    kind: str
+    spark: str = ""
+    iceberg: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def unsupported(found: Found) -> str:
+    """Say why a session is not supported; pure.
+
+    Args:
+        found: What `session_found` returned.
+
+    Returns:
+        What was found, as part of a sentence; "" when the session is supported.
+    """
+    if found.kind == "connect":
+        return "a Spark Connect session (Spark Connect, Databricks Connect or Databricks serverless compute)"
+    if found.kind == "blocked":
+        return "a cluster that blocks access to Spark's JVM (on Databricks: standard access mode, formerly shared)"
+    line = _line(found.spark)
+    if line not in ICEBERG_RUNTIMES:
+        return f"Spark {found.spark}"
+    if not found.iceberg:
+        return f"Spark {found.spark} without Iceberg"
+    if _line(found.iceberg) != _line(ICEBERG_RUNTIMES[line]):
+        return f"Spark {found.spark} with Iceberg {found.iceberg}"
+    if found.missing:
+        return f"Spark {found.spark} with Iceberg {found.iceberg} without {', '.join(found.missing)}"
+    return ""
+
+
+def require_supported(spark: SparkSession) -> None:
+    """Refuse a session that icecdc cannot work in; a JVM that passed is not checked again.
+
+    Args:
+        spark: The session, whoever made it.
+
+    Raises:
+        DependencyError: The session is of another kind, or Spark or Iceberg of another version. The text names what
+            was found and what is supported.
+    """
+    if _gateway(spark) in _supported:
+        return
+    found = session_found(spark)
+    problem = unsupported(found)
+    if problem:
+        raise _refusal(problem, found)
+    _supported.add(_gateway(spark))
+
+
+def require_pyspark(version: str) -> None:
+    """Refuse an older pyspark, with which other modules of this package cannot be imported.
+
+    Raises:
+        DependencyError: Names what was found and what is supported.
+    """
+    if int(version.partition(".")[0]) < _OLDEST_MAJOR:
+        found = Found("classic", version)
+        raise _refusal(unsupported(found), found)
+
+
+def refuse_remote_mode() -> None:
+    """Refuse to start a session where PySpark would start one of Spark Connect.
+
+    Raises:
+        DependencyError: PySpark is in the mode of Spark Connect.
+    """
+    if is_remote():
+        found = Found("connect")
+        raise _refusal(unsupported(found), found)
+
+
+def session_found(spark: SparkSession) -> Found:
+    """Look at a session: its kind, its versions, and the private classes that it lacks.
+
+    Raises:
+        Py4JNetworkError: The session's JVM has ended.
+    """
+    if not isinstance(spark, SparkSession) or ".connect." in type(spark).__module__:
+        return Found("connect")
+    try:
+        version = str(spark.version)
+        loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
+        loader.loadClass("java.lang.Object")
+    except Py4JNetworkError:
+        raise
+    except (Py4JError, PySparkException, AttributeError, TypeError):  # what Databricks raises depends on the release
+        return Found("blocked")
+    if not _has(loader, SPARK_CATALOG):
+        return Found("classic", version)
+    missing = tuple(name for name in PRIVATE_CLASSES if not _has(loader, name))
+    return Found("classic", version, str(iceberg_class(spark, "IcebergBuild").version()), missing)
+
+
+def require_kafka(spark: SparkSession) -> None:
+    """Refuse a session without Spark's Kafka connector.
+
+    Raises:
+        DependencyError: Names the library.
+    """
+    if not _has(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader(), KAFKA_SOURCE):
+        raise DependencyError(
+            "The active Spark session has no Kafka connector",
+            subject="spark.jars",
+            value=spark.conf.get("spark.jars", ""),
+            remedy=f"attach the library {kafka_package(spark.version)} to the cluster; locally, stop this session and "
+            "let get_spark(IngestConfig(...)) start the one that serves ingest and sync",
+        )
+
+
+def _gateway(spark: SparkSession) -> Any:
+    """The gateway to the session's JVM; None where Python has none."""
+    return getattr(SparkContext, "_gateway", None) if isinstance(spark, SparkSession) else None
+
+
+def _has(loader: Any, name: str) -> bool:
+    try:
+        loader.loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _refusal(problem: str, found: Found) -> DependencyError:
+    pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
+    remedy = "use a classic session: run Python on the driver, on Databricks a cluster with dedicated access mode"
+    if found.kind == "classic":
+        remedy = "install a supported pyspark; on Databricks use runtime 17.3 LTS (Spark 4.0) or 18 LTS (Spark 4.1)"
+        if _line(found.spark) in ICEBERG_RUNTIMES:
+            library = iceberg_packages(found.spark)[0]
+            remedy = f"attach the library {library} to the cluster, or stop the session and let get_spark start one"
+    return DependencyError(
+        f"This Spark session is not supported: found is {problem}; supported is a classic session of {pairs}",
+        subject="spark",
+        value=found.spark or found.kind,
+        remedy=remedy,
+    )
+
+
+def _line(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+require_pyspark(pyspark.__version__)

@@ -1,0 +1,62 @@
+"""The row filter: a condition that gives the same answer for the same row, and the columns it reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.errors import ConfigError
+
+# The result of these changes while the row does not, which no comparison of snapshots can detect.
+_CHANGING = re.compile("Current[A-Z]|Now$|LocalTimestamp$")
+_SUBQUERIES = frozenset({"InSubquery", "ListQuery", "ScalarSubquery", "Exists"})
+
+
+def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> frozenset[str]:
+    """Check a row filter and return the top-level columns it reads.
+
+    Args:
+        spark: The session that analyses it.
+        schema: The table's columns.
+        condition: The filter.
+
+    Raises:
+        ConfigError: It is no condition over the columns, has a subquery, or may change while the row does not.
+    """
+    remedy = "give one SQL condition over the table's columns, without subqueries, random functions or the current time"
+    try:
+        probe = spark.createDataFrame([], schema).where(F.expr(condition))
+        plan = probe._jdf.queryExecution().analyzed()
+        text = plan.toJSON()
+        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', text))
+        stable = bool(plan.deterministic()) and not any(_CHANGING.match(name) for name in expressions)
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"row_filter is not a condition over the table: {reason}",
+            subject="row_filter",
+            value=condition,
+            remedy=remedy,
+        ) from error
+    if expressions & _SUBQUERIES:
+        raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
+    if not stable:
+        raise ConfigError("row_filter is not deterministic", subject="row_filter", value=condition, remedy=remedy)
+    names = {name.lower(): name for name in reversed(schema.names)}
+    return frozenset(
+        name if name in schema.names else names[name.lower()] for name in _attributes(json.loads(text)[0]["condition"])
+    )
+
+
+def _attributes(expression: list[dict[str, Any]]) -> Iterator[str]:
+    """The columns in an expression as Spark writes it to JSON: a flat list of its nodes."""
+    for node in expression:
+        if str(node.get("class", "")).endswith(".AttributeReference"):
+            yield node["name"]

@@ -1,0 +1,77 @@
+"""The gate with real sessions: every private class is there, a supported session passes, Spark Connect is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+from icecdc_core.session import compat
+from icecdc_core.session.jvm import java_class
+
+# PySpark 4.1 starts a server of Spark Connect by itself; without the packages of pyspark[connect] an object of the same
+# class name stands in for its session.
+CONNECT = """
+import json, sys
+from icecdc_core import SyncConfig, export_table, get_spark, status, validate_table
+from icecdc_core.changes import read_changes
+from icecdc_core.errors import DependencyError
+from icecdc_core.jobs.setup_check import check_setup
+if sys.argv[1] == "real":
+    from pyspark.sql import SparkSession
+    session = SparkSession.builder.remote("local[1]").getOrCreate()
+else:
+    from tests.unit.session.test_compat import ConnectSession
+    session = ConnectSession()
+config = SyncConfig(table="lake.ns.t", opensearch_url="http://127.0.0.1:9")
+given = {
+    "export": lambda: export_table(session, config), "validate": lambda: validate_table(session, config),
+    "status": lambda: status(session, config), "setup": lambda: check_setup(session, config),
+    "changes": lambda: read_changes(session, "lake.ns.t"),
+}
+if sys.argv[1] == "real":
+    given["get_spark"] = lambda: get_spark(config)
+found = {}
+for name, work in given.items():
+    try:
+        work()
+    except Exception as error:
+        found[name] = [type(error).__name__, str(error)]
+print(json.dumps([type(session).__module__, found]), flush=True)
+if sys.argv[1] == "real":
+    session.stop()
+"""
+
+
+def it_finds_every_private_class_and_method(spark):
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
+    missing = []
+    for name, methods in compat.PRIVATE_CLASSES.items():
+        found = {method.getName() for method in loader.loadClass(name).getMethods()}
+        missing += [f"{name}.{method}" for method in methods if method not in found]
+    assert missing == []
+
+
+def it_supports_the_session_that_get_spark_starts(spark):
+    found = compat.session_found(spark)
+    assert (found.kind, found.spark, found.missing, compat.unsupported(found)) == ("classic", spark.version, (), "")
+
+
+def it_names_a_class_that_another_build_lacks(spark, monkeypatch):
+    monkeypatch.setattr(compat, "PRIVATE_CLASSES", {"org.apache.iceberg.NotThere": ()})
+    assert compat.unsupported(compat.session_found(spark)).endswith(" without org.apache.iceberg.NotThere")
+
+
+def it_refuses_spark_connect_wherever_a_session_is_given():
+    kind = "real" if importlib.util.find_spec("grpc_status") else "stand-in"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CONNECT, kind]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    module, found = json.loads(ended.stdout.splitlines()[-1])
+    assert module == "pyspark.sql.connect.session"
+    assert {name: error for name, (error, _) in found.items() if error != "DependencyError"} == {}
+    assert {name for name, (_, text) in found.items() if "found is a Spark Connect session" not in text} == set()
+    assert {"export", "validate", "status", "setup", "changes"} <= {*found}
