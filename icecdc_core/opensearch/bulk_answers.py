@@ -80,7 +80,7 @@ def applied(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: 
         else:
             # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
             failure = bulk_failures.writes_refused(alias, status, error)
-    counts = Counts(upserts, deletes, already_applied)
+    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied)
     result = BulkResult(counts, failure=failure, newest_version=newest_version, newest_id=newest_id)
     if rejected:
         result += _rejections(rejected, max_rejected_documents)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from icecdc_core.errors import RejectedDocumentsError
@@ -11,7 +13,9 @@ from icecdc_core.opensearch.counts import Counts
 
 class DescribeCounts:
     def it_adds_every_counter(self):
-        assert Counts(1, 2, 3, 4, 5, 6, 7) + Counts(10, 20, 30, 40, 50, 60, 70) == Counts(11, 22, 33, 44, 55, 66, 77)
+        ones = range(1, len(fields(Counts)) + 1)
+        tens = [10 * number for number in ones]
+        assert Counts(*ones) + Counts(*tens) == Counts(*(11 * number for number in ones))
 
 
 class DescribeBulkResult:
