@@ -70,7 +70,9 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     aggregates, remaining = _remaining_rows(carried, surplus, changes.columns)
     balance = F.sum(F.when(is_insert(), 1).otherwise(-1)).alias(surplus_name)
     groups = rows.groupBy(*group_keys).agg(balance, *aggregates).where(surplus != 0)
-    values = {field.name: F.col(row).getField(f"value{position}") for position, field in enumerate(carried)}
+    values: dict[str, Column | str] = {
+        field.name: F.col(row).getField(f"value{position}") for position, field in enumerate(carried)
+    }
     values |= {**restored, CHANGE_TYPE: _change_type(surplus, changes.schema[CHANGE_TYPE].nullable)}
     remaining_rows = groups.select("*", F.explode(remaining).alias(row))
     return remaining_rows.select(*(_named(values[field.name], field) for field in fields))
@@ -78,18 +80,18 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
 
 def _group_keys(
     fields: Sequence[StructField], keys: dict[str, Keys], taken: Sequence[str]
-) -> tuple[list[Column | str], dict[str, Column]]:
+) -> tuple[list[Column | str], dict[str, Column | str]]:
     """Return the keys to group by, and by name the columns whose values can be restored from them.
 
     Spark groups -0.0 with 0.0 and returns 0.0, so whether a value is -0.0 is a key of its own.
     """
     group_keys: list[Column | str] = []
-    restored: dict[str, Column] = {}
+    restored: dict[str, Column | str] = {}
     for position, field in enumerate(fields):
         name, is_negative_zero = keys[field.name]
         group_keys.append(name)
         if name == quoted(field.name):
-            restored[field.name] = F.col(name)
+            restored[field.name] = name
         if is_negative_zero is not None:
             flag = unused(f"_negative_zero_{position}", taken)
             group_keys.append(is_negative_zero.alias(flag))
@@ -130,5 +132,8 @@ def _change_type(surplus: Column, nullable: bool) -> Column:
     return inserted.when(surplus < 0, DELETE) if nullable else inserted.otherwise(DELETE)
 
 
-def _named(value: Column, field: StructField) -> Column:
+def _named(value: Column | str, field: StructField) -> Column | str:
+    """Name a value as the column it belongs to; a column that is a key keeps its name and metadata."""
+    if isinstance(value, str):
+        return value
     return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)

@@ -475,8 +475,7 @@ class DescribeRowIdsAlone:
     def it_follows_a_condition_over_columns_that_documents_lack(
         self, table, sql, insert, spark, make_config, indexed, monkeypatch
     ):
-        monkeypatch.setattr(net_changes, "_FEW_ROWS", 0)
-        monkeypatch.setattr(net_changes, "_ROWS_READ_FOR_A_DOCUMENT")
+        monkeypatch.setattr(net_changes, "ROW_IDS_FROM_ROWS", 0)
         table(3, "copy-on-write")
         insert(*((n, "a", "x" if n < 50 else "y") for n in range(100)))
         config = make_config(columns=["name", "id"], row_filter="region = 'x'")
