@@ -95,7 +95,7 @@ class SetupReport(Report):
 
         return pd.DataFrame(self.columns)
 
-    def hazards(self) -> pd.DataFrame:
+    def findings(self) -> pd.DataFrame:
         """Blocking problems and notes; empty if there are none."""
         import pandas as pd
 

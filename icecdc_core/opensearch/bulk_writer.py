@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from icecdc_core.opensearch.bulk_result import BulkResult, require_accepted
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.opensearch.retry import Backoff, is_transient
-from icecdc_core.session.python_workers import map_batches
+from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,15 +95,8 @@ def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
         OpenSearchAuthError: Credentials or permissions were refused.
         OpenSearchRequestError: The cluster refused a request as a whole.
     """
-    fields = current_fields()
-
-    def write_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # An executor has no log file of the job; Spark keeps what it writes to its standard error.
-        with logging_to("-"), log_fields(**fields):
-            result = BulkWriter(settings).write(batch.column(0) for batch in batches)
-        yield pa.RecordBatch.from_pydict({"result": [result.to_json()]})
-
-    partitions = map_batches(actions.select("action"), write_partition, "result string").collect()
+    writer = BulkWriter(settings, current_fields())
+    partitions = actions.select("action").mapInArrow(writer.write_partition, "result string").collect()
     total = sum((BulkResult.from_json(row["result"]) for row in partitions), BulkResult())
     if total.failure:
         raise bulk_failures.error_of(total.failure)
@@ -111,40 +105,46 @@ def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
 
 
 class BulkWriter:
-    """Writes one partition: it prepares the next request while earlier ones are in flight.
+    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight.
 
     Args:
         settings: Where and how to write.
+        fields: The fields of the job's log, for the executor's.
     """
 
-    def __init__(self, settings: BulkSettings) -> None:
+    def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
+        self._fields = dict(fields or {})
         self._path = f"/{quote(settings.alias, safe='')}/_bulk"
         self._parameters = {"require_alias": "true", "filter_path": FILTER}
 
-    def write(self, columns: Iterable[pa.Array]) -> BulkResult:
+    def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; stop early when more are rejected than allowed or a request cannot succeed.
 
         Args:
-            columns: String arrays; each value is the NDJSON of one operation.
+            batches: Batches with one column; each value is the NDJSON of one operation.
+
+        Yields:
+            One row with the column ``result``: a `BulkResult` as JSON.
         """
+        reread_only_changed_archives()
         settings, total = self._settings, BulkResult()
         client = settings.connection.client(settings.bulk_connections, answers=FastAnswers())
         pending: deque[Future[BulkResult]] = deque()
-        try:
-            with ThreadPoolExecutor(settings.bulk_connections) as pool:
-                for actions in (part for column in columns for part in bulk_requests(column, settings.bulk_bytes)):
-                    pending.append(pool.submit(copy_context().run, self._send, client, actions))
-                    # One request more than there are connections waits, so that no connection idles.
-                    if len(pending) > settings.bulk_connections:
-                        total += pending.popleft().result()
-                    if total.failure or total.counts.rejected > settings.max_rejected_documents:
-                        break
-                for future in pending:
-                    total += future.result()
-        finally:
-            client.close()
-        return total
+        # An executor has no log file of the job; Spark keeps what it writes to its standard error.
+        log = logging_to("-")
+        with log, log_fields(**self._fields), closing(client), ThreadPoolExecutor(settings.bulk_connections) as pool:
+            requests = (part for batch in batches for part in bulk_requests(batch.column(0), settings.bulk_bytes))
+            for actions in requests:
+                pending.append(pool.submit(copy_context().run, self._send, client, actions))
+                # One request more than there are connections waits, so that no connection idles.
+                if len(pending) > settings.bulk_connections:
+                    total += pending.popleft().result()
+                if total.failure or total.counts.rejected > settings.max_rejected_documents:
+                    break
+            for future in pending:
+                total += future.result()
+        yield pa.RecordBatch.from_pydict({"result": [total.to_json()]})
 
     def _send(self, client: OpenSearch, actions: pa.Array) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from zipimport import zipimporter
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
-
-def map_batches(
-    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
-) -> DataFrame:
-    """Apply a function to each partition: ``DataFrame.mapInArrow`` with tasks that start faster.
-
-    Args:
-        frame: The rows.
-        function: Maps the Arrow batches of a partition to those of the result.
-        schema: The result's columns in Spark's DDL.
-    """
-
-    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reread_only_changed_archives()
-        yield from function(batches)
-
-    return frame.mapInArrow(mapped, schema)
 
 
 @cache
 def reread_only_changed_archives() -> None:
-    """Cache the directories of the zip archives on Python's path until their files change.
+    """Cache the directories of the zip archives on Python's path until their files change; called first in a task.
 
     Until version 4.2 (SPARK-54744), Spark invalidates Python's import caches at the start of every task. Python 3.10
     and 3.11 then read the directory of each archive again (cpython#103200): 0.2 s for that of PySpark.

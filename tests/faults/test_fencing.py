@@ -6,15 +6,15 @@ import json
 import threading
 import time
 
-import pyarrow as pa
 import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
-from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.bulk_writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
+from tests.bulk_writes import write
 from tests.faults.test_killed_runs import _move_elsewhere
 from tests.faults.test_opensearch_faults import CREATE, FILL
 from tests.loopback_proxy import Act, loopback_proxy
@@ -66,28 +66,27 @@ class DescribeALateWriter:
         head = {"index": {"_id": identity, "version": 2 * epoch + 1, "version_type": "external"}}
         return json.dumps(head) + "\n" + json.dumps({"id": int(identity), "name": "old"}) + "\n"
 
-    def writer(self, opensearch, config):
+    def settings(self, opensearch, config):
         physical = PositionStore(opensearch, config).read().physical_index
-        settings = BulkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0)
-        return BulkWriter(settings), physical
+        return BulkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0), physical
 
     def it_restores_no_document_while_tombstones_exist(self, spark, exported, opensearch, equal):
         sync_changes(spark, exported)
-        writer, _ = self.writer(opensearch, exported)
-        result = writer.write([pa.array([self.action("0", 1)], pa.string())])
+        settings, _ = self.settings(opensearch, exported)
+        result = write(settings, self.action("0", 1))
         assert (result.counts.already_applied, equal(exported)) == (1, True)
 
     def it_can_restore_a_document_after_tombstones_expired_and_a_repair_removes_it(
         self, spark, exported, opensearch, equal
     ):
         sync_changes(spark, exported)
-        writer, physical = self.writer(opensearch, exported)
+        settings, physical = self.settings(opensearch, exported)
         opensearch.indices.put_settings(index=physical, body={"index.gc_deletes": "1ms"})
         opensearch.indices.refresh(index=physical)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             # The index forgets on its own time, when it is written to or refreshed.
-            result = writer.write([pa.array([self.action("0", 1)], pa.string())])
+            result = write(settings, self.action("0", 1))
             if result.counts.upserts:
                 break
             time.sleep(0.5)

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.opensearch.answers import FastAnswers
 from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart, read_index, record_batch
-from icecdc_core.session.python_workers import map_batches
+from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -71,12 +71,13 @@ def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
     """
 
     def checksum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reread_only_changed_archives()
         checksum_of = _checksums_of(schema)
         for batch in batches:
             halves = _halves([checksum_of(orjson.loads(text)) for text in batch.column("doc").to_pylist()])
             yield pa.RecordBatch.from_arrays([batch.column("id"), *halves], names=["id", "high", "low"])
 
-    return map_batches(documents.select("id", "doc"), checksum_batches, _SOURCE_COLUMNS)
+    return documents.select("id", "doc").mapInArrow(checksum_batches, _SOURCE_COLUMNS)
 
 
 def index_checksums(

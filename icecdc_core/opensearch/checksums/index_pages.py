@@ -14,7 +14,7 @@ from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.opensearch.client import Connection, typed
-from icecdc_core.session.python_workers import map_batches
+from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -115,11 +115,12 @@ def read_index(
             client.close()
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reread_only_changed_archives()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_part(parts[number])
 
-    return map_batches(spark.range(0, len(parts), 1, len(parts)), read_parts, columns)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, columns)
 
 
 def record_batch(columns: str, *values: Any) -> pa.RecordBatch:

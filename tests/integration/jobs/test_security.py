@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
@@ -22,9 +21,10 @@ from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnrea
 from icecdc_core.jobs.run import connect
 from icecdc_core.jobs.setup_check import count_rows_and_documents
 from icecdc_core.jobs.status import status
-from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.bulk_writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from tests.aws_signatures import is_signed
+from tests.bulk_writes import write
 from tests.certificates import Authority
 from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
@@ -153,7 +153,7 @@ class DescribeAwsSignatures:
         head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
         action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
         settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
-        result = BulkWriter(settings).write([pa.array([action], pa.string())])
+        result = write(settings, action)
         opensearch.indices.delete(index=name)
         assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
+from opensearchpy import Transport
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.opensearch.bulk_writer import BulkSettings
+from icecdc_core.opensearch.indexes import write_alias
+from tests.bulk_writes import write
 
 pytestmark = pytest.mark.usefixtures("sql")
 
@@ -210,3 +217,40 @@ class DescribeSyncChanges:
         sync_changes(spark, make_config())
         log = PositionStore(opensearch, make_config()).log()
         assert [(entry["kind"], entry["deletes"]) for entry in log] == [("sync", 1), ("export", 0)]
+
+
+class DescribeTheCallStack:
+    """Few frames of icecdc lie between the notebook and a bulk request, so that a traceback is readable."""
+
+    def it_has_fewer_than_ten_frames_from_the_notebook_to_the_bulk_request(
+        self, spark, sql, make_config, opensearch, monkeypatch, name
+    ):
+        own = lambda: [frame.name for frame in traceback.extract_stack() if "icecdc_core" in frame.filename]  # noqa: E731
+        driver, executor = [], []
+        frames = type(spark.range(1))
+        collect, perform_request = frames.collect, Transport.perform_request
+
+        def collecting(frame):
+            if frame.columns == ["result"]:
+                driver.append(own())
+            return collect(frame)
+
+        def requesting(self, method, url, *given, **named):
+            if url.endswith("/_bulk"):
+                executor.append(own())
+            return perform_request(self, method, url, *given, **named)
+
+        config = make_config()
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1)")
+        sync_changes(spark, config)
+        sql("INSERT INTO {t} VALUES (2)")
+        monkeypatch.setattr(frames, "collect", collecting)
+        follow_changes(spark, config)
+        monkeypatch.setattr(Transport, "perform_request", requesting)
+        # Executors are other processes, so their part of the way is taken here once more, in this one.
+        action = '{"index":{"_id":"3","version":9,"version_type":"external"}}\n{"id":3}\n'
+        physical = PositionStore(opensearch, config).read().physical_index
+        write(BulkSettings.of(config, write_alias(physical)), action)
+        way = [*driver[0], "write_partition", *executor[0]]
+        assert len(way) < 10, " ".join(way)

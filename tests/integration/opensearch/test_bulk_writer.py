@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
 
 from icecdc_core import errors
@@ -14,9 +13,10 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
-from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter, write_actions
+from icecdc_core.opensearch.bulk_writer import BulkSettings, write_actions
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
+from tests.bulk_writes import write
 from tests.loopback_proxy import Page, loopback_proxy
 
 
@@ -104,10 +104,6 @@ NO_ANSWERS = {
     "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
     "an error page of a gateway": Page("[]", status=503),
 }
-
-
-def write(settings, *actions):
-    return BulkWriter(settings).write([pa.array(actions, pa.string())])
 
 
 class DescribeCounts:

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pyarrow as pa
 import pytest
 
-from icecdc_core.session.python_workers import map_batches, reread_only_changed_archives
+from icecdc_core.session.python_workers import reread_only_changed_archives
 
 
 @pytest.fixture
@@ -54,24 +54,18 @@ class DescribeArchives:
             importlib.import_module("archived_two")
 
 
-class DescribeMapBatches:
-    def it_gives_what_the_function_makes_of_each_partition(self, spark):
-        def doubled(batches):
-            for batch in batches:
-                yield pa.RecordBatch.from_pydict({"n": [2 * n for n in batch.column(0).to_pylist()]})
-
-        assert sorted(row.n for row in map_batches(spark.range(5), doubled, "n long").collect()) == [0, 2, 4, 6, 8]
-
+class DescribeATask:
     @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python reads archives when they are needed")
     def it_leaves_the_worker_reading_only_changed_archives(self, spark):
         def counted(batches):
             """How often this worker has read an archive since it first came by here."""
             import zipimport
 
+            reread_only_changed_archives()
             if not hasattr(zipimport, "reads"):
                 zipimport.reads, read = [], zipimport._read_directory
                 zipimport._read_directory = lambda path: zipimport.reads.append(path) or read(path)
             yield pa.RecordBatch.from_pydict({"n": [len(zipimport.reads) for _ in batches][:1]})
 
-        counts = [row.n for _ in range(3) for row in map_batches(spark.range(1), counted, "n long").collect()]
+        counts = [row.n for _ in range(3) for row in spark.range(1).mapInArrow(counted, "n long").collect()]
         assert counts == [0, 0, 0]

@@ -1,0 +1,15 @@
+"""Bulk writes in the test's own process."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from icecdc_core.opensearch.bulk_result import BulkResult
+from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+
+
+def write(settings: BulkSettings, *actions: str) -> BulkResult:
+    """Send bulk lines as a Spark task sends those of its partition."""
+    batch = pa.RecordBatch.from_arrays([pa.array(actions, pa.string())], names=["action"])
+    (answer,) = BulkWriter(settings).write_partition([batch])
+    return BulkResult.from_json(answer.column("result")[0].as_py())
