@@ -93,7 +93,7 @@ class Batches:
         batch = Batch(self.number, start, end, self._valid_through(end), self.run_id)
         with _staging(spark, self.run_id), unless_set(spark, _KEPT_AS_IT_IS):
             tables, letters = self._all_tables(records, batch)
-        tables = self._recovered(tables, batch)
+        tables = self.recovered(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
         entry = LogEntry(
             job=self.config.job,
@@ -184,25 +184,19 @@ class Batches:
             failure = typed_failure(error, name)
             self.behind[name] = failure
             event(f"a table was left behind: {failure}", logging.WARNING, table=name, batch=batch.number)
-            known = self.writer.marks.known.get(name)
-            return TableEntry(
-                name=name,
-                uuid=known.uuid if known else "",
-                snapshot_id=known.snapshot_id if known else None,
-                sequence_number=known.sequence_number if known else None,
-                state=BEHIND,
-                offsets=offsets.text(batch.start),
-                error=str(failure)[:2000],
-            ), 0
+            known = self.writer.marks.known.get(name) or TableEntry(name)
+            where, why = offsets.text(batch.start), str(failure)[:2000]
+            return replace(known.unchanged(), state=BEHIND, offsets=where, error=why), 0
 
-    def _recovered(self, tables: list[TableEntry], batch: Batch) -> list[TableEntry]:
+    def recovered(self, tables: list[TableEntry], batch: Batch) -> list[TableEntry]:
         """Leave tables of an earlier run behind until they are where the others are."""
         arrived = offsets.covers(batch.end, self.complete)
         entries = {entry.name: entry for entry in tables}
         for name in sorted(self.recovering - set(self.behind)):
             known = self.writer.marks.known[name]
-            # Nothing of what it missed was for it, as far as this batch goes, unless it has an entry.
-            entry = entries.get(name) or TableEntry(name, known.uuid)
+            # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
+            # a rollback of the table is recognized by the snapshot that the log names.
+            entry = entries.get(name) or known.unchanged()
             has = offsets.text(offsets.furthest(offsets.parse(known.offsets), batch.end))
             entries[name] = replace(entry, state=WRITTEN if arrived else BEHIND, offsets=has)
             self.writer.marks.known[name] = entries[name]

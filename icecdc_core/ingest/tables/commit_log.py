@@ -8,11 +8,14 @@ said so has expired since.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
 
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
@@ -22,10 +25,11 @@ SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
     "started_at string, offsets string, topic_ids string, valid_through timestamp, lost string, tables array<struct<"
     "name:string, uuid:string, snapshot_id:long, sequence_number:long, state:string, rows:long, deletes:long, "
-    "files:long, bytes:long, offsets:string, error:string>>"
+    "files:long, bytes:long, offsets:string, error:string, snapshot_ms:long>>"
 )
 WRITTEN, BEHIND = "written", "behind"
 _RECENT = 20
+_NEW_FIELD = "snapshot_ms"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class TableEntry:
         name: The table, every part quoted.
         state: `written`, or `behind`: it could not be written, and takes its records again from `offsets` on.
         offsets: Everything below is in the table, as JSON.
+        snapshot_ms: When the snapshot was made, in milliseconds since 1970; None in logs of earlier releases.
     """
 
     name: str
@@ -49,6 +54,11 @@ class TableEntry:
     bytes: int = 0
     offsets: str = "{}"
     error: str = ""
+    snapshot_ms: int | None = None
+
+    def unchanged(self) -> TableEntry:
+        """The same table in a batch that writes nothing into it."""
+        return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,12 @@ class Known:
 def create(spark: SparkSession, name: str) -> None:
     """Make the log, and its namespace, unless it is there."""
     create_own(spark, name, SCHEMA)
+    if _NEW_FIELD not in _table_fields(spark, name):
+        try:
+            spark.sql(f"ALTER TABLE {name} ADD COLUMN tables.element.{_NEW_FIELD} BIGINT")
+        except (PySparkException, Py4JError):
+            # Another run was faster, or this user may not alter the table. The log works without the field.
+            return
 
 
 def read(spark: SparkSession, name: str, job: str) -> Known:
@@ -133,11 +149,22 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
         "tables": [asdict(table) for table in entry.tables],
     }
     # One row from one text: a frame of Python's rows would wait for Python workers.
-    row = F.from_json(F.lit(json.dumps(told)), SCHEMA)
+    # The log's own schema, as the log of an earlier release may lack a field.
+    row = F.from_json(F.lit(json.dumps(told)), spark.table(name).schema)
     spark.range(1).select(row.alias("row")).select("row.*").coalesce(1).writeTo(name).append()
 
 
 def _last_of_each(entries: DataFrame) -> dict[str, TableEntry]:
     each = entries.select("batch", "committed_at", F.explode("tables").alias("t"))
     last = each.groupBy("t.name").agg(F.max_by("t", F.struct("batch", "committed_at")).alias("t")).select("t.*")
-    return {row["name"]: TableEntry(**row.asDict()) for row in last.collect()}
+    known = {each.name for each in fields(TableEntry)}
+    rows = [{key: value for key, value in row.asDict().items() if key in known} for row in last.collect()]
+    return {row["name"]: TableEntry(**row) for row in rows}
+
+
+def _table_fields(spark: SparkSession, name: str) -> list[str]:
+    """Names of the fields that the log has for each table."""
+    tables = spark.table(name).schema["tables"].dataType
+    assert isinstance(tables, ArrayType)
+    assert isinstance(tables.elementType, StructType)
+    return tables.elementType.names

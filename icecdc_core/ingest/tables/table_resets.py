@@ -114,16 +114,18 @@ _REMEDY = (
 def _has_expired(table: Any, mark: Mark, logged: TableEntry) -> bool:
     """Whether the logged snapshot is gone because it is old; False: the table's history passes it by.
 
-    The history passes it by where an ancestor is older than the logged snapshot: an older mark, a lower sequence
-    number, or the first snapshot of all. Format version 1 has no sequence numbers; there the other two have to do.
+    The history passes it by if an ancestor is older than the logged snapshot: an older mark, a lower sequence number,
+    or the first snapshot of all. Format version 1 has no sequence numbers; the time of the snapshots replaces them.
     """
     if mark.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
         return False
-    number, parent = 0, None
+    oldest = None
     for snapshot in ancestors(table):
-        number, parent = int(snapshot.sequenceNumber()), snapshot.parentId()
-    if parent is None:
+        oldest = snapshot
+    if oldest is None or oldest.parentId() is None:
         return False
     had = logged.sequence_number or 0
+    if had == 0:
+        return logged.snapshot_ms is None or int(oldest.timestampMillis()) >= logged.snapshot_ms
     # Nothing lies between the logged number and the next one, so that one's parent is the logged snapshot.
-    return had == 0 or number > had + 1 or int(parent) == logged.snapshot_id
+    return int(oldest.sequenceNumber()) > had + 1 or int(oldest.parentId()) == logged.snapshot_id
