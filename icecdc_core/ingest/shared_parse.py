@@ -21,8 +21,8 @@ from pyspark.sql.types import StringType, StructType
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.tables.destinations import payload_schema
 from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, can_stand_alone, fitted, fitted_alone
+from icecdc_core.ingest.tables.table_columns import metadata_checks, payload_schema
 from icecdc_core.ingest.tables.writer import needs_rows_alone
 from icecdc_core.table.catalogs import load_table
 
@@ -171,7 +171,9 @@ class Sharing:
 
         def schema(name: str) -> StructType | None:
             try:
-                return payload_schema(spark, load_table(spark, name), self.config)
+                table = load_table(spark, name)
+                # What is checked beside the payload is checked table by table.
+                return None if metadata_checks(spark, table, self.config) else payload_schema(spark, table, self.config)
             except (IcecdcError, PySparkException, Py4JError):
                 return None  # not made yet, or broken: that is told when it is written to
 

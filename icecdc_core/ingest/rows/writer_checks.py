@@ -27,6 +27,8 @@ _FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
 _KEY_BYTES = 1024
 _FILE_NAME_BYTES = 150
+# A timestamp, encoded, is the longest of the other values.
+_SHORT_VALUE_BYTES = 50
 
 
 class Uuid(Part):
@@ -88,7 +90,7 @@ def with_checks(spark: SparkSession, table: Any, schema: T.StructType) -> T.Stru
         schema: Its columns, as Spark shows them.
     """
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
-    return _checked(schema, types, _folders(spark, table))
+    return _checked(schema, types, _folders(spark, table, types))
 
 
 def _checked(schema: T.StructType, types: dict[str, Any], folders: dict[int, list[dict[str, Any]]]) -> T.StructType:
@@ -98,7 +100,7 @@ def _checked(schema: T.StructType, types: dict[str, Any], folders: dict[int, lis
         facts = dict(column.metadata or {})
         if written_as:
             facts[WRITTEN_AS] = written_as
-        if field["id"] in folders and isinstance(kind, (T.StringType, T.BinaryType)) and not written_as:
+        if field["id"] in folders:
             facts[FOLDERS] = json.dumps(folders[field["id"]])
         fields.append(T.StructField(column.name, kind, column.nullable, facts))
     return T.StructType(fields)
@@ -107,7 +109,7 @@ def _checked(schema: T.StructType, types: dict[str, Any], folders: dict[int, lis
 def _kind(kind: T.DataType, wanted: Any, folders: dict[int, list[dict[str, Any]]]) -> tuple[T.DataType, str]:
     """The type with checks in its fields, and what there is to be checked of all values that are in none."""
     if isinstance(kind, T.StructType):
-        return _checked(kind, wanted, {}), ""
+        return _checked(kind, wanted, folders), ""
     if isinstance(kind, T.ArrayType):
         element, written_as = _kind(kind.elementType, wanted["element"], {})
         return T.ArrayType(element, kind.containsNull), written_as
@@ -117,23 +119,45 @@ def _kind(kind: T.DataType, wanted: Any, folders: dict[int, list[dict[str, Any]]
     return kind, wanted if isinstance(wanted, str) and (wanted == "uuid" or wanted.startswith("fixed[")) else ""
 
 
-def _folders(spark: SparkSession, table: Any) -> dict[int, list[dict[str, Any]]]:
-    """By the id of its column: how each partition field that shows its value makes a folder name of it."""
-    spec = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))
+def _folders(spark: SparkSession, table: Any, types: dict[str, Any]) -> dict[int, list[dict[str, Any]]]:
+    """By the id of its column: how each partition field that shows its text makes a folder name of it."""
+    fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
+    ids = _text_ids(types)
+    plain = ("identity", "truncate[")  # other transforms make short names
+    shown = [field for field in fields if field["source-id"] in ids and field["transform"].startswith(plain)]
+    names = {field["field-id"]: len(quote_plus(field["name"]).encode()) + 1 for field in fields}
+    most = _most_in_key(table, sum(names.values()) + len(names), len(fields) - len(shown), len(shown))
     found: dict[int, list[dict[str, Any]]] = {}
-    for field in spec["fields"]:
-        kind = field["transform"]
-        if kind == "identity" or kind.startswith("truncate["):
-            name = len(quote_plus(field["name"]).encode()) + 1
-            width = int(kind[9:-1]) if kind != "identity" else 0
-            found.setdefault(field["source-id"], []).append({"width": width, "most": _most(table) - name})
+    for field in shown:
+        width = 0 if field["transform"] == "identity" else int(field["transform"][9:-1])
+        limit = _FOLDER_BYTES - names[field["field-id"]] if most is None else most
+        found.setdefault(field["source-id"], []).append({"width": width, "most": limit})
     return found
 
 
-def _most(table: Any) -> int:
-    """How long a folder's name may be: an object store has no folders, but a limit for the whole key."""
+def _text_ids(types: dict[str, Any]) -> set[int]:
+    """Ids of the columns, nested ones too, whose values make folder names of any length."""
+    found = set()
+    for field in types["fields"]:
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            found |= _text_ids(field["type"])
+        elif field["type"] in ("string", "binary") or str(field["type"]).startswith("fixed["):
+            found.add(field["id"])
+    return found
+
+
+def _most_in_key(table: Any, names: int, numbers: int, texts: int) -> int | None:
+    """How many bytes each text may have in an object's key, which all folders share; None for a file system.
+
+    Args:
+        table: Iceberg's table.
+        names: Bytes of the names of all partition fields.
+        numbers: Partition fields whose values are short.
+        texts: Partition fields whose values are texts.
+    """
     properties = table.properties()
     location = properties.get("write.data.path") or f"{table.location()}/data"
-    if urlsplit(location).scheme not in _OBJECT_STORES:
-        return _FOLDER_BYTES
-    return max(_FOLDER_BYTES, _KEY_BYTES - _FILE_NAME_BYTES - len(location.encode()))
+    if not texts or urlsplit(location).scheme not in _OBJECT_STORES:
+        return None
+    left = _KEY_BYTES - _FILE_NAME_BYTES - len(location.encode()) - names - numbers * _SHORT_VALUE_BYTES
+    return max(0, left // texts)

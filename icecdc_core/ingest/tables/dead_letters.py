@@ -92,10 +92,10 @@ class DeadLetters:
         if not count:
             return 0
         marks = {JOB: self._config.job, RUN: self._run_id}
-        staged = stage(spark, name, table, marks, lambda marked: append(new, name, {}, marked))
-        if staged.parent_id != head:
-            return None
         try:
+            staged = stage(spark, name, table, marks, lambda marked: append(new, name, {}, marked))
+            if staged.parent_id != head:
+                return None
             publish(spark, name, load_table(spark, name), staged)
         except MovedError:
             return None

@@ -9,43 +9,23 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
-from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
+from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError
 from icecdc_core.ingest.parameters import METADATA, transform
-from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields
+from icecdc_core.ingest.rows.column_names import folded
+from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, marked, refused_fields
 from icecdc_core.ingest.rows.json_reading import Path
-from icecdc_core.ingest.rows.writer_checks import with_checks
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
+from icecdc_core.ingest.tables.table_columns import METADATA_PREFIX, METADATA_TYPES, metadata_names, payload_schema
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table, told
-from icecdc_core.table.schema_projection import spark_schema, top_level_names
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
-
-METADATA_PREFIX = "_kafka_"
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_METADATA_TYPES: dict[str, DataType] = dict(
-    zip(
-        METADATA,
-        [StringType(), IntegerType(), LongType(), TimestampType(), BinaryType(), ArrayType(_HEADER)],
-        strict=True,
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class Opened:
 
     Attributes:
         table: Iceberg's table; None while there is none, as no record so far can be a row of a new one.
-        refused: If it was made now: the fields of the records that could not become columns, each with the reason.
+        refused: If there was none before: the fields of the records that cannot become columns, each with the reason.
     """
 
     table: Any
@@ -83,30 +63,44 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
                 value=name,
                 remedy="create it, or set auto_create=true; its records are taken again by the next run",
             ) from error
-    seen = first_schema(records(), config)
-    columns = new_columns(seen, config, _other_names(config))
+    seen, columns, refused = _first_columns(records, config)
     if not columns.fields:
-        return Opened(None)
+        return Opened(None, refused)
     _create(spark, name, seen, columns, config)
-    return Opened(load_table(spark, name), refused_fields(columns, seen, config))
+    return Opened(load_table(spark, name), refused)
 
 
-def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
-    """The columns of a table, as `catalogs.load_table` returned it, that come from the payload.
+def _first_columns(
+    records: Callable[[], DataFrame], config: IngestConfig
+) -> tuple[StructType, StructType, dict[Path, str]]:
+    """Choose the columns of a new table, from the records that can be rows of it.
 
-    Raises:
-        ColumnNotFoundError: A column for what Kafka knows of a record is asked for and not there.
+    A record with a field that cannot become a column is a dead letter, so its other fields make no columns either.
+
+    Returns:
+        What fields the usable records have, the columns, and all refused fields with the reason.
     """
-    schema = with_checks(spark, table, spark_schema(spark, table))
-    wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
-    if missing := sorted(wanted - set(schema.names)):
-        raise ColumnNotFoundError(
-            "The table has no columns for what metadata_columns names",
-            subject="metadata_columns",
-            value=missing,
-            remedy="add them: " + ", ".join(f"{c} {_METADATA_TYPES[_bare(c)].simpleString()}" for c in missing),
-        )
-    return StructType([column for column in schema if column.name not in wanted])
+    refused: dict[Path, str] = {}
+    while True:
+        seen = first_schema(marked(records(), refused) if refused else records(), config)
+        columns = new_columns(seen, config, _other_names(config))
+        new = {path: why for path, why in refused_fields(columns, seen, config).items() if path not in refused}
+        if not new:
+            return seen, columns, refused
+        # Names that are refused for themselves come first: until their records are out, they count as spellings of
+        # other names.
+        refused |= {path: why for path, why in new.items() if not _differs_in_case(columns, path)} or new
+
+
+def _differs_in_case(columns: StructType, path: Path) -> bool:
+    """Whether a field has no column because another spelling of its name has one."""
+    kind: DataType = columns
+    for name in path:
+        by_name = {folded(field.name): field for field in kind.fields} if isinstance(kind, StructType) else {}
+        if folded(name) not in by_name:
+            return False
+        kind = by_name[folded(name)].dataType
+    return True
 
 
 def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
@@ -116,43 +110,17 @@ def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfi
     seen = frequent_first(records, inferred(records, current), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
-    changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])
+    changes = evolution(current, seen, config, [*partitions, *metadata_names(config)])
     if changes:
         evolve(spark, name, changes)
     return seen
-
-
-def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
-    """The columns that identify a row: those of the parameters, else the table's identifier fields.
-
-    Raises:
-        IdentifierColumnsError: There are none, or one is not in the table.
-    """
-    names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
-    columns = set(top_level_names(spark, table))
-    if not names or set(names) - columns:
-        raise IdentifierColumnsError(
-            "mode=upsert needs identifier columns" if not names else "identifier columns are missing in the table",
-            subject="identifier_columns",
-            value=sorted(set(names) - columns) or names,
-            remedy="name columns of the table that together identify a row, or set the table's identifier fields",
-        )
-    return names
-
-
-def _bare(column: str) -> str:
-    return column.removeprefix(METADATA_PREFIX)
-
-
-def _metadata_names(config: IngestConfig) -> list[str]:
-    return [f"{METADATA_PREFIX}{column}" for column in config.metadata_columns]
 
 
 def _other_names(config: IngestConfig) -> list[str]:
     """Names in a new table that no column of the payload may have."""
     kinds = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
     parts = [transform(text) for text in config.partition_by]
-    return [*_metadata_names(config), *(f"{column}_{kinds.get(kind, kind)}" for kind, _, column in parts if kind)]
+    return [*metadata_names(config), *(f"{column}_{kinds.get(kind, kind)}" for kind, _, column in parts if kind)]
 
 
 def _create(spark: SparkSession, name: str, payload: StructType, own: StructType, config: IngestConfig) -> None:
@@ -161,7 +129,7 @@ def _create(spark: SparkSession, name: str, payload: StructType, own: StructType
     optional = {field.name.lower() for field in payload if field.nullable}
     columns = [StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in own]
     columns += [
-        StructField(f"{METADATA_PREFIX}{n}", _METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
+        StructField(f"{METADATA_PREFIX}{n}", METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
     ]
     parts = table_parts(name)
     create_namespace(spark, parts[:-1])

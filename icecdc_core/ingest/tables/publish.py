@@ -41,6 +41,7 @@ class Staged:
 
     snapshot_id: int
     sequence_number: int
+    snapshot_ms: int
     parent_id: int | None
     properties: dict[str, str]
     is_append: bool
@@ -67,17 +68,32 @@ def stage(
     attempt = uuid.uuid4().hex
     _enable_staging(table)
     marked = {**properties, ATTEMPT: attempt}
-    before = _state(table)
+    before = table_state(table)
     try:
         write(marked)
     except (PySparkException, Py4JError) as error:
-        refused = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
-        # Iceberg has the same classes for what no repetition helps; then the table is as it was.
-        if refused is None or _state(load_table(spark, name)) == before:
-            raise
-        said = masked(refused.text)[:500]
-        raise MovedError(f"Another writer came in between: {said}", subject="table", value=name) from error
+        raise_if_moved(spark, name, before, error)
+        raise
     return _found(load_table(spark, name), name, marked)
+
+
+def raise_if_moved(
+    spark: SparkSession, name: str, before: tuple[str, int | None], error: PySparkException | Py4JError
+) -> None:
+    """Raise MovedError if a commit failed because of another writer's commit.
+
+    Iceberg raises the same classes for failures that no retry helps. Then the table is as it was before.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        before: `table_state` before the commit.
+        error: What the commit raised.
+    """
+    conflict = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
+    if conflict is not None and table_state(load_table(spark, name)) != before:
+        reason = masked(conflict.text)[:500]
+        raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
 
 
 def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
@@ -145,7 +161,8 @@ def _enable_staging(table: Any) -> None:
         table.updateProperties().set(WAP_ENABLED, "true").commit()
 
 
-def _state(table: Any) -> tuple[str, int | None]:
+def table_state(table: Any) -> tuple[str, int | None]:
+    """What changes with every commit: the metadata file, and the current snapshot."""
     return str(table.operations().current().metadataFileLocation()), head_of(table)
 
 
@@ -160,6 +177,7 @@ def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
             return Staged(
                 snapshot_id=int(snapshot.snapshotId()),
                 sequence_number=int(snapshot.sequenceNumber()),
+                snapshot_ms=int(snapshot.timestampMillis()),
                 parent_id=None if parent is None else int(parent),
                 properties=properties,
                 is_append=str(snapshot.operation()) == "append",

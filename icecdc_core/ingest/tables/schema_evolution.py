@@ -17,6 +17,7 @@ from icecdc_core.ingest.rows.column_names import Names
 from icecdc_core.ingest.rows.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
 from icecdc_core.ingest.rows.inference import GUESSED, inferred
 from icecdc_core.ingest.rows.type_widening import widened
+from icecdc_core.ingest.tables.publish import raise_if_moved, table_state
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
 
@@ -85,12 +86,14 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
 
     Raises:
         SchemaChangeError: Iceberg refuses the changes; the table is as it was.
+        MovedError: Another writer committed in between. Iceberg does not retry a change of the schema.
         TableNotFoundError: There is no such table.
         CatalogError: The catalog cannot be reached.
     """
     if not changes:
         return
     loaded = load_table(spark, table)
+    before = table_state(loaded)
     try:
         update = loaded.updateSchema()
         for change in changes:
@@ -107,6 +110,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
                 update.addColumn(parent, name, kind)
         update.commit()
     except (PySparkException, Py4JJavaError) as error:
+        raise_if_moved(spark, table, before, error)
         raise SchemaChangeError(
             f"The schema cannot follow the records: {_cause(error)}",
             subject=table,

@@ -20,9 +20,16 @@ from icecdc_core.ingest.rows.first_records import marked, unusable
 from icecdc_core.ingest.rows.json_reading import Path
 from icecdc_core.ingest.tables.commit_log import TableEntry
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.destinations import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
+from icecdc_core.ingest.tables.destinations import grow, open_table
 from icecdc_core.ingest.tables.publish import MovedError, Staged, append, publish, restage, stage
 from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, can_stand_alone, fitted, fitted_alone
+from icecdc_core.ingest.tables.table_columns import (
+    METADATA_PREFIX,
+    identifiers,
+    metadata_checks,
+    payload_schema,
+    with_metadata_problems,
+)
 from icecdc_core.ingest.tables.table_offsets import Mark, head_of
 from icecdc_core.ingest.tables.table_resets import Marks
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
@@ -112,13 +119,13 @@ class Writer:
         for _ in range(_TRIES):
             opened = open_table(spark, name, records.decoded, self.config)
             table = opened.table
-            if table is None:
-                return self._waiting(name, records, batch)
             if opened.refused:
                 records = replace(records, decoded=partial(_marked, records.decoded, opened.refused))
+            if table is None:
+                return self._waiting(name, records, batch)
             mark = self.marks.of(name, table, batch.start)
             if offsets.covers(mark.offsets, batch.end):
-                return _entry(name, table, mark), letters
+                return self._nothing_new(name, table, mark), letters
             try:
                 done, count = self._attempt(spark, name, table, mark, records, batch)
             except MovedError as moved:  # nothing was staged
@@ -136,6 +143,14 @@ class Writer:
                 "the records are taken again by the next run",
             ) from conflict
         raise _too_busy(name)
+
+    def _nothing_new(self, name: str, table: Any, mark: Mark) -> TableEntry:
+        """The entry of a table that has all records of the batch already."""
+        known = self.marks.known.get(name)
+        if mark.snapshot_id is None and known is not None:
+            # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
+            return replace(known.unchanged(), uuid=str(table.uuid()), offsets=offsets.text(mark.offsets))
+        return _entry(name, table, mark)
 
     def _waiting(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Keep what can never be a row; there is nothing to delete yet, and no table to be made."""
@@ -158,9 +173,11 @@ class Writer:
     ) -> tuple[TableEntry | None, int]:
         """Write on top of what the table has now; no entry if somebody was faster."""
         unread = offsets.unread(mark.offsets, batch.start)
+        checks = metadata_checks(spark, table, self.config)
 
         def wanted() -> DataFrame:
-            return records.packed(records.decoded() if unread is None else records.decoded().where(unread))
+            decoded = records.decoded() if unread is None else records.decoded().where(unread)
+            return records.packed(with_metadata_problems(decoded, checks))
 
         seen = None
         if self.config.evolve_schema:
@@ -320,8 +337,9 @@ def _entry(
     if staged is None:
         snapshot = None if mark.snapshot_id is None else table.snapshot(mark.snapshot_id)
         sequence_number = None if snapshot is None else int(snapshot.sequenceNumber())
+        snapshot_ms = None if snapshot is None else int(snapshot.timestampMillis())
     else:
-        sequence_number = staged.sequence_number
+        sequence_number, snapshot_ms = staged.sequence_number, staged.snapshot_ms
     return TableEntry(
         name=name,
         uuid=str(table.uuid()),
@@ -332,6 +350,7 @@ def _entry(
         files=staged.files if staged else 0,
         bytes=staged.bytes if staged else 0,
         offsets=offsets.text(mark.offsets),
+        snapshot_ms=snapshot_ms,
     )
 
 

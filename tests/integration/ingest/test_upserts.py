@@ -12,7 +12,8 @@ import pytest
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
 from icecdc_core.ingest import ingest
-from icecdc_core.ingest.tables import writer
+from icecdc_core.ingest.tables import dead_letters, writer
+from icecdc_core.ingest.tables.publish import MovedError
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 
@@ -208,6 +209,27 @@ class DescribeCommitsOfOthersUnderAMerge:
         assert (failed, len(merges), sorted(row.v for row in spark.table(config.table).collect())) == ([], 2, [1, 9, 9])
         ingest(spark, config)
         assert sorted(row.v for row in spark.table(config.table).collect()) == [2, 9, 9]
+
+
+class DescribeDeadLettersThatMeetAnotherCommit:
+    def it_keeps_them_without_another_merge(self, spark, sql, make_upsert, topic, monkeypatch):
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        topic.send(upsert(1, 1), {"v": 5, "op": "u"})
+        staged, moved, merge, merges = dead_letters.stage, [], writer.merge, []
+
+        def somebody_was_faster(*given):
+            if not moved:
+                moved.append(MovedError("Another writer committed in between"))
+                raise moved[0]
+            return staged(*given)
+
+        monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
+        monkeypatch.setattr(writer, "merge", lambda *given: merges.append(merge(*given)))
+        report = ingest(spark, config)
+        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+        assert (report.state, report.dead_letters, kept, len(moved), len(merges)) == ("ok", 1, 1, 1, 1)
+        assert rows(spark, config) == {1: 1}
 
 
 @pytest.mark.slow
