@@ -1,4 +1,4 @@
-"""How a table's schema follows its records: what has to change, and the one commit that changes it."""
+"""Schema evolution: which changes a table needs for its records, and the one commit that makes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from pyspark.sql import types as T
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import Names
-from icecdc_core.ingest.rows.fitting import FITS, ROW, can_stand_alone, fitted, fitted_alone
-from icecdc_core.ingest.rows.inference import GUESSED, inferred
+from icecdc_core.ingest.rows.inference import GUESSED
 from icecdc_core.ingest.rows.type_widening import widened
-from icecdc_core.ingest.tables.publish import raise_if_moved, table_state
+from icecdc_core.ingest.tables.publish import raise_if_moved, table_version
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
-
-__all__ = ["FITS", "ROW", "Change", "can_stand_alone", "evolution", "evolve", "fitted", "fitted_alone", "inferred"]
 
 Kind = Literal["add", "widen", "optional"]
 
@@ -49,22 +46,22 @@ class Change:
 def evolution(
     current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
 ) -> list[Change]:
-    """Return what has to change so that records like these fit, as far as a table can follow.
+    """Return the schema changes that records need, as far as Iceberg allows them.
 
-    A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's own promotions
-    widen a column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional
-    when the writer's schema says that the field is. Nothing is ever narrowed, dropped, renamed or moved; records that
-    still don't fit are dead letters. Types that were guessed from JSON values widen nothing but what they must. A field
-    adds no column if nobody could read the table with it (see `names`).
+    A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's promotions widen a
+    column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional if the
+    writer's schema says that the field is. No column is narrowed, dropped, renamed or moved; records that still do not
+    fit are dead letters. A type that was inferred from JSON values only widens a column if it must. A field adds no
+    column if the table could not be read with it (see `rows.column_names`).
 
     Args:
         current: The table's columns.
-        seen: What `inferred` found.
+        seen: The fields of the records, as `inferred` returns them.
         settings: See `FormatSettings`.
         others: Names that no new column may have, besides those of the table's columns.
 
     Returns:
-        The changes, outer ones first; empty when there are none, or none were asked for.
+        The changes, outer ones first; none without `evolve_schema`.
 
     Example:
         >>> evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
@@ -81,8 +78,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
     Args:
         spark: The session in which the table will be written.
         table: ``catalog.namespace.table`` as Spark names it.
-        changes: What `evolution` returned. A column that has been added in between, by somebody else, is left as it
-            is.
+        changes: What `evolution` returned. A column that another writer has added in between stays as it is.
 
     Raises:
         SchemaChangeError: Iceberg refuses the changes; the table is as it was.
@@ -93,7 +89,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
     if not changes:
         return
     loaded = load_table(spark, table)
-    before = table_state(loaded)
+    before = table_version(loaded)
     try:
         update = loaded.updateSchema()
         for change in changes:
@@ -112,7 +108,7 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
     except (PySparkException, Py4JJavaError) as error:
         raise_if_moved(spark, table, before, error)
         raise SchemaChangeError(
-            f"The schema cannot follow the records: {_cause(error)}",
+            f"The table's schema cannot be changed for the records: {_cause(error)}",
             subject=table,
             value=[str(change) for change in changes],
             remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
@@ -161,10 +157,10 @@ def _of_type(
 
 
 def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
-    """Return the columns of a new table for such records: optional throughout, their names by the case rule.
+    """Return the columns of a new table: all optional, with names by the case rule.
 
     Args:
-        seen: What `inferred` found.
+        seen: The fields of the records, as `inferred` returns them.
         settings: See `FormatSettings`.
         others: Names that no column may have.
     """
@@ -173,7 +169,7 @@ def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[s
 
 
 def _new_type(kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: Names) -> T.DataType | None:
-    """The type of a new field, without the fields in it that cannot be; None if it cannot be itself."""
+    """The type of a new field, without inner fields that cannot become columns; None if the field itself cannot."""
     if not names.take(path):
         return None
     if isinstance(kind, T.StructType):

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
-from icecdc_core.ingest import ingest, job
-from icecdc_core.ingest.shared_parse import Sharing
+from icecdc_core.ingest import ingest, shared_parse
+from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.tables import commit_log, schema_evolution
-from icecdc_core.ingest.tables.destinations import create_namespace
+from icecdc_core.ingest.tables.table_creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 
@@ -92,20 +93,23 @@ class DescribeRouting:
         assert [offset for offset, _ in reasons(spark, config)] == [10, 13, 14]
         assert (report.rows_written, report.dead_letters) == (12, 3)
 
-    def it_keeps_nothing_but_rows_until_a_record_is_no_row_of_these_tables(
-        self, spark, make_ingest, topic, monkeypatch
-    ):
+    def it_caches_only_rows_until_a_record_is_no_row_of_these_tables(self, spark, make_ingest, topic, monkeypatch):
         config = make_ingest(route_by="field", route_field="kind", max_records_per_batch=10)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
-        kept, rows_alone = [], Sharing._rows_alone
+        parsed, parse, fast, fitted_alone = [], SharedParser.parse, [], shared_parse.fitted_alone
 
-        def spied(self, *given):
-            kept.append(rows_alone(self, *given))
-            return kept[-1]
+        def observe_parse(self, *given):
+            parsed.append(parse(self, *given))
+            return parsed[-1]
 
-        monkeypatch.setattr(Sharing, "_rows_alone", spied)
+        def observe_fast(*given):
+            fast.append(given)
+            return fitted_alone(*given)
+
+        monkeypatch.setattr(SharedParser, "parse", observe_parse)
+        monkeypatch.setattr(shared_parse, "fitted_alone", observe_fast)
         for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
             rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
             topic.send(*rows, *wrong, partition=0)
@@ -113,7 +117,8 @@ class DescribeRouting:
         actual = sorted(ids(spark, f"{config.namespace}.a") + ids(spark, f"{config.namespace}.b"))
         assert actual == [*range(18), *range(20, 30)]
         assert [offset for offset, _ in reasons(spark, config)] == [18, 19]
-        assert (report.batches, [shared is not None for shared in kept]) == (3, [True, False])
+        assert (report.batches, [shared.rows_only for shared in parsed]) == (3, [True, False, False])
+        assert len(fast) == 2
 
 
 class DescribeMadeTables:
@@ -137,7 +142,7 @@ class DescribeMadeTables:
         assert "write.parquet.compression-codec=snappy" in described["Table Properties"]
         assert "sort-order=name ASC" in described["Table Properties"]
 
-    def it_grows_them_when_told_so(self, spark, make_ingest, topic):
+    def it_evolves_their_schema(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, evolve_schema=True)
         topic.send({"id": 1, "at": {"x": 1}}, partition=0)
         ingest(spark, config)
@@ -146,7 +151,7 @@ class DescribeMadeTables:
         actual = spark.table(config.table).orderBy("id").selectExpr("id", "at.x", "at.y", "more").collect()
         assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True)]
 
-    def it_grows_them_though_somebody_commits_in_between(self, spark, sql, make_ingest, topic, monkeypatch):
+    def it_evolves_their_schema_over_a_commit_of_another_writer(self, spark, sql, make_ingest, topic, monkeypatch):
         sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
         config, others = make_ingest(evolve_schema=True), []
 
@@ -359,34 +364,30 @@ class DescribeNamespaces:
         made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
         assert {namespace for _, namespace in names} <= made
 
-    def it_tells_of_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
+    def it_reports_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
         catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".warehouse": str(tmp_path)}
         for key, value in {**catalog, ".uri": f"jdbc:sqlite:{tmp_path / 'no' / 'where.db'}"}.items():
             spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
-        with pytest.raises(CatalogError, match="could not be made"):
+        with pytest.raises(CatalogError, match="could not be created"):
             create_namespace(spark, (name, "ns"))
 
 
 class DescribeTablesLeftBehind:
-    def it_writes_the_others_and_takes_the_records_again(self, spark, make_ingest, topic, name, monkeypatch):
-        # A continuous run would try again at once; this one goes on to the end of the topic first.
-        monkeypatch.setattr(job, "_FIRST_PAUSE", 0.0)
+    def it_writes_the_others_and_reads_the_records_again(self, spark, make_ingest, topic, name):
+        # A continuous run would retry the table at once; a scheduled one reads to the end of the topic first.
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", route_field="kind", routes=routes, max_records_per_batch=4)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
         spark.sql(f"CREATE TABLE lake.{name}.good (id BIGINT) USING iceberg")
         topic.send(*({"id": number, "kind": "x"} for number in range(10)))
-        first = ingest(spark, config)
+        first = IngestRun(spark, config, first_pause=0.0).run()
         spark.sql(f"CREATE TABLE lake.{name}.bad (id BIGINT) USING iceberg")
         second, third = ingest(spark, config), ingest(spark, config)
         assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
         assert (second.state, second.rows_written, third.batches) == ("ok", 10, 0)
         assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(10))
 
-    def it_is_not_taken_for_rolled_back_when_the_batches_before_had_nothing_for_it(
-        self, spark, make_ingest, topic, name, monkeypatch
-    ):
-        monkeypatch.setattr(job, "_FIRST_PAUSE", 0.0)
+    def it_does_not_mistake_a_table_without_records_for_one_that_was_rolled_back(self, spark, make_ingest, topic, name):
         seldom, often = f"lake.{name}.seldom", f"lake.{name}.often"
         config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: ".*"})
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
@@ -398,13 +399,13 @@ class DescribeTablesLeftBehind:
         ingest(spark, config)
         spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
         topic.send({"id": 2, "kind": "s"}, partition=0)
-        broken = ingest(spark, config)
+        broken = IngestRun(spark, config, first_pause=0.0).run()
         spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
         mended = ingest(spark, config)
         assert (broken.state, mended.state, mended.behind) == ("partial", "ok", [])
         assert spark.table(seldom).where("id = 2").count() == 1
 
-    def it_raises_what_is_wrong_with_the_only_table(self, spark, make_ingest, topic):
+    def it_raises_the_error_of_the_only_table(self, spark, make_ingest, topic):
         topic.send({"id": 1})
         with pytest.raises(TableNotFoundError):
             ingest(spark, make_ingest())
@@ -444,7 +445,7 @@ class DescribeTablesThatWereReset:
         ingest(spark, config)
         assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
 
-    def it_fills_a_table_that_was_rolled_back_again_when_told_so(self, spark, sql, make_ingest, topic, name):
+    def it_refills_a_table_that_was_rolled_back(self, spark, sql, make_ingest, topic, name):
         config = make_ingest(on_table_reset="refill")
         self.rolled_back(spark, sql, config, topic, name)
         ingest(spark, config)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.ingest.batches import Batches
+from icecdc_core.ingest.tables.batch import Batch
 from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.tables.table_resets import Marks
-from icecdc_core.ingest.tables.writer import Batch, Writer
+from icecdc_core.ingest.tables.table_resets import OffsetsReader
+from icecdc_core.ingest.tables.writer import Writer
 
 KNOWN = TableEntry(
     "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets='{"a":{"0":4}}', error="x", snapshot_ms=99
@@ -15,8 +16,8 @@ KNOWN = TableEntry(
 
 
 def batches(complete):
-    marks = Marks(None, {"t": KNOWN}, {})
-    return Batches(None, "run", None, Writer(None, None, marks), None, 0, complete, {"t"}, {})
+    reader = OffsetsReader(None, {"t": KNOWN}, {})
+    return Batches(None, "run", None, Writer(None, None, reader), None, 0, complete, {"t"}, {})
 
 
 class DescribeTablesThatCatchUp:
