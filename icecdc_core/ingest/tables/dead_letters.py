@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.tables.publish import MovedError, append, publish, stage
@@ -64,23 +65,21 @@ class DeadLetters:
             F.lit(self._run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
+        retrying = Retrying(retry=retry_if_exception_type(MovedError), stop=stop_after_attempt(_ATTEMPTS))
         with self._lock:
             create_own(spark, name, SCHEMA)
             rows = rows.persist()
             try:
-                for _ in range(_ATTEMPTS):
-                    try:
-                        return self._write_new(spark, name, rows)
-                    except MovedError:
-                        continue
+                return retrying(self._write_new, spark, name, rows)
+            except RetryError as error:
+                raise ConcurrentIngestError(
+                    f"Other writers committed dead letters first, {_ATTEMPTS} times",
+                    subject="dead_letter_table",
+                    value=name,
+                    remedy="give each job its own dead letter table, or run again",
+                ) from error
             finally:
                 rows.unpersist()
-        raise ConcurrentIngestError(
-            f"Other writers committed dead letters first, {_ATTEMPTS} times",
-            subject="dead_letter_table",
-            value=name,
-            remedy="give each job its own dead letter table, or run again",
-        )
 
     def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
         """Append the rows that are new; raises MovedError if the table has changed since they were compared."""

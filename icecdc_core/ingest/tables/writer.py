@@ -120,8 +120,8 @@ class Writer:
         known = self.offsets.known.get(name)
         before = offsets.from_json(known.offsets) if known else {}
         done = TableOffsets(offsets.furthest(before, batch.end), batch.number)
-        # A table that was dropped keeps its uuid in the log, so that a new one is recognized as another table.
-        entry = TableEntry(name, known.uuid if known else "", offsets=offsets.to_json(done.offsets))
+        # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
+        entry = replace((known or TableEntry(name)).unchanged(), offsets=offsets.to_json(done.offsets))
         dead_letters = self.dead_letters.write(records.coalesced(rejected), name)
         self.offsets.remember(entry, done)
         return entry, dead_letters

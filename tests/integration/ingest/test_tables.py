@@ -1,4 +1,4 @@
-"""Kafka to many tables: routed, made, grown, left behind and caught up with, reset and refilled."""
+"""Kafka to many tables: routed, created, evolved, left behind, recovered, reset and refilled."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DescribeRouting:
         assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
         assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
 
-    def it_parses_the_records_of_tables_of_one_schema_together_and_all_others_as_ever(self, spark, make_ingest, topic):
+    def it_parses_tables_of_one_schema_together_and_others_by_themselves(self, spark, make_ingest, topic):
         config = make_ingest(route_by="field", route_field="kind", auto_create=True)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
@@ -121,7 +121,7 @@ class DescribeRouting:
         assert len(fast) == 2
 
 
-class DescribeMadeTables:
+class DescribeCreatedTables:
     def it_makes_them_with_identifiers_partitions_and_properties(self, spark, make_ingest, topic):
         config = make_ingest(
             auto_create=True,
@@ -170,7 +170,7 @@ class DescribeMadeTables:
         )
 
     @pytest.mark.parametrize("mode", ["append", "upsert"])
-    def it_goes_on_when_no_record_of_a_batch_is_a_row(self, spark, sql, make_ingest, topic, mode):
+    def it_continues_when_no_record_of_a_batch_is_a_row(self, spark, sql, make_ingest, topic, mode):
         sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (bucket(4, id))")
         more = {"identifier_columns": ["id"], "ordering_column": "name"} if mode == "upsert" else {}
         config = make_ingest(mode=mode, **more)
@@ -264,7 +264,7 @@ class DescribeMadeTables:
         actual = spark.table(config.table)
         assert (report.dead_letters, actual.columns, [row.id for row in actual.collect()]) == (3, ["id"], [5])
 
-    def it_keeps_what_says_nothing_of_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
+    def it_rejects_records_without_columns_for_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, max_records_per_batch=4, job="appends")
         topic.send({}, {"a": None}, b'{"a": 1, "a": 2}', None, partition=0, key="k")
         first = ingest(spark, config)
@@ -353,7 +353,7 @@ class DescribeValuesThatIcebergDoesNotWrite:
 
 
 class DescribeNamespaces:
-    def it_makes_one_that_another_run_makes_at_the_same_time(self, spark, name):
+    def it_creates_one_that_another_run_creates_at_the_same_time(self, spark, name):
         sessions = [spark.newSession() for _ in range(4)]
         for session in sessions:
             session.sql("SHOW NAMESPACES IN lake").collect()
@@ -493,9 +493,7 @@ class DescribeTablesThatWereReset:
         with pytest.raises(TableResetError, match="rolled back"):
             ingest(spark, config)
 
-    def it_refuses_a_table_that_was_rolled_back_after_its_snapshot_expired_and_the_log_said_so(
-        self, spark, make_ingest, topic, name
-    ):
+    def it_still_logs_the_snapshot_of_a_table_whose_snapshot_has_expired(self, spark, make_ingest, topic, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", routes=routes)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
@@ -525,7 +523,7 @@ class DescribeTablesThatWereReset:
         assert [row.t.snapshot_ms is not None for row in entries] == [True, True]
         assert ids(spark, config.table) == list(range(5))
 
-    def it_knows_from_the_log_what_a_table_has_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
+    def it_uses_the_offsets_of_the_log_for_a_table_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", routes=routes)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
