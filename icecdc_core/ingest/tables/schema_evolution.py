@@ -28,7 +28,7 @@ class Change:
     """One change of a table's schema.
 
     Attributes:
-        kind: A column is added, gets a wider type, or becomes optional.
+        kind: `add` a column, `widen` its type, or make it `optional`.
         path: Names from the top-level column down, with Iceberg's ``element`` and ``value`` for what is in arrays and
             maps.
         type: The column's new type; None if it only becomes optional.
@@ -130,12 +130,12 @@ def _of_struct(
                 columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
                 yield Change("add", (*path, name), kind)
             continue
-        there = (*path, column.name)
+        column_path = (*path, column.name)
         guessed = GUESSED in field.metadata
-        freed = not column.nullable and field.nullable and not guessed
-        if freed and column.name.lower() not in identifiers:
-            yield Change("optional", there)
-        yield from _of_type(column.dataType, field.dataType, there, guessed, settings, names)
+        becomes_optional = not column.nullable and field.nullable and not guessed
+        if becomes_optional and column.name.lower() not in identifiers:
+            yield Change("optional", column_path)
+        yield from _of_type(column.dataType, field.dataType, column_path, guessed, settings, names)
 
 
 def _of_type(
@@ -200,7 +200,7 @@ def _new_name(name: str, settings: FormatSettings) -> str:
 
 
 def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:
-    # Converted alone, a struct would become a schema instead of a type.
+    # Without a column around it, a struct would be converted to a schema instead of a type.
     schema = T.StructType([T.StructField("column", kind)]).json()
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
     return convert(java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema)).findType("column")

@@ -1,4 +1,4 @@
-"""What a batch says of a table into which it writes nothing."""
+"""Commit log entries of tables that an earlier run left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def batches(complete):
     return Batches(None, "run", None, Writer(None, None, reader), None, 0, complete, {"t"}, {})
 
 
-class DescribeTablesThatCatchUp:
+class DescribeTablesThatRecover:
     @pytest.mark.parametrize(("complete", "state"), [({"a": {0: 6}}, WRITTEN), ({"a": {0: 9}}, BEHIND)])
     def it_still_names_the_snapshot_of_a_table_without_records(self, complete, state):
         [actual] = batches(complete).recovered([], Batch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run"))
