@@ -1,4 +1,4 @@
-"""`IngestConfig`: every parameter of the ingest once, typed and documented; all problems in one error."""
+"""`IngestConfig`: every parameter of the ingest, typed and documented; one error reports all problems."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ClientOptions = Annotated[Properties, BeforeValidator(own.client_options)]
 StartingOffsets = Annotated[str, BeforeValidator(own.starting_offsets)]
 
 LOG_TABLE = "icecdc_ingest_log"
-LETTER_TABLE = "icecdc_ingest_dead_letters"
+DEAD_LETTER_TABLE = "icecdc_ingest_dead_letters"
 
 
 class IngestConfig(ParameterModel):
-    """What to read from Kafka, which tables it goes to, and how; frozen.
+    """The parameters of an ingest: what to read from Kafka, which tables to write, and how; frozen.
 
-    Texts are coerced as by `SyncConfig`; an empty text means the default.
+    All values may be strings, as for `SyncConfig`; an empty string means the default.
 
     Raises:
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
@@ -56,10 +56,9 @@ class IngestConfig(ParameterModel):
     reads_kafka: ClassVar[bool] = True
 
     job: JobName = Field(
-        description="Name of this ingest. It stands in the snapshots it makes; under another name everything is taken "
-        "again."
+        description="Name of this ingest. Its snapshots carry it; under another name all records are read again."
     )
-    bootstrap_servers: Servers = Field(description="Kafka brokers, host:port, several as a list or with commas.")
+    bootstrap_servers: Servers = Field(description="Kafka brokers, host:port; several as a list or with commas.")
     topics: Names = Field(default_factory=list, description='Topics to read, as a list, JSON array or "a,b".')
     topic_pattern: Expression = Field(
         "", description="Regular expression (Java) that names the topics, instead of topics."
@@ -71,7 +70,7 @@ class IngestConfig(ParameterModel):
     )
     isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], LowerCase] = Field(
         "read_committed",
-        description="read_committed: records of aborted transactions are not seen. Or read_uncommitted.",
+        description="read_committed: skip records of aborted transactions. read_uncommitted: read them too.",
     )
     starting_offsets: StartingOffsets = Field(
         "earliest",
@@ -79,17 +78,21 @@ class IngestConfig(ParameterModel):
         "partition to offset.",
     )
     trigger: Annotated[Literal["available_now", "continuous"], LowerCase] = Field(
-        "available_now", description="available_now: what is there, then end. continuous: go on until stopped."
+        "available_now",
+        description="available_now: read what the topics have, then end. continuous: run until stopped.",
     )
     trigger_interval_seconds: Seconds = Field(5.0, description="continuous: seconds from one batch to the next.")
-    max_seconds: Seconds = Field(0.0, description="continuous: seconds after which no other batch begins; 0: no limit.")
-    max_records_per_batch: Count = Field(1_000_000, description="Records of one batch, about; 0: no limit.")
+    max_seconds: Seconds = Field(0.0, description="continuous: seconds after which no new batch begins; 0: no limit.")
+    max_records_per_batch: Count = Field(
+        1_000_000, description="Approximate number of records in a batch; 0: no limit."
+    )
     on_lost_offsets: Annotated[Literal["fail", "continue"], LowerCase] = Field(
-        "fail", description="When the topic no longer has records that were not read: fail, or continue without them."
+        "fail",
+        description="When records were removed from the topic before they were read: fail, or continue without them.",
     )
     on_table_reset: Annotated[Literal["fail", "refill", "continue"], LowerCase] = Field(
         "fail",
-        description="When a table was dropped, replaced or rolled back: fail, refill it from what the topic still has, "
+        description="When a table was dropped, replaced or rolled back: fail, refill it with what the topic still has, "
         "or continue with new records.",
     )
 
@@ -98,86 +101,97 @@ class IngestConfig(ParameterModel):
         LowerCase,
     ] = Field("json", description="json, avro, json_schema, debezium_json, debezium_avro or dms.")
     schema_registry_url: OptionalUrl = Field("", description="http(s)://host:port of the schema registry.")
-    schema_registry_username: str = Field("", description="User of the schema registry. Default: none.")
+    schema_registry_username: str = Field("", description="User name for the schema registry. Default: none.")
     schema_registry_password: SecretReference = Field(
-        "", description="Reference to its password: env:NAME or secret:scope/key; never the password itself."
+        "", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
     )
     tombstones: Annotated[Literal["delete", "ignore", "reject"], LowerCase] = Field(
-        "delete", description="Records without a value: delete the row of their key, ignore, or reject as dead letters."
+        "delete",
+        description="Records without a value: delete the row of their key, ignore them, or reject them as dead "
+        "letters.",
     )
     key_format: Annotated[Literal["text", "json"], LowerCase] = Field(
         "text",
-        description="Tombstones whose key is a single value: text, as the identifier column reads it, or json, a JSON "
-        'value such as 5 or "a".',
+        description="Format of tombstone keys that are a single value: text, read by the type of the identifier "
+        'column, or json, a JSON value such as 5 or "a".',
     )
-    op_field: str = Field("", description="Field that tells insert, update or delete in plain records. Default: none.")
+    op_field: str = Field("", description="Field of plain records that says insert, update or delete. Default: none.")
     column_case: Annotated[Literal["insensitive", "sensitive", "lower"], LowerCase] = Field(
         "sensitive",
-        description="How fields find their columns: sensitive: exactly. insensitive: in any case. lower: in any case, "
-        "and new columns are lower-case.",
+        description="How field names match column names. sensitive: exactly. insensitive: in any case. lower: in "
+        "any case, and new columns are lower-case.",
     )
     unknown_fields: Annotated[Literal["ignore", "reject"], LowerCase] = Field(
-        "ignore", description="A field without a column: ignore the field, or reject the record as a dead letter."
+        "ignore", description="Fields without a column: ignore the field, or reject the record as a dead letter."
     )
     evolve_schema: bool = Field(
-        False, description="Let records add columns, widen types and make columns optional. Else they are dead letters."
+        False,
+        description="Let records add columns, widen types and make columns optional. Otherwise they are dead letters.",
     )
 
     route_by: Annotated[Literal["table", "regex", "field", "topic"], LowerCase] = Field(
         "table",
-        description="table: all to one. regex: to each table of routes whose expression matches. field: the table is "
-        "named by a field. topic: by the topic.",
+        description="table: all records to one table. regex: to each table of routes whose expression matches. "
+        "field: to the table that a field names. topic: to the table of the topic.",
     )
     table: OptionalTableName = Field("", description="route_by=table: the table, catalog.namespace.table.")
     namespace: Namespace = Field(
-        "", description="catalog.namespace of tables named by field or topic. Default: that of the table."
+        "", description="catalog.namespace of the tables that a field or the topic names. Default: that of the table."
     )
     route_field: str = Field(
-        "", description="Field by which records are routed, dotted when nested. Default, for regex: the topic."
+        "", description="Field that decides the table; nested fields with dots. Default for regex: the topic."
     )
     routes: Routes = Field(
         default_factory=Properties,
-        description="route_by=regex: JSON object, table to regular expression (Java) that matches the whole field.",
+        description="route_by=regex: JSON object, table to regular expression (Java). It must match the whole field.",
     )
-    table_concurrency: int = Field(4, ge=1, le=64, description="Tables that are written at the same time (1 to 64).")
+    table_concurrency: int = Field(
+        4, ge=1, le=64, description="How many tables are written at the same time (1 to 64)."
+    )
 
     mode: Annotated[Literal["append", "upsert"], LowerCase] = Field(
-        "append", description="append: every record is a row. upsert: the last record of an identifier is its row."
+        "append",
+        description="append: every record becomes a row. upsert: the last record of each identifier becomes its row.",
     )
     identifier_columns: Names = Field(
         default_factory=list,
         description='Columns that identify a row, as a list or "a,b". Default: the table\'s identifier fields.',
     )
     ordering_column: str = Field(
-        "", description="upsert: column that tells which record is newer. Default: timestamp, partition and offset."
+        "",
+        description="upsert: the record with the higher value is newer. Default: by timestamp, partition and offset.",
     )
     metadata_columns: MetadataColumns = Field(
         default_factory=list,
-        description="Of topic, partition, offset, timestamp, key, headers: become columns _kafka_topic and so on.",
+        description="Kafka metadata to store: topic, partition, offset, timestamp, key, headers, as _kafka_topic "
+        "and so on.",
     )
 
-    auto_create: bool = Field(False, description="Make tables and namespaces that do not exist.")
+    auto_create: bool = Field(False, description="Create tables and namespaces that do not exist.")
     partition_by: Transforms = Field(
         default_factory=list,
-        description='Partitions of made tables, as a list: "days(ts)", "bucket(16, id)", "region".',
+        description='Partitions of created tables, as a list: "days(ts)", "bucket(16, id)", "region".',
     )
     table_properties: TextMapping = Field(
-        default_factory=Properties, description="Properties of made tables, a mapping or JSON object."
+        default_factory=Properties, description="Properties of created tables, a mapping or JSON object."
     )
-    sort_columns: Names = Field(default_factory=list, description="Columns by which the rows of a file are sorted.")
+    sort_columns: Names = Field(default_factory=list, description="Sort order of the rows in each file.")
     distribution: Annotated[Literal["table", "none", "hash", "range"], LowerCase] = Field(
-        "table", description="How rows are brought to writers: as the table says, or none, hash or range."
+        "table",
+        description="How Spark distributes rows to writers: none, hash or range; table: as the table's properties say.",
     )
-    target_file_bytes: Bytes = Field(0, description="Size of data files to aim at; 0: as the table says.")
+    target_file_bytes: Bytes = Field(0, description="Target size of data files; 0: as the table's properties say.")
     compact_min_files: Count = Field(
-        0, description="Small data files in a table from which it is compacted at the end of a run; 0: never."
+        0, description="Compact a table at the end of a run if it has at least this many small data files; 0: never."
     )
 
     commit_log_table: OptionalTableName = Field(
         "", description=f"Table with a row for each batch. Default: {LOG_TABLE} in the namespace."
     )
     dead_letter_table: OptionalTableName = Field(
-        "", description=f"Table for records that fit nowhere. Default: {LETTER_TABLE} in the namespace."
+        "",
+        description=f"Table for records that cannot be routed, decoded or written. Default: {DEAD_LETTER_TABLE} in "
+        "the namespace.",
     )
     catalog_properties: CatalogProperties = Properties()
     warehouse: Warehouse = ""
@@ -197,12 +211,12 @@ class IngestConfig(ParameterModel):
 
     @property
     def subject(self) -> dict[str, str]:
-        """What a run is about, as its log and metrics name it."""
+        """What a run works on, as its log and metrics name it."""
         return {"table": self.table or self.namespace, "index": self.job}
 
     @property
     def namespace_parts(self) -> tuple[str, ...]:
-        """Catalog and namespace levels of tables that are named by the data, and of the ingest's own."""
+        """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
         return values.table_parts(f"{self.namespace}.t")[:-1]
 
     @property
@@ -222,8 +236,8 @@ class IngestConfig(ParameterModel):
 
     @property
     def quoted_dead_letters(self) -> str:
-        """Name of the table of dead letters, every part back-quoted."""
-        return own.quoted_table(self.dead_letter_table) or f"{self.quoted_namespace}.{quoted(LETTER_TABLE)}"
+        """Name of the dead letter table, every part back-quoted."""
+        return own.quoted_table(self.dead_letter_table) or f"{self.quoted_namespace}.{quoted(DEAD_LETTER_TABLE)}"
 
     @property
     def schema_registry_auth(self) -> str:
@@ -236,7 +250,7 @@ class IngestConfig(ParameterModel):
 
     @property
     def client_properties(self) -> dict[str, str]:
-        """What a Kafka client is told, secrets in it; raises SecretError."""
+        """Properties for a Kafka client, with the values of secrets; raises SecretError."""
         return {
             **self.kafka_options.resolved("kafka_options"),
             "bootstrap.servers": self.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""What Spark, Iceberg and Kafka say when an ingest fails, as typed errors."""
+"""Typed errors for failures of Spark, Iceberg and Kafka during an ingest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: Exception, table: str) -> IcecdcError:
-    """The typed error for what happened while a table was written."""
-    known, text = _foreseen(error)
+    """Return the typed error for a failed write.
+
+    Args:
+        error: The failure.
+        table: The table, every part quoted.
+    """
+    known, text = _known_failure(error)
     if known is not None:
         return known
     reason = masked(text.strip().partition("\n")[0])[:500]
@@ -27,26 +32,31 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
         f"The table could not be written: {reason}",
         subject="table",
         value=table,
-        remedy="see to the cause; the records are taken again by the next run",
+        remedy="remove the cause; the next run reads the records again",
     )
 
 
-def typed_stream_failure(error: Exception, bootstrap_servers: str) -> IcecdcError | None:
-    """The typed error for what ended the stream itself; None if nobody knows it."""
-    known, text = _foreseen(error)
-    return known or (typed_kafka(text, bootstrap_servers) if _KAFKA.search(text) else None)
+def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
+    """Return the typed error for a failure of the stream itself; None for an unknown one.
+
+    Args:
+        error: The failure.
+        bootstrap_servers: The brokers.
+    """
+    known, text = _known_failure(error)
+    return known or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
 
 
-def _foreseen(error: Exception) -> tuple[IcecdcError | None, str]:
-    """What can happen to any part of an ingest, and the text of the failure."""
+def _known_failure(error: Exception) -> tuple[IcecdcError | None, str]:
+    """Return the typed error for failures of any stage, None for others, and the failure's text."""
     if isinstance(error, IcecdcError):
         return error, str(error)
     text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
     known = known_failure(text)
     if known is None and _LOST.search(text):
         known = LostOffsetsError(
-            "Records were removed from the topic while they were about to be read",
+            "Records were removed from the topic just before they were read",
             subject="topics",
-            remedy="run again: what is gone is named then, and on_lost_offsets says what to do about it",
+            remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",
         )
     return known, text

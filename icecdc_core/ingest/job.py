@@ -1,9 +1,10 @@
-"""The ingest: from Kafka into Iceberg tables, every record exactly once."""
+"""One run of the ingest: find the start, stream batch after batch into the tables, compact, report."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -22,22 +23,25 @@ from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.ingest.routing import check_expressions
-from icecdc_core.ingest.shared_parse import Sharing
-from icecdc_core.ingest.start_offsets import Plan, make_plan
+from icecdc_core.ingest.shared_parse import SharedParser
+from icecdc_core.ingest.start_offsets import StreamStart, find_start
 from icecdc_core.ingest.tables import commit_log
-from icecdc_core.ingest.tables.commit_log import BEHIND, Known, LogEntry
+from icecdc_core.ingest.tables.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.destinations import create_namespace
-from icecdc_core.ingest.tables.table_offsets import find_mark
-from icecdc_core.ingest.tables.table_resets import Marks
+from icecdc_core.ingest.tables.table_creation import create_namespace
+from icecdc_core.ingest.tables.table_offsets import find_table_offsets
+from icecdc_core.ingest.tables.table_resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.session.shutdown import Stop, stop_on_sigterm
 from icecdc_core.table.catalogs import load_table
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+"""Seconds until a continuous run retries the tables that are behind; doubled after each failure."""
+
+_LOST_AGAIN = 5
 
 
 class IngestRun(JobRun[IngestConfig]):
@@ -46,10 +50,18 @@ class IngestRun(JobRun[IngestConfig]):
     Args:
         spark: A session with Kafka's connector and the tables' catalog.
         config: The job's parameters.
+        clock: Returns seconds that only grow.
+        first_pause: Seconds until a continuous run retries the tables that are behind.
     """
 
-    def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
-        super().__init__("ingest", spark, config)
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: IngestConfig,
+        clock: Callable[[], float] = time.monotonic,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:
+        super().__init__("ingest", spark, config, clock)
         self.entries: list[LogEntry] = []
         self.lost: list[dict[str, Any]] = []
         self.done: Offsets = {}
@@ -57,9 +69,17 @@ class IngestRun(JobRun[IngestConfig]):
         self.failed: dict[str, Exception] = {}
         self.topic_names: list[str] = []
         self.stop = Stop()
+        self._first_pause = first_pause
 
     def run(self) -> IngestReport:
-        """Read what there is, or go on until the time is over or SIGTERM comes; returns what was done."""
+        """Read all records of the topics, or continue until the time is over or SIGTERM arrives.
+
+        Returns:
+            What was written.
+
+        Raises:
+            IcecdcError: See `icecdc_core.ingest.ingest`.
+        """
         with stop_on_sigterm() as self.stop:
             return self._run()
 
@@ -70,7 +90,7 @@ class IngestRun(JobRun[IngestConfig]):
             with self.stage("check"):
                 create_namespace(self.spark, self.config.namespace_parts)
                 commit_log.create(self.spark, self.config.quoted_commit_log)
-            self._rounds(topics)
+            self._run_streams(topics)
         finally:
             topics.close()
         written = {table.name for entry in self.entries for table in entry.tables if table.files}
@@ -78,31 +98,32 @@ class IngestRun(JobRun[IngestConfig]):
             with self.stage("compact"):
                 self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
         report = self._report()
-        if self.failed and not any(told["state"] != BEHIND for told in report.tables.values()):
+        if self.failed and all(table["state"] == BEHIND for table in report.tables.values()):
             raise next(iter(self.failed.values()))
         return report
 
-    def _rounds(self, topics: Topics) -> None:
-        """Stream after stream: another one for tables to be refilled, for lost records, and after a failure."""
-        pause, lost_again = _FIRST_PAUSE, 0
+    def _run_streams(self, topics: Topics) -> None:
+        """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
+        # No library for this loop: each stream starts from a new plan, and most of them follow a success.
+        pause, lost_again = self._first_pause, 0
         while True:
             with self.stage("plan"):
                 known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
-                plan = make_plan(topics, self.config, known, [] if known.exists else self._marked())
-                self._begin(plan, known)
-            batches = self._batches(topics, plan, known)
-            retry_at = time.monotonic() + pause
+                begin = find_start(topics, self.config, known, [] if known.exists else self._recorded())
+                self._log_start(begin, known)
+            batches = self._batches(topics, begin, known)
+            retry_at = self._clock() + pause
             try:
                 with self.stage("batches"):
-                    self._stream(plan, batches, retry_at)
+                    self._stream(begin, batches, retry_at)
             except LostOffsetsError:
                 lost_again += 1
-                if self.config.on_lost_offsets == "fail" or lost_again > 5:
+                if self.config.on_lost_offsets == "fail" or lost_again > _LOST_AGAIN:
                     raise
                 continue
             finally:
                 self.entries += batches.entries
-                self.done = batches.entries[-1].offsets if batches.entries else plan.start
+                self.done = batches.entries[-1].offsets if batches.entries else begin.start
             self.failed = batches.behind
             if self.stop.requested:
                 return
@@ -112,82 +133,80 @@ class IngestRun(JobRun[IngestConfig]):
             elif self._time_is_over():
                 return
             else:
-                pause = min(_LONGEST_PAUSE, 2 * pause) if batches.behind else _FIRST_PAUSE
+                pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else self._first_pause
 
-    def _stream(self, plan: Plan, batches: Batches, retry_at: float) -> None:
+    def _stream(self, begin: StreamStart, batches: Batches, retry_at: float) -> None:
         available_now = self.config.trigger == "available_now"
 
         def should_end() -> bool:
-            # A run of a schedule takes all there is for the other tables; the next one sees to those left behind.
-            again = not available_now and batches.behind and time.monotonic() > retry_at
-            return self.stop.requested or self._time_is_over() or bool(again)
+            # A scheduled run reads on for the other tables; the next run retries those that are behind.
+            retry = not available_now and batches.behind and self._clock() > retry_at
+            return self.stop.requested or self._time_is_over() or bool(retry)
 
-        if plan.is_empty and available_now:
+        if begin.is_empty and available_now:
             return
         try:
-            run_stream(self.spark, self.config, plan.topics, plan.start, batches.work, should_end)
+            run_stream(self.spark, self.config, begin.topics, begin.start, batches.process, should_end)
         except (PySparkException, Py4JError) as error:
             typed = typed_stream_failure(error, self.config.bootstrap_servers)
             if typed is None:
                 raise
             raise typed from error
 
-    def _begin(self, plan: Plan, known: Known) -> None:
-        """Write down where the job starts, and what it passes by, before it does."""
-        self.topic_names = plan.topics
-        self.lost += plan.lost
-        if known.exists and not plan.lost:
+    def _log_start(self, begin: StreamStart, known: LoggedJob) -> None:
+        """Log the first start of the job, and records that were lost, before any batch."""
+        self.topic_names = begin.topics
+        self.lost += begin.lost
+        if known.exists and not begin.lost:
             return
-        kind = "lost" if known.exists else "start"
         entry = LogEntry(
-            self.config.job,
-            known.batch,
-            self.run_id,
-            kind,
-            offsets.furthest(known.offsets, plan.start) if known.exists else plan.start,
-            topic_ids=plan.topic_ids,
-            lost=str(plan.lost) if plan.lost else "",
+            job=self.config.job,
+            batch=known.batch,
+            run_id=self.run_id,
+            kind="lost" if known.exists else "start",
+            offsets=offsets.furthest(known.offsets, begin.start) if known.exists else begin.start,
+            topic_ids=begin.topic_ids,
+            lost=str(begin.lost) if begin.lost else "",
         )
         commit_log.write(self.spark, self.config.quoted_commit_log, entry)
-        if plan.lost:
-            event("records were lost before they were read", logging.WARNING, lost=plan.lost)
+        if begin.lost:
+            event("records were lost before they were read", logging.WARNING, lost=begin.lost)
 
-    def _batches(self, topics: Topics, plan: Plan, known: Known) -> Batches:
-        earliest = topics.earliest(plan.topics)
-        writer = Writer(self.config, DeadLetters(self.config, self.run_id), Marks(self.config, known.tables, earliest))
+    def _batches(self, topics: Topics, begin: StreamStart, known: LoggedJob) -> Batches:
+        reader = OffsetsReader(self.config, known.tables, topics.earliest(begin.topics))
         return Batches(
             self.config,
             self.run_id,
             topics,
-            writer,
-            Sharing(self.config, self._destinations(known)),
+            Writer(self.config, DeadLetters(self.config, self.run_id), reader),
+            SharedParser(self.config, self._destinations(known)),
             number=known.batch + 1,
             complete=known.offsets,
             recovering=set(known.behind),
-            topic_ids=plan.topic_ids,
+            topic_ids=begin.topic_ids,
         )
 
-    def _marked(self) -> list[Offsets]:
-        """What tables have of this job though the log knows nothing of it: somebody removed the log."""
+    def _recorded(self) -> list[Offsets]:
+        """The offsets that tables record of this job. They are needed if the commit log was removed."""
         found = []
-        for name in self._destinations(Known()):
+        for name in self._destinations(LoggedJob()):
             try:
-                found.append(find_mark(load_table(self.spark, name), self.config.job).offsets)
+                found.append(find_table_offsets(load_table(self.spark, name), self.config.job).offsets)
             except TableNotFoundError:
                 found.append({})
-        # Any mark means that the job ran: then a table without one may lack everything since the beginning.
+        # If any table records offsets, the job ran. Then a table without offsets may lack all records.
         return found if any(found) else []
 
-    def _destinations(self, known: Known) -> list[str]:
-        """Tables that records may go to, as far as they are known before any was read."""
+    def _destinations(self, known: LoggedJob) -> list[str]:
+        """Tables that records may go to, as far as they are known before any record was read."""
         if self.config.route_by == "table":
             return [quoted_table(self.config.table)]
         if self.config.route_by == "regex":
             return [quoted_table(table) for table in self.config.routes]
         listed = self.spark.sql(f"SHOW TABLES IN {self.config.quoted_namespace}").collect()
-        there = (f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
+        existing = (f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
         own = {self.config.quoted_commit_log, self.config.quoted_dead_letters}
-        return sorted({*known.tables, *there} - own)
+        return sorted({*known.tables, *existing} - own)
 
     def _time_is_over(self) -> bool:
         limit = self.config.max_seconds

@@ -1,4 +1,4 @@
-"""What an ingest left, for people: its last batches and its last dead letters, as small frames."""
+"""The last batches and the last dead letters of an ingest, as small frames for a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 
 def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """The last batches of the job, newest first: number, time, records, rows, tables, dead letters, valid through."""
+    """Return the last batches of the job, newest first.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        limit: How many.
+
+    Returns:
+        `batch`, `committed_at`, `records`, `rows`, `tables`, `dead_letters` and `valid_through`.
+    """
     entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
     rows = F.aggregate("tables", F.lit(0).cast("long"), lambda total, table: total + table["rows"])
     known = entries.withColumn("rows", rows).withColumn("tables", F.size("tables"))
@@ -23,11 +32,20 @@ def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """The last dead letters of the job, newest first: when, where they were, the table they were for, the reason."""
+    """Return the last dead letters of the job, newest first.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        limit: How many.
+
+    Returns:
+        `kept_at`, `topic`, `partition`, `offset`, `table` and `reason`.
+    """
     columns = ["kept_at", "topic", "partition", "offset", "table", "reason"]
     if not spark.catalog.tableExists(config.quoted_dead_letters):
         import pandas as pd
 
         return pd.DataFrame(columns=columns)
-    letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
-    return letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()
+    dead_letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
+    return dead_letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()

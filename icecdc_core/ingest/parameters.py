@@ -1,4 +1,4 @@
-"""Values of the ingest's parameters: from text as jobs pass it to typed and checked values; pure."""
+"""Parsing and validation of the ingest's parameters, from the strings that jobs pass; pure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from icecdc_core.config.values import column_names, json_array, properties, refu
 from icecdc_core.secrets import Properties
 
 METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
-"""What Kafka knows of a record beside its value, in the order of the added columns."""
+"""Kafka's metadata of a record, in the order of the columns that store it."""
 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):([1-9]\d{0,4})")
-# What is wrong in Python's dialect of regular expressions and in Java's.
+# Errors in Python's dialect of regular expressions and in Java's.
 _WRONG_ANYWHERE = (
     *("missing ), unterminated subpattern", "unbalanced parenthesis", "unterminated character set"),
     "bad escape (end of pattern)",
 )
-# Formats whose records name their schema by its number in a registry.
+# Formats whose records name their schema by its id in a registry.
 _WITH_REGISTRY = ("avro", "json_schema", "debezium_avro")
+_TRANSFORMS = 'write ["days(ts)","region"] or days(ts), region'
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|truncate)\((\d+), *([^(),]+)\)|([^(),]+)")
-_TRANSFORMS = 'write ["days(ts)","region"] or days(ts), region'
-# They would take from the ingest what it promises.
+# The delivery guarantee depends on them.
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
 
 def job_name(text: str) -> str:
-    """A name that fits into snapshot summaries."""
+    """Check the name of a job, which snapshot summaries carry."""
     if not _JOB.fullmatch(text):
         raise refused(
             "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
@@ -42,7 +42,7 @@ def job_name(text: str) -> str:
 
 
 def servers(value: object) -> object:
-    """Brokers as `host:port`, joined by commas."""
+    """Return brokers as `host:port`, joined by commas."""
     listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
         raise refused(
@@ -57,15 +57,15 @@ def _is_server(text: object) -> bool:
 
 
 def client_options(value: object) -> Properties:
-    """Kafka client properties; a leading `kafka.`, as Spark has it, is dropped."""
+    """Return Kafka client properties, without the prefix `kafka.` that Spark uses."""
     options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
-    if taken := [key for key in _OURS if key in options]:
-        raise refused(f"sets {', '.join(taken)} (value not shown)", "leave that to the other parameters", show=False)
+    if reserved := [key for key in _OURS if key in options]:
+        raise refused(f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False)
     return Properties(options)
 
 
 def namespace_name(text: str) -> str:
-    """`catalog.namespace`, parts back-quoted where needed; or nothing."""
+    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text."""
     if text:
         try:
             table_parts(f"{text}.t")
@@ -75,7 +75,7 @@ def namespace_name(text: str) -> str:
 
 
 def metadata_columns(value: object) -> object:
-    """Some of `METADATA`."""
+    """Check that the names are in `METADATA`."""
     names = column_names(value)
     if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
         raise refused(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
@@ -83,7 +83,7 @@ def metadata_columns(value: object) -> object:
 
 
 def transforms(value: object) -> object:
-    """Partition transforms, as a list, a JSON array, or separated by commas outside of parentheses."""
+    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses."""
     if isinstance(value, str):
         is_array = value.startswith("[")
         value = json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
@@ -94,7 +94,7 @@ def transforms(value: object) -> object:
 
 
 def transform(text: str) -> tuple[str, int, str]:
-    """A partition transform as its name ("" for the value itself), its width (0 where it has none) and its column."""
+    """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column."""
     match = _TRANSFORM.fullmatch(text)
     if match is None:
         raise refused(
@@ -112,13 +112,13 @@ def transform(text: str) -> tuple[str, int, str]:
 
 
 def expression(text: str) -> str:
-    """A regular expression, unless no dialect takes it; what only Java can say is found when the ingest begins."""
+    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect."""
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of what Python may read like Java
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about what Python may read like Java
             re.compile(text)
     except re.error as error:
         dangling = error.msg == "nothing to repeat" and error.pos == 0
-        # Java has classes within classes, in which Python sees other brackets.
+        # Java allows nested character classes, which Python reads as other brackets.
         if dangling or (error.msg in _WRONG_ANYWHERE and not re.search(r"\[[^]]*\[", text)):
             raise refused(
                 f"is not a regular expression: {error.msg} at character {error.pos}",
@@ -128,7 +128,7 @@ def expression(text: str) -> str:
 
 
 def routes(value: object) -> Properties:
-    """Tables, each with the regular expression of the records that go there."""
+    """Return the regular expression of each table."""
     given = properties(value)
     for table, pattern in given.items():
         table_parts(table)
@@ -139,7 +139,7 @@ def routes(value: object) -> Properties:
 
 
 def starting_offsets(value: object) -> object:
-    """`earliest`, `latest`, a moment, or offsets as JSON."""
+    """Check `earliest`, `latest`, a timestamp, or offsets as JSON."""
     if isinstance(value, Mapping):
         value = json.dumps(value)
     text = str(value)
@@ -153,7 +153,7 @@ def starting_offsets(value: object) -> object:
 
 
 def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
-    """Offsets from JSON as Spark writes them: topic to partition to next offset."""
+    """Return offsets from JSON as Spark writes it: topic to partition to next offset."""
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
         found = json.loads(text)
@@ -167,12 +167,12 @@ def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
 
 
 def quoted_table(name: str) -> str:
-    """The table's name with every part back-quoted; "" for none."""
+    """Return the table's name with every part back-quoted; "" for none."""
     return ".".join(quoted(part) for part in table_parts(name)) if name else ""
 
 
 def derived(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The namespace, where none is given: that of the table, or of the first route."""
+    """Return the namespace if none is given: that of the table, or of the first route."""
     try:
         named = given.get("table") or next(iter(routes(given.get("routes") or {})), "")
         return {"namespace": ".".join(quoted(part) for part in table_parts(named)[:-1])} if named else {}
@@ -181,7 +181,7 @@ def derived(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def combination_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong between the parameters."""
+    """Return the problems of parameters that do not go together."""
     route_by = str(given.get("route_by") or "table").lower()
     problems = []
     if bool(given.get("topics")) == bool(given.get("topic_pattern")):
@@ -214,7 +214,7 @@ def _catalog_problems(given: Mapping[str, Any]) -> list[str]:
         if given.get("namespace"):
             catalogs.add(table_parts(f"{given['namespace']}.t")[0])
     except (PydanticCustomError, TypeError):
-        return []  # told already, with the parameter itself
+        return []  # reported with the parameter itself
     if len(catalogs) > 1:
         return [f"namespace: the tables are in several catalogs: {', '.join(sorted(catalogs))}. Remedy: use one."]
     return []

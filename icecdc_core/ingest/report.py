@@ -1,4 +1,4 @@
-"""What an ingest did, for people and schedulers."""
+"""The report of an ingest, for people and schedulers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IngestReport(Report):
-    """What an ingest did: records and rows counted, times in seconds.
+    """What an ingest wrote.
 
     Attributes:
         job: Name of the ingest.
-        topics: What was read.
+        topics: The topics that were read.
         batches: Batches of this run.
-        records: Offsets that were passed: records, and marks of transactions between them.
-        rows_written: Rows that were written, into all tables together.
-        deletes: Rows that were to be deleted.
-        dead_letters: Records that fit nowhere and are in the dead letter table since this run.
+        records: Offsets that were read: records, and transaction markers between them.
+        rows_written: Rows that were written, in all tables.
+        deletes: Rows to delete, in all tables.
+        dead_letters: Records that this run wrote to the dead letter table.
         files: Data files that were written.
-        tables: By table: its state, rows, deletes, files, snapshot and error.
-        behind: Tables that could not be written; the next run takes their records again.
-        lost: Partitions that lost records before they were read: topic, partition, from, to.
-        offsets: Everything below is where it belongs, but for tables that are behind.
-        valid_through: ISO time up to which all partitions are complete; "" if nobody knows.
-        stopped: Whether SIGTERM asked it to end.
+        tables: By table: `state`, `rows`, `deletes`, `files`, `snapshot_id` and `error`.
+        behind: Tables that could not be written. The next run reads their records again.
+        lost: Partitions that lost records before they were read: `topic`, `partition`, `from`, `to`.
+        compacted: Tables whose small files were rewritten.
+        offsets: All records below are written, except in tables that are behind.
+        valid_through: ISO time up to which all partitions are complete; "" if unknown.
+        seconds: Duration of the run.
+        stage_seconds: Seconds of each stage.
+        run_id: The run, as in the log events and snapshots.
+        stopped: Whether SIGTERM ended the run.
     """
 
     job: str
@@ -62,7 +66,7 @@ class IngestReport(Report):
         return {**super().to_dict(), "tables_behind": len(self.behind)}
 
     def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
+        """The most important values, as pairs of a name and a readable text."""
         return [
             ("job", self.job),
             ("topics", ", ".join(self.topics)),
@@ -81,14 +85,14 @@ class IngestReport(Report):
         ]
 
     def figure(self) -> Figure:
-        """Rows by table, and the time every stage took."""
+        """Rows by table, and the time of every stage."""
         from icecdc_core.reporting import figures
 
         return figures.ingest_figure(self.to_dict())
 
     def table_summary(self) -> pd.DataFrame:
-        """A row for each table that was touched."""
+        """A row for each table that had records."""
         import pandas as pd
 
-        shown = [{"table": name.replace("`", ""), **told} for name, told in sorted(self.tables.items())]
-        return pd.DataFrame(shown)
+        rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
+        return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""Which tables a record goes to: one, those whose expression matches, or the one that a field or the topic names."""
+"""Routing: the tables of each record, by a fixed name, by expressions, by a field or by the topic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
 TABLE = "_icecdc_table"
-"""Column with the name of the record's table, every part quoted; null if it has none, and then there is a problem."""
+"""Column with the name of the record's table, every part quoted; null if it has none, with the reason in `problem`."""
 
 _VALUE = "_icecdc_route"
 
-# What a record may name: it must not reach other namespaces, nor make names that no catalog takes.
+# Table names that records may use: they must not reach other namespaces, and every catalog must accept them.
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
 _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
@@ -32,19 +32,18 @@ def routed(decoded: DataFrame, config: IngestConfig, named_by: Column | None = N
     """Add the table of each record; one that goes to several tables becomes several rows.
 
     Args:
-        decoded: As `formats.decoded` returns it.
+        decoded: As `decoding.decoded` returns it.
         config: How records are routed.
-        named_by: The route field's value, where it is known already.
+        named_by: The route field's value, if it is already parsed.
 
     Returns:
-        The same columns and `TABLE`; `problem` says so where a record has no table.
+        The same columns and `TABLE`. A record without a table has the reason in `problem`.
     """
     if config.route_by == "table":
         return decoded.withColumn(TABLE, F.lit(quoted_table(config.table)))
     value = F.col("topic")
     if config.route_field:
-        # Spark puts a deterministic expression wherever its column is used, filters below too, and would take the
-        # record apart each time.
+        # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
         found = field(F.col("payload"), config.route_field) if named_by is None else named_by
         once = F.when(F.monotonically_increasing_id() >= 0, found)
         decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
@@ -62,10 +61,14 @@ def routed(decoded: DataFrame, config: IngestConfig, named_by: Column | None = N
 
 
 def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
-    """Refuse expressions that Java, which Spark and Kafka's client match with, does not take.
+    """Check the regular expressions with Java, which Spark and Kafka's client use.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: Java refuses an expression.
     """
     given = [("topic_pattern", config.topic_pattern, config.topic_pattern)]
     given += [("routes", expression, _whole(expression)) for expression in config.routes.values()]
@@ -75,10 +78,10 @@ def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
             pattern.compile(expression)
         except (Py4JError, PySparkException) as error:
             raise ConfigError(
-                f"This is not a regular expression of Java: {describe_failure(error)}",
+                f"This is not a Java regular expression: {describe_failure(error)}",
                 subject=parameter,
                 value=shown,
-                remedy="correct it; java.util.regex.Pattern says what can be written",
+                remedy="correct it; the documentation of java.util.regex.Pattern describes the syntax",
             ) from error
 
 
@@ -99,6 +102,6 @@ def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> D
 
 
 def _with_problem(routed: DataFrame, problem: Column) -> DataFrame:
-    """A record that could not be decoded has that as its problem, and no table."""
+    """A record that could not be decoded keeps that problem, and has no table."""
     known = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
     return known.withColumn("problem", F.coalesce("problem", problem))

@@ -1,4 +1,4 @@
-"""Where a run starts: from what the commit log and the tables know, checked against what the topics still have."""
+"""Start offsets of a run: from the commit log or the tables, checked against what the topics still have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icecdc_core.errors import LostOffsetsError, TopicReplacedError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.parameters import parsed_offsets
-from icecdc_core.ingest.tables.commit_log import Known
+from icecdc_core.ingest.tables.commit_log import LoggedJob
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StreamStart:
     """Where a stream starts.
 
     Attributes:
-        topics: What is read.
-        start: For every partition.
-        latest: Where each partition ended when the plan was made.
+        topics: The topics to read.
+        start: The first offset to read, of every partition.
+        latest: The end of each partition at this moment.
         lost: Partitions that lost records before they were read.
-        topic_ids: The id of each topic, as far as the brokers give ids.
+        topic_ids: The id of each topic, if the brokers have ids.
     """
 
     topics: list[str]
@@ -42,18 +42,19 @@ class Plan:
         return offsets.covers(self.start, self.latest)
 
 
-def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[Offsets]) -> Plan:
-    """Find out where to start.
+def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded: list[Offsets]) -> StreamStart:
+    """Find out where a stream starts.
 
     Args:
         topics: The brokers.
         config: The job's parameters.
-        known: What the commit log knows.
-        marked: If the log knows nothing: the offsets that tables have from this job all the same.
+        known: What the commit log says of the job.
+        recorded: If the log says nothing: the offsets that the tables record of the job, if any does.
 
     Raises:
-        LostOffsetsError: Records that were not read are gone, and `on_lost_offsets` is `fail`.
-        TopicReplacedError: A topic is not the one that was read, or ends before what was read of it.
+        LostOffsetsError: Records were removed before they were read, and `on_lost_offsets` is `fail`.
+        TopicReplacedError: A topic was deleted and made again, or ends before the offsets that were read.
+        TopicNotFoundError: A topic does not exist.
     """
     names = topics.names()
     topic_ids = topics.ids(names)
@@ -62,24 +63,26 @@ def make_plan(topics: Topics, config: IngestConfig, known: Known, marked: list[O
             raise _replaced("The topic is not the one that was read: it was deleted and made again", name)
     earliest, latest = topics.earliest(names), topics.latest(names)
     if known.exists:
-        # A partition that the log has never seen was added since: all of it is new.
+        # A partition that is not in the log was added since, so it is read from its beginning.
         wanted = _filled(known.offsets, earliest)
         for left_behind in known.behind.values():
             wanted = offsets.at_most(wanted, left_behind)
-    elif marked:
-        wanted = _filled(marked[0], earliest)
-        for each in marked[1:]:
+    elif recorded:
+        wanted = _filled(recorded[0], earliest)
+        for each in recorded[1:]:
             wanted = offsets.at_most(wanted, _filled(each, earliest))
     else:
         wanted = _first_start(topics, names, config, earliest, latest)
-    wanted = offsets.of(entry for entry in offsets.each(wanted) if entry[0] in latest)
+    wanted = offsets.from_entries(entry for entry in offsets.each(wanted) if entry[0] in latest)
     start, lost = _checked(wanted, earliest, latest, config)
-    return Plan(names, start, latest, lost, topic_ids)
+    return StreamStart(names, start, latest, lost, topic_ids)
 
 
 def _filled(known: Offsets, earliest: Offsets) -> Offsets:
-    """For every partition there is: what is known of it, else its beginning."""
-    return offsets.of((topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest))
+    """Return an offset for every partition: the known one, else its beginning."""
+    return offsets.from_entries(
+        (topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest)
+    )
 
 
 def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
@@ -95,29 +98,29 @@ def _first_start(topics: Topics, names: list[str], config: IngestConfig, earlies
 def _checked(
     wanted: Offsets, earliest: Offsets, latest: Offsets, config: IngestConfig
 ) -> tuple[Offsets, list[dict[str, Any]]]:
-    """The offsets to start at, and what is lost on the way there."""
+    """Return the offsets to start at, and the records that were lost before them."""
     beyond = [e for e in offsets.each(wanted) if e[2] > offsets.get(latest, e[0], e[1])]
     if beyond:
-        # No policy could help: the tables know the records below as taken.
+        # No policy helps: the tables would skip the new records below this offset as written.
         topic, partition, offset = beyond[0]
         raise _replaced(
             f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
             "was read: it was deleted and made again, or lost its end",
             f"{topic}-{partition}",
         )
-    gone = offsets.behind(wanted, earliest)
+    gone = offsets.removed(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
         topic, partition, offset, first = gone[0]
         raise LostOffsetsError(
             f"The topic begins at offset {first}, but was read only up to offset {offset}: its retention removed "
-            f"{first - offset} records before they were read ({len(gone)} partitions are concerned)",
+            f"{first - offset} records before they were read ({len(gone)} partitions are affected)",
             subject="topics",
             value=f"{topic}-{partition}",
-            remedy="bring the records back another way, then set on_lost_offsets=continue once; raise the topic's "
+            remedy="restore the records from another source, then set on_lost_offsets=continue once; raise the topic's "
             "retention or run more often",
         )
     lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
-    return offsets.furthest(wanted, offsets.of((t, p, first) for t, p, _, first in gone)), lost
+    return offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone)), lost
 
 
 def _replaced(message: str, value: str) -> TopicReplacedError:
@@ -125,5 +128,5 @@ def _replaced(message: str, value: str) -> TopicReplacedError:
         message,
         subject="topics",
         value=value,
-        remedy="ingest this topic under a job name of its own from now on; the rows of the old one stay",
+        remedy="ingest this topic under a new job name; the rows of the old topic stay",
     )

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -50,13 +50,14 @@ class JobRun(Generic[C]):
         job: The job's name in log, metrics and reports.
         spark: A session in which the tables' catalog is configured.
         config: The job's parameters.
+        clock: Returns seconds that only grow.
 
     Attributes:
         run_id: Identifies the run in logs, positions and reports.
         stage_seconds: Seconds spent in each stage so far.
     """
 
-    def __init__(self, job: str, spark: SparkSession, config: C) -> None:
+    def __init__(self, job: str, spark: SparkSession, config: C, clock: Callable[[], float] = time.monotonic) -> None:
         self.spark = spark
         self.config = config
         self.run_id = uuid.uuid4().hex
@@ -64,7 +65,8 @@ class JobRun(Generic[C]):
         self._identity = {"job": job, **config.subject, "run_id": self.run_id}
         self._facts: dict[str, Any] = {**self._identity, "stage": "start"}
         self._finished: Report | None = None
-        self._started_at = time.monotonic()
+        self._clock = clock
+        self._started_at = clock()
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
@@ -119,7 +121,7 @@ class JobRun(Generic[C]):
     @property
     def seconds(self) -> float:
         """Seconds since the run started."""
-        return round(time.monotonic() - self._started_at, 3)
+        return round(self._clock() - self._started_at, 3)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Classes of the session's JVM, and our own one in which loops over Java objects run."""
+"""Classes of the session's JVM, and our own ones, which are compiled in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 _PART = 2500  # characters that fit into 8 KB, however many bytes each takes
 _LONG = 1_000_000  # characters from which the parts take longer than the wait that they avoid
 
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -29,22 +29,32 @@ def iceberg_class(spark: SparkSession, name: str) -> Any:
 
 
 def file_lists(spark: SparkSession) -> Any:
-    """Return the JVM's ``FileLists``, of ``FileLists.java`` beside this module.
+    """Return the JVM's ``FileLists``, of ``FileLists.java`` beside this module."""
+    return own_object(spark, "FileLists")
+
+
+def own_object(spark: SparkSession, name: str) -> Any:
+    """Return an object of a Java class of ours, whose source is beside this module.
 
     Spark brings the compiler. It takes a quarter of a second once in a JVM; a session whose classes come from elsewhere
     (a Databricks notebook with jars of its own) gets another one.
+
+    Args:
+        spark: The session.
+        name: The class.
     """
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    known = _compiled.get(gateway)
+    compiled = _compiled.setdefault(gateway, {})
+    known = compiled.get(name)
     if known is None or not known.getClass().getClassLoader().getParent().equals(loader):
         compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)
-        compiler.cook(resources.files("icecdc_core.session").joinpath("FileLists.java").read_text(encoding="utf-8"))
+        compiler.cook(resources.files("icecdc_core.session").joinpath(f"{name}.java").read_text(encoding="utf-8"))
         no_classes = gateway.new_array(java_class(spark, "java.lang.Class"), 0)
         no_values = gateway.new_array(java_class(spark, "java.lang.Object"), 0)
-        made = compiler.getClassLoader().loadClass("FileLists").getConstructor(no_classes)
-        known = _compiled[gateway] = made.newInstance(no_values)
+        made = compiler.getClassLoader().loadClass(name).getConstructor(no_classes)
+        known = compiled[name] = made.newInstance(no_values)
     return known
 
 

@@ -1,6 +1,6 @@
-"""Ingests killed at any moment, and brokers that restart: afterwards every table equals what was produced.
+"""Ingests killed at random moments, and brokers that restart: afterwards every table equals what was produced.
 
-A few kills by default; `make faults` asks for more with ICECDC_FAULTS, and for others with ICECDC_SEED.
+A few kills by default; `make faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tests.kafka_topics import Topic
 
 
 class Appended:
-    """One table, every record a row, some records no rows."""
+    """One table that is appended to; some records are dead letters."""
 
     parameters: ClassVar = {}
 
     def __init__(self):
-        self.rows, self.letters = Counter(), 0
+        self.rows, self.dead_letters = Counter(), 0
 
     def produce(self, topic, rng, number):
         value = {"id": number, "v": rng.randrange(10)}
         if rng.random() < 0.02:
             topic.send(b"no json")
-            self.letters += 1
+            self.dead_letters += 1
             return
         topic.send(value)
         self.rows["t", number, value["v"]] += 1
@@ -42,7 +42,7 @@ class Appended:
 
 
 class Routed(Appended):
-    """Three tables by a field; some records have none."""
+    """Three tables by a field; records without the field are dead letters."""
 
     parameters: ClassVar = {"route_by": "field", "route_field": "kind"}
 
@@ -51,7 +51,7 @@ class Routed(Appended):
         value = {"id": number, "v": rng.randrange(10)}
         if rng.random() < 0.02:
             topic.send(value)
-            self.letters += 1
+            self.dead_letters += 1
             return
         topic.send({**value, "kind": kind})
         self.rows[kind, number, value["v"]] += 1
@@ -61,7 +61,7 @@ class Routed(Appended):
 
 
 class Upserted(Appended):
-    """One table of few keys, updated and deleted."""
+    """One table with few keys, whose rows are updated and deleted."""
 
     parameters: ClassVar = {"mode": "upsert", "identifier_columns": "id", "op_field": "op"}
 
@@ -76,7 +76,7 @@ class Upserted(Appended):
 
 
 ORDERED = ["job", "topics", "table", "namespace", "route_by", "route_field", "mode", "identifier_columns", "op_field"]
-"""What a victim of one kind has to be told to do the work of another one."""
+"""Parameters that a victim of one kind needs to do the work of another one."""
 
 KINDS = {"append": Appended, "routes": Routed, "upsert": Upserted}
 
@@ -102,8 +102,8 @@ class DescribeKilledIngests:
                 if rng.random() < 0.5:
                     for number in range(rng.randint(1, 20)):
                         world.produce(topic, rng, trial * 1000 + 500 + number)
-                equal, told = self.mended(spark, world, config)
-                trials.record(how, equal=equal, trial=trial, kind=kind, seconds=seconds, how=how, told=told)
+                equal, summary = self.next_run(spark, world, config)
+                trials.record(how, equal=equal, trial=trial, kind=kind, seconds=seconds, how=how, told=summary)
         finally:
             if victim:
                 victim.kill()
@@ -119,17 +119,17 @@ class DescribeKilledIngests:
         return kind(), topic, make_ingest(auto_create=True, max_records_per_batch=15, **parameters)
 
     def killed(self, victim, config, seconds):
-        """Let it ingest, and kill it after so many seconds; returns how it ended."""
+        """Start an ingest and kill it after some seconds; returns how it ended."""
         victim.start("ingest", {name: getattr(config, name) for name in ORDERED})
         timer = threading.Timer(seconds, victim.kill)
         timer.start()
-        told = victim.ended()
+        answer = victim.ended()
         timer.cancel()
         victim.kill()
-        return told.partition(" ")[0] or "killed"
+        return answer.partition(" ")[0] or "killed"
 
-    def mended(self, spark, world, config):
-        """What the next run of a schedule does, and whether everything is there once."""
+    def next_run(self, spark, world, config):
+        """Run the ingest again; returns whether every record is there once, and a summary."""
         try:
             report = ingest(spark, config.replace(max_records_per_batch=100_000))
         except IcecdcError as error:
@@ -138,10 +138,10 @@ class DescribeKilledIngests:
         for short, table in world.tables(config).items():
             if spark.catalog.tableExists(table):
                 actual.update((short, row.id, row.v) for row in spark.table(table).collect())
-        letters = 0
+        dead_letters = 0
         if spark.catalog.tableExists(config.quoted_dead_letters):
-            letters = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
-        equal = (actual, letters) == (world.rows, world.letters)
+            dead_letters = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+        equal = (actual, dead_letters) == (world.rows, world.dead_letters)
         missing, extra = world.rows - actual, actual - world.rows
         return equal, f"{report.rows_written} written then; missing {list(missing)[:3]}, extra {list(extra)[:3]}"
 

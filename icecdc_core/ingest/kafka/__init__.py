@@ -1,4 +1,4 @@
-"""Kafka: what the brokers have, offsets, and the stream of batches.
+"""Kafka: the topics of the brokers, offset arithmetic, and the stream of micro-batches.
 
-In: topics and starting offsets. Out: micro-batches, each with the offsets that it covers.
+In: topics and start offsets. Out: micro-batches, each with the offsets that it covers.
 """

@@ -1,4 +1,4 @@
-"""Offsets: topic to partition to the next offset; everything below it is done. Pure."""
+"""Arithmetic of Kafka offsets: topic to partition to the next offset to read. Pure."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 Offsets = dict[str, dict[int, int]]
-"""Topic to partition to the next offset."""
+"""Topic to partition to the next offset. All records below it are done."""
 
 
-def parse(text: str | None) -> Offsets:
-    """Offsets from JSON as `text` writes them; none from nothing."""
+def from_json(text: str | None) -> Offsets:
+    """Return offsets from JSON as `to_json` writes it; empty ones for no text."""
     found = json.loads(text) if text else {}
     return {topic: {int(number): int(offset) for number, offset in parts.items()} for topic, parts in found.items()}
 
 
-def text(offsets: Offsets) -> str:
-    """Offsets as JSON, the same text for the same offsets; it is what Spark takes too."""
+def to_json(offsets: Offsets) -> str:
+    """Return offsets as JSON, in the form that Spark reads; equal offsets give equal texts."""
     ordered = {topic: {str(p): parts[p] for p in sorted(parts)} for topic, parts in sorted(offsets.items())}
     return json.dumps(ordered, separators=(",", ":"))
 
 
 def each(offsets: Offsets) -> Iterator[tuple[str, int, int]]:
-    """Topic, partition and offset of each partition."""
+    """Yield topic, partition and offset of each partition."""
     for topic, parts in offsets.items():
         for partition, offset in parts.items():
             yield topic, partition, offset
 
 
-def of(entries: Iterable[tuple[str, int, int]]) -> Offsets:
-    """Offsets from topic, partition and offset of each partition."""
+def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
+    """Return offsets from topic, partition and offset of each partition."""
     found: Offsets = {}
     for topic, partition, offset in entries:
         found.setdefault(topic, {})[partition] = offset
@@ -40,12 +40,12 @@ def of(entries: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def get(offsets: Mapping[str, Mapping[int, int]], topic: str, partition: int, default: int = 0) -> int:
-    """The offset of a partition; the default where there is none."""
+    """Return the offset of a partition, or the default."""
     return offsets.get(topic, {}).get(partition, default)
 
 
 def furthest(first: Offsets, *others: Offsets) -> Offsets:
-    """For each partition that any has, the highest offset."""
+    """Return the highest offset of each partition."""
     found = {topic: dict(parts) for topic, parts in first.items()}
     for other in others:
         for topic, partition, offset in each(other):
@@ -55,25 +55,25 @@ def furthest(first: Offsets, *others: Offsets) -> Offsets:
 
 
 def at_most(offsets: Offsets, limit: Offsets) -> Offsets:
-    """The offsets, lowered to those of the limit in partitions that it has."""
-    return of((t, p, min(offset, get(limit, t, p, offset))) for t, p, offset in each(offsets))
+    """Return the offsets, lowered to those of the limit in partitions that the limit has."""
+    return from_entries((t, p, min(offset, get(limit, t, p, offset))) for t, p, offset in each(offsets))
 
 
 def covers(offsets: Offsets, other: Offsets) -> bool:
-    """Whether everything below the other offsets is below these."""
+    """Return whether the offsets are at least as high as the others in each partition of these."""
     return all(get(offsets, topic, partition) >= offset for topic, partition, offset in each(other))
 
 
 def count(start: Offsets, end: Offsets) -> int:
-    """Offsets from start to end: records, and the marks of transactions between them."""
+    """Return how many offsets are between start and end: records, and transaction markers."""
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
 
 
 def unread(recorded: Offsets, start: Offsets) -> Column | None:
-    """Which records of a batch are not below the recorded offsets; None where no record can be.
+    """Return a condition for the records of a batch that a table lacks; None if it may lack all of them.
 
     Args:
-        recorded: What a table has.
+        recorded: The offsets of the table.
         start: Where the batch starts.
     """
     condition: Column | None = None
@@ -84,8 +84,16 @@ def unread(recorded: Offsets, start: Offsets) -> Column | None:
     return condition
 
 
-def behind(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:
-    """Partitions whose next record is gone: topic, partition, the offset wanted, the earliest there is."""
+def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:
+    """Return the partitions whose next record no longer exists.
+
+    Args:
+        recorded: The next offset of each partition.
+        earliest: The first offset that each partition still has.
+
+    Returns:
+        Topic, partition, the next offset, and the earliest one, of each such partition.
+    """
     return [
         (topic, partition, offset, get(earliest, topic, partition))
         for topic, partition, offset in each(recorded)

@@ -1,7 +1,7 @@
-"""The stream of batches out of Kafka, by Spark Structured Streaming; each with the offsets it covers.
+"""The stream of micro-batches out of Kafka, by Spark Structured Streaming, each with the offsets it covers.
 
-The checkpoint lives as long as the query. Where to start is known from the tables and the commit log, so there is no
-second truth that could be lost or contradict the first.
+The checkpoint lives as long as the query. The start offsets come from the tables and the commit log, so no second
+record of them can be lost or contradict the first.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-_LOOK_SECONDS = 0.2
-# A consumer reads from its socket only while it is asked for records. With Kafka's defaults, made for services that
-# handle one at a time (500 records, 64 KB), asking takes a third of the time of reading. Bytes but for the first.
+_CHECK_SECONDS = 0.2
+# A consumer reads from its socket only while it is polled. With Kafka's defaults (500 records, 64 KB), which suit
+# services that process single records, polling takes a third of the time. The two last values are bytes.
 _BULK_READING = {
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "receive.buffer.bytes": str(1024 * 1024),
 }
 
-Work = Callable[[DataFrame, Offsets, Offsets], None]
+ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
 """Gets the records of a batch, where it starts and where it ends."""
 
 
@@ -42,60 +42,68 @@ def run_stream(
     config: IngestConfig,
     topics: list[str],
     start: Offsets,
-    work: Work,
+    process: ProcessBatch,
     should_end: Callable[[], bool],
 ) -> None:
-    """Give batch after batch to `work`, until everything is read, or `should_end` says so, between two batches.
+    """Run a stream until all records are processed, or until `should_end` returns True between two batches.
+
+    Args:
+        spark: The session.
+        config: The job's parameters.
+        topics: The topics to read.
+        start: Where the stream starts.
+        process: Processes a batch.
+        should_end: Whether the stream should end before the next batch.
 
     Raises:
-        Exception: What `work` raised.
-        PySparkException: What Spark raised by itself.
+        Exception: What `process` raised.
+        PySparkException: What Spark raised itself.
     """
     checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
     at = start
     failures: list[BaseException] = []
-    # A stream that is stopped in the middle of a batch would do the whole of it again.
-    moment, working, ending = threading.Lock(), False, False
+    # The stream ends only between batches: a batch that is stopped halfway would be processed again.
+    lock, is_processing, is_ending = threading.Lock(), False, False
 
-    def may_work() -> bool:
-        nonlocal working, ending
-        with moment:
-            # Asked here too: between batches that follow one another at once nobody else may find the time to.
-            ending = ending or should_end()
-            working = not ending
-        return working
+    def may_start_batch() -> bool:
+        nonlocal is_processing, is_ending
+        with lock:
+            # Checked here too: if batches follow each other at once, the loop below finds no moment between them.
+            is_ending = is_ending or should_end()
+            is_processing = not is_ending
+        return is_processing
 
     def may_end() -> bool:
-        nonlocal ending
-        with moment:
-            ending = ending or (not working and should_end())
-        return ending
+        nonlocal is_ending
+        with lock:
+            is_ending = is_ending or (not is_processing and should_end())
+        return is_ending
 
-    def one_batch(records: DataFrame, number: int) -> None:
-        nonlocal at, working
-        if not may_work():
-            return  # what Spark takes for done is forgotten with the checkpoint
+    def process_batch(records: DataFrame, number: int) -> None:
+        nonlocal at, is_processing
+        if not may_start_batch():
+            return  # Spark regards the batch as done, but its checkpoint is deleted
         end = offsets.furthest(at, _end_of(checkpoint, number))
         try:
-            work(records, at, end)
+            process(records, at, end)
         except BaseException as error:
             failures.append(error)
-            # Spark waits for ever for the answer of a callback that ends in anything but an exception of this kind.
+            # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
             raise IcecdcError("The batch was cut off") from error
         finally:
-            working = False
+            is_processing = False
         at = end
 
     query: StreamingQuery | None = None
     try:
-        writer = _reader(spark, config, topics, start).load().writeStream.foreachBatch(one_batch)
+        writer = _reader(spark, config, topics, start).load().writeStream.foreachBatch(process_batch)
         writer = writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"icecdc ingest {config.job}")
         if config.trigger == "available_now":
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
         query = writer.start()
-        while not query.awaitTermination(_LOOK_SECONDS):  # type: ignore[arg-type]
+        while not query.awaitTermination(_CHECK_SECONDS):  # type: ignore[arg-type]
             if may_end():
                 query.stop()
                 break
@@ -112,9 +120,9 @@ def run_stream(
 def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> Any:
     options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
     options |= {
-        "startingOffsets": offsets.text(start),
+        "startingOffsets": offsets.to_json(start),
         "includeHeaders": "true",
-        # What is gone must not be skipped in silence: the plan for the next stream decides about it.
+        # Spark must not skip removed records: the start of the next stream decides about them.
         "failOnDataLoss": "true",
     }
     options |= {"subscribePattern": config.topic_pattern} if config.topic_pattern else {"subscribe": ",".join(topics)}
@@ -124,5 +132,5 @@ def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start:
 
 
 def _end_of(checkpoint: Path, number: int) -> Offsets:
-    """Where a batch ends: Spark writes it down before it runs the batch."""
-    return offsets.parse((checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2])
+    """Return where a batch ends. Spark writes it into the checkpoint before it runs the batch."""
+    return offsets.from_json((checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2])

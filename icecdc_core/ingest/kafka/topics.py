@@ -1,4 +1,4 @@
-"""What the brokers know: partitions of the topics, their earliest and latest offsets; asked for in the JVM."""
+"""Topics, partitions and offsets as the brokers report them, through the Kafka client in the JVM."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import KafkaAuthError, KafkaError, KafkaUnreachableError, TopicNotFoundError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.secrets import masked
+from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import java_class
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-# Databricks brings the same classes under another name.
+# Databricks ships the same classes in another package.
 _PACKAGES = ("org.apache.kafka", "kafkashaded.org.apache.kafka")
 _BYTES = "common.serialization.ByteArrayDeserializer"
-_PATIENCE_MS = "20000"
+_TIMEOUT_MS = "20000"
 _NO_ID = "A" * 22
-_AUTH = re.compile(r"Authentication|Authorization|SaslException|SslAuthentication")
-_AWAY = re.compile(r"TimeoutException|DisconnectException|No resolvable bootstrap|NetworkException")
+_NO_ACCESS = re.compile(r"\w*(Authentication|Authorization|Sasl)\w*Exception")
+_UNREACHABLE = frozenset({"TimeoutException", "DisconnectException", "NetworkException"})
+# A host name that cannot be resolved has the class of any wrong property.
+_NO_SUCH_HOST = "No resolvable bootstrap"
 
 
 class Topics:
-    """A client that only asks; it belongs to no consumer group.
+    """A Kafka client that reads metadata only; it belongs to no consumer group.
 
     Args:
         spark: A session with Spark's Kafka connector.
-        config: The brokers, the topics, and how to talk to them.
+        config: The brokers, the topics and the client properties.
 
     Raises:
         KafkaUnreachableError: No broker answers.
@@ -48,9 +52,9 @@ class Topics:
         self._package = _package(spark)
         self._properties = java_class(self._spark, "java.util.HashMap")()
         given = config.client_properties
-        # A client refuses to wait for a request longer than for all of them.
-        patience = given.get("request.timeout.ms", _PATIENCE_MS)
-        for key, value in {"request.timeout.ms": patience, "default.api.timeout.ms": patience, **given}.items():
+        # Kafka refuses a request timeout that is longer than the API timeout.
+        timeout = given.get("request.timeout.ms", _TIMEOUT_MS)
+        for key, value in {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}.items():
             self._properties.put(key, value)
         readers = java_class(self._spark, "java.util.HashMap")(self._properties)
         for part in ("key", "value"):
@@ -59,58 +63,63 @@ class Topics:
             self._consumer = self._class("clients.consumer.KafkaConsumer")(readers)
 
     def names(self) -> list[str]:
-        """The topics that are to be read.
+        """Return the names of the topics to read.
 
         Raises:
-            TopicNotFoundError: One that is named does not exist, or none fits the pattern.
+            TopicNotFoundError: A topic does not exist, or none matches the pattern.
         """
         with kafka_errors(self._config.bootstrap_servers):
-            there = sorted(str(name) for name in self._consumer.listTopics().keySet())
+            existing = sorted(str(name) for name in self._consumer.listTopics().keySet())
         if self._config.topic_pattern:
             pattern = java_class(self._spark, "java.util.regex.Pattern").compile(self._config.topic_pattern)
-            wanted = [name for name in there if pattern.matcher(name).matches()]
+            wanted = [name for name in existing if pattern.matcher(name).matches()]
         else:
             wanted = self._config.topics
-        if missing := [name for name in wanted if name not in there] or not wanted:
+        if missing := [name for name in wanted if name not in existing] or not wanted:
             raise TopicNotFoundError(
                 "There is no such topic on the brokers",
                 subject="topic_pattern" if self._config.topic_pattern else "topics",
                 value=self._config.topic_pattern or missing,
-                remedy="check the name and that these credentials may read it; the topic has to exist before the run",
+                remedy="check the name, and that these credentials may read the topic; it must exist before the run",
             )
         return wanted
 
     def ids(self, names: list[str]) -> dict[str, str]:
-        """The id that the brokers gave to each topic when it was made; brokers before Kafka 2.8 give none."""
+        """Return the id of each topic; brokers before Kafka 2.8 have none."""
         with kafka_errors(self._config.bootstrap_servers):
             admin = self._class("clients.admin.AdminClient").create(self._properties)
             try:
-                asked = java_class(self._spark, "java.util.ArrayList")()
+                requested = java_class(self._spark, "java.util.ArrayList")()
                 for name in names:
-                    asked.add(name)
-                told = admin.describeTopics(asked).allTopicNames().get()
-                found = {name: str(told.get(name).topicId().toString()) for name in names}
+                    requested.add(name)
+                described = admin.describeTopics(requested).allTopicNames().get()
+                found = {name: str(described.get(name).topicId().toString()) for name in names}
             finally:
                 admin.close()
         return {name: identifier for name, identifier in found.items() if identifier != _NO_ID}
 
     def earliest(self, names: list[str]) -> Offsets:
-        """The first offset that each partition still has."""
-        return self._asked("beginningOffsets", names)
+        """Return the first offset that each partition still has."""
+        return self._offsets("beginningOffsets", names)
 
     def latest(self, names: list[str]) -> Offsets:
-        """The offset after the last record of each partition that can be read."""
-        return self._asked("endOffsets", names)
+        """Return the offset after the last readable record of each partition."""
+        return self._offsets("endOffsets", names)
 
     def at(self, names: list[str], moment: datetime) -> Offsets:
-        """The first offset from that moment on; the latest where there is none."""
+        """Return the first offset of each partition since a moment, or the latest offset.
+
+        Args:
+            names: The topics.
+            moment: The moment.
+        """
         found = self.latest(names)
-        asked = java_class(self._spark, "java.util.HashMap")()
+        times = java_class(self._spark, "java.util.HashMap")()
         partition = self._class("common.TopicPartition")
         for topic, number, _ in offsets.each(found):
-            asked.put(partition(topic, number), int(moment.timestamp() * 1000))
+            times.put(partition(topic, number), int(moment.timestamp() * 1000))
         with kafka_errors(self._config.bootstrap_servers):
-            answer = self._consumer.offsetsForTimes(asked)
+            answer = self._consumer.offsetsForTimes(times)
             for topic, number, _ in list(offsets.each(found)):
                 entry = answer.get(partition(topic, number))
                 if entry is not None:
@@ -121,17 +130,17 @@ class Topics:
         """Close the connections."""
         self._consumer.close()
 
-    def _asked(self, method: str, names: list[str]) -> Offsets:
+    def _offsets(self, method: str, names: list[str]) -> Offsets:
         with kafka_errors(self._config.bootstrap_servers):
             partitions = java_class(self._spark, "java.util.ArrayList")()
             make = self._class("common.TopicPartition")
             for name in names:
                 for number in range(self._consumer.partitionsFor(name).size()):
                     partitions.add(make(name, number))
-            # As one text: a call for each of thousands of partitions would take seconds.
-            told = str(getattr(self._consumer, method)(partitions).toString())
-        entries = re.findall(r"([\w.-]+)-(\d+)=(\d+)", told)
-        return offsets.of((topic, int(number), int(offset)) for topic, number, offset in entries)
+            # As one text: with thousands of partitions, a call for each would take seconds.
+            text = str(getattr(self._consumer, method)(partitions).toString())
+        entries = re.findall(r"([\w.-]+)-(\d+)=(\d+)", text)
+        return offsets.from_entries((topic, int(number), int(offset)) for topic, number, offset in entries)
 
     def _class(self, name: str) -> Any:
         return java_class(self._spark, f"{self._package}.{name}")
@@ -149,21 +158,27 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
     begin = time.monotonic()
     try:
         yield
-    except (Py4JError, Py4JJavaError) as error:
-        raise typed(str(error), bootstrap_servers, time.monotonic() - begin) from error
+    except Py4JError as error:
+        raise typed(error, bootstrap_servers, time.monotonic() - begin) from error
 
 
-def typed(text: str, bootstrap_servers: str, seconds: float | None = None) -> KafkaError:
-    """The typed error for what a Kafka client said."""
-    causes = re.findall(r"(?:Caused by: |: )((?:[\w$]+\.)+\w*(?:Exception|Error)[^\n]*)", text)
-    reason = masked(causes[-1] if causes else text.strip().partition("\n")[0])[:500]
-    if _AUTH.search(text):
+def typed(error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None) -> KafkaError:
+    """Return the typed error for a failure of a Kafka client.
+
+    Args:
+        error: What the client raised, or Spark because of it.
+        bootstrap_servers: The brokers that were asked.
+        seconds: How long the client waited; None if unknown.
+    """
+    chain = causes(error)
+    reason = masked(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
+    if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
         return KafkaAuthError(
             f"The brokers refuse the credentials or the rights behind them: {reason}",
             subject="kafka_options",
             remedy="check security.protocol and sasl.* in kafka_options, and that this user may read the topics",
         )
-    if _AWAY.search(text):
+    if any(cause.kind in _UNREACHABLE or _NO_SUCH_HOST in cause.text for cause in chain):
         waited = f" within {seconds:.0f} seconds" if seconds else ""
         return KafkaUnreachableError(
             f"No broker answers{waited}: {reason}",
@@ -172,6 +187,10 @@ def typed(text: str, bootstrap_servers: str, seconds: float | None = None) -> Ka
             remedy="check address, network and security.protocol; nothing was lost, run again",
         )
     return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
+
+
+def _first_line(cause: Cause) -> str:
+    return f"{cause.kind}: {cause.text.strip().partition(chr(10))[0]}"
 
 
 def _package(spark: SparkSession) -> str:

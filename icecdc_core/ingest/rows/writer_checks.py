@@ -35,6 +35,8 @@ _FOLDER_BYTES = 255
 _OBJECT_STORES = {"s3", "s3a", "s3n", "gs", "oss", "wasb", "wasbs"}
 _KEY_BYTES = 1024
 _FILE_NAME_BYTES = 150
+# A timestamp, URL-encoded, is the longest value that is neither text nor bytes.
+_SHORT_VALUE_BYTES = 50
 
 
 class UuidReader(ValueReader):
@@ -110,7 +112,7 @@ def with_checks(spark: SparkSession, table: Any, schema: T.StructType) -> T.Stru
         schema: Its columns as Spark shows them.
     """
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
-    return _with_field_checks(schema, types, _folders(spark, table))
+    return _with_field_checks(schema, types, _folders(spark, table, types))
 
 
 def _with_field_checks(schema: T.StructType, types: dict[str, Any], folders: Folders) -> T.StructType:
@@ -120,7 +122,7 @@ def _with_field_checks(schema: T.StructType, types: dict[str, Any], folders: Fol
         metadata = dict(column.metadata or {})
         if written_as:
             metadata[WRITTEN_AS] = json.dumps(written_as)
-        if field["id"] in folders and isinstance(kind, (T.StringType, T.BinaryType)) and not written_as:
+        if field["id"] in folders:
             metadata[FOLDERS] = json.dumps(folders[field["id"]])
         fields.append(T.StructField(column.name, kind, column.nullable, metadata))
     return T.StructType(fields)
@@ -142,23 +144,44 @@ def _with_nested_checks(kind: T.DataType, wanted: Any, folders: Folders) -> tupl
     return kind, wanted if isinstance(wanted, str) and (wanted == "uuid" or wanted.startswith("fixed[")) else ""
 
 
-def _folders(spark: SparkSession, table: Any) -> Folders:
+def _folders(spark: SparkSession, table: Any, types: dict[str, Any]) -> Folders:
     """How values become the names of partition folders, by the ID of the column."""
-    spec = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))
-    found: Folders = {}
-    for field in spec["fields"]:
-        kind = field["transform"]
-        if kind == "identity" or kind.startswith("truncate["):
-            name = len(quote_plus(field["name"]).encode()) + 1
-            width = int(kind[9:-1]) if kind != "identity" else 0
-            found.setdefault(field["source-id"], []).append({"width": width, "limit": _folder_limit(table) - name})
-    return found
+    fields = json.loads(iceberg_class(spark, "PartitionSpecParser").toJson(table.spec()))["fields"]
+    columns = _text_columns(types)
+    # The other transforms have short values.
+    texts = [f for f in fields if f["source-id"] in columns and f["transform"].startswith(("identity", "truncate["))]
+    name_bytes = {field["field-id"]: len(quote_plus(field["name"]).encode()) + 1 for field in fields}
+    key_limit = _limit_in_key(table, sum(name_bytes.values()) + len(fields), len(fields) - len(texts), len(texts))
+    folders: Folders = {}
+    for field in texts:
+        width = 0 if field["transform"] == "identity" else int(field["transform"].removeprefix("truncate[")[:-1])
+        limit = _FOLDER_BYTES - name_bytes[field["field-id"]] if key_limit is None else key_limit
+        folders.setdefault(field["source-id"], []).append({"width": width, "limit": limit})
+    return folders
 
 
-def _folder_limit(table: Any) -> int:
-    """The longest name of a folder, in bytes; an object store has no folders, but limits the whole key."""
-    properties = table.properties()
-    location = properties.get("write.data.path") or f"{table.location()}/data"
-    if urlsplit(location).scheme not in _OBJECT_STORES:
-        return _FOLDER_BYTES
-    return max(_FOLDER_BYTES, _KEY_BYTES - _FILE_NAME_BYTES - len(location.encode()))
+def _text_columns(types: dict[str, Any]) -> set[int]:
+    """The IDs of the columns, nested ones included, with texts or bytes, which make folder names of any length."""
+    columns = set()
+    for field in types["fields"]:
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            columns |= _text_columns(field["type"])
+        elif field["type"] in ("string", "binary") or str(field["type"]).startswith("fixed["):
+            columns.add(field["id"])
+    return columns
+
+
+def _limit_in_key(table: Any, name_bytes: int, short_fields: int, text_fields: int) -> int | None:
+    """The bytes that each text may have in the key of an object, which all folders share; None for a file system.
+
+    Args:
+        table: Iceberg's table.
+        name_bytes: The bytes of the names of all partition fields.
+        short_fields: The number of partition fields with short values.
+        text_fields: The number of partition fields with texts or bytes.
+    """
+    location = table.properties().get("write.data.path") or f"{table.location()}/data"
+    if not text_fields or urlsplit(location).scheme not in _OBJECT_STORES:
+        return None
+    left = _KEY_BYTES - _FILE_NAME_BYTES - len(location.encode()) - name_bytes - short_fields * _SHORT_VALUE_BYTES
+    return max(0, left // text_fields)

@@ -1,4 +1,4 @@
 """Destination tables: created, evolved, staged, merged and published; and the Kafka offsets each table records.
 
-In: rows of one batch. Out: at most one commit in each table, and a row in the commit log.
+In: the records of one batch. Out: at most one commit in each table, and a row in the commit log.
 """

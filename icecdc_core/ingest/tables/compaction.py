@@ -1,4 +1,4 @@
-"""Small files become large ones at the end of a run: a `replace` snapshot, which no sync has to read."""
+"""Compaction of small files at the end of a run: a `replace` snapshot, which no sync has to read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from icecdc_core.table.catalogs import load_table
 
 
 def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
-    """Rewrite small data files; returns the tables in which there were enough of them.
+    """Rewrite the small data files of tables that have enough of them.
 
-    A table in which this fails, most often because somebody else rewrote the same files, stays as it is.
+    A failure leaves the table as it is and is logged. Most often another writer rewrote the same files.
 
     Args:
         spark: The session.
         names: Tables, every part quoted.
-        min_files: Data files of a size that should be rewritten, from which a table, or partition, is.
+        min_files: A table or partition is rewritten if it has at least this many small data files.
+
+    Returns:
+        The tables that were rewritten.
     """
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted = []

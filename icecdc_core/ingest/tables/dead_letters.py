@@ -1,7 +1,7 @@
-"""Records that fit nowhere: kept in an Iceberg table with the reason, each once, before anything passes them by.
+"""The dead letter table: records that could not be routed, decoded or written, each once, with the reason.
 
-A letter is known by job, topic, partition, offset and the table it was meant for. It is written before the table's mark
-or the commit log moves past its record, so a crash in between leaves a letter that the replay finds there.
+A dead letter is identified by job, topic, partition, offset and destination table. It is written before the offsets of
+the table or the commit log move past its record. After a crash in between, the replay finds it there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.tables.publish import MovedError, append, publish, stage
-from icecdc_core.ingest.tables.table_offsets import JOB, RUN, head_of
+from icecdc_core.ingest.tables.table_offsets import JOB, RUN, current_snapshot_id
 from icecdc_core.secrets import LONGEST
 from icecdc_core.table.catalogs import create_table_once, load_table
 
@@ -26,11 +27,11 @@ SCHEMA = (
     "headers array<struct<key:string, value:binary>>, table string, reason string, run_id string, kept_at timestamp"
 )
 _KEY = ("topic", "partition", "offset", "table")
-_TRIES = 20
+_ATTEMPTS = 20
 
 
 class DeadLetters:
-    """The table of dead letters of one run; threads may keep letters at the same time.
+    """The dead letter table of one run; threads may use it at the same time.
 
     Args:
         config: The job's parameters.
@@ -42,12 +43,18 @@ class DeadLetters:
         self._run_id = run_id
         self._lock = threading.Lock()
 
-    def keep(self, rejected: DataFrame, table: str | None = None) -> int:
-        """Append the letters that are not there yet; returns how many that were.
+    def write(self, rejected: DataFrame, table: str | None = None) -> int:
+        """Append the dead letters that are not in the table yet.
 
         Args:
             rejected: Kafka's columns and `problem`, the reason.
-            table: The table they were meant for, every part quoted; None if nobody knows.
+            table: The destination table, every part quoted; None if it is unknown.
+
+        Returns:
+            How many were appended.
+
+        Raises:
+            ConcurrentIngestError: Other writers committed first in every attempt.
         """
         spark, name = rejected.sparkSession, self._config.quoted_dead_letters
         rows = rejected.select(
@@ -58,27 +65,26 @@ class DeadLetters:
             F.lit(self._run_id).alias("run_id"),
             F.current_timestamp().alias("kept_at"),
         )
+        retrying = Retrying(retry=retry_if_exception_type(MovedError), stop=stop_after_attempt(_ATTEMPTS))
         with self._lock:
             create_table_once(spark, name, SCHEMA)
             rows = rows.persist()
             try:
-                for _ in range(_TRIES):
-                    kept = self._try(spark, name, rows)
-                    if kept is not None:
-                        return kept
+                return retrying(self._write_new, spark, name, rows)
+            except RetryError as error:
+                raise ConcurrentIngestError(
+                    f"Other writers committed dead letters first, {_ATTEMPTS} times",
+                    subject="dead_letter_table",
+                    value=name,
+                    remedy="give each job its own dead letter table, or run again",
+                ) from error
             finally:
                 rows.unpersist()
-        raise ConcurrentIngestError(
-            "Others write dead letters again and again",
-            subject="dead_letter_table",
-            value=name,
-            remedy="give each job a table of its own, or run again",
-        )
 
-    def _try(self, spark: SparkSession, name: str, rows: DataFrame) -> int | None:
-        """Append what is new; None if the table has moved on meanwhile, so that nobody knows what is new."""
+    def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
+        """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
         table = load_table(spark, name)
-        head = head_of(table)
+        head = current_snapshot_id(table)
         span = rows.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).first()
         if span is None or span["low"] is None:
             return 0
@@ -91,12 +97,9 @@ class DeadLetters:
         count = new.count()
         if not count:
             return 0
-        marks = {JOB: self._config.job, RUN: self._run_id}
-        staged = stage(spark, name, table, marks, lambda marked: append(new, name, {}, marked))
+        properties = {JOB: self._config.job, RUN: self._run_id}
+        staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
         if staged.parent_id != head:
-            return None
-        try:
-            publish(spark, name, load_table(spark, name), staged)
-        except MovedError:
-            return None
+            raise MovedError("Another writer committed in between", subject="table", value=name)
+        publish(spark, name, load_table(spark, name), staged)
         return count

@@ -1,4 +1,4 @@
-"""The destination tables: opened, made where that is asked for, grown where records ask for it."""
+"""Open the destination tables: create them if asked for, and let their schema follow the records."""
 
 from __future__ import annotations
 
@@ -6,248 +6,121 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructType
 
-from icecdc_core.columns import quoted
-from icecdc_core.config.values import table_parts
-from icecdc_core.errors import CatalogError, ColumnNotFoundError, IdentifierColumnsError, TableNotFoundError
-from icecdc_core.ingest.parameters import METADATA, transform
-from icecdc_core.ingest.rows.column_names import Path
-from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields
-from icecdc_core.ingest.rows.writer_checks import with_checks
-from icecdc_core.ingest.tables.publish import WAP_ENABLED
-from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, inferred, new_columns
-from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.table.catalogs import describe_failure, load_table
-from icecdc_core.table.schema_projection import spark_schema, top_level_names
+from icecdc_core.errors import TableNotFoundError
+from icecdc_core.ingest.rows.column_names import Path, fold_case
+from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields, reject_fields
+from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, new_columns
+from icecdc_core.ingest.tables.table_columns import metadata_names, payload_schema
+from icecdc_core.ingest.tables.table_creation import create_table, partition_names
+from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-METADATA_PREFIX = "_kafka_"
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_METADATA_TYPES: dict[str, DataType] = dict(
-    zip(
-        METADATA,
-        [StringType(), IntegerType(), LongType(), TimestampType(), BinaryType(), ArrayType(_HEADER)],
-        strict=True,
-    )
-)
-
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedTable:
     """What `open_table` found.
 
     Attributes:
-        table: Iceberg's table; None while there is none, as no record so far can be a row of a new one.
-        refused: If it was made now: the fields of the records that could not become columns, each with the reason.
+        table: Iceberg's table; None if it does not exist and no record so far can be a row of it.
+        refused: If it did not exist: the fields of the records that cannot become columns, each with the reason.
     """
 
     table: Any
     refused: dict[Path, str] = field(default_factory=dict)
 
 
-def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> Opened:
-    """Load a table, made for these records if it is not there and `auto_create` is set.
+def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> OpenedTable:
+    """Load a table. If it does not exist and `auto_create` is set, create it for these records.
 
     Args:
         spark: The session.
         name: The table, every part quoted.
-        records: Makes the frame of them, as `formats.decoded` returns it.
+        records: Returns the records as `decoding.decoded` does.
         config: The job's parameters.
 
     Raises:
-        TableNotFoundError: It is not there, and `auto_create` is not set.
+        TableNotFoundError: The table does not exist, and `auto_create` is not set.
     """
     try:
-        return Opened(load_table(spark, name))
+        return OpenedTable(load_table(spark, name))
     except TableNotFoundError as error:
         if not config.auto_create:
             raise TableNotFoundError(
                 "The table does not exist",
                 subject="auto_create",
                 value=name,
-                remedy="create it, or set auto_create=true; its records are taken again by the next run",
+                remedy="create it, or set auto_create=true; the next run reads its records again",
             ) from error
-    seen = first_schema(records(), config)
-    columns = new_columns(seen, config, _other_names(config))
+    seen, columns, refused = _first_columns(records, config)
     if not columns.fields:
-        return Opened(None)
-    _create(spark, name, seen, columns, config)
-    return Opened(load_table(spark, name), refused_fields(columns, seen, config))
+        return OpenedTable(None, refused)
+    create_table(spark, name, seen, columns, config)
+    return OpenedTable(load_table(spark, name), refused)
 
 
-def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
-    """The columns of a table, as `catalogs.load_table` returned it, that come from the payload.
+def evolve_for(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
+    """Change a table's schema in one commit so that it fits the records.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        records: As `decoding.decoded` returns them.
+        config: The job's parameters.
+
+    Returns:
+        The schema of the records.
 
     Raises:
-        ColumnNotFoundError: A column for what Kafka knows of a record is asked for and not there.
+        MovedError: Another writer committed in between.
+        SchemaChangeError: Iceberg refuses the changes.
     """
-    schema = with_checks(spark, table, spark_schema(spark, table))
-    wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
-    if missing := sorted(wanted - set(schema.names)):
-        raise ColumnNotFoundError(
-            "The table has no columns for what metadata_columns names",
-            subject="metadata_columns",
-            value=missing,
-            remedy="add them: " + ", ".join(f"{c} {_METADATA_TYPES[_bare(c)].simpleString()}" for c in missing),
-        )
-    return StructType([column for column in schema if column.name not in wanted])
-
-
-def grow(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
-    """Let the records' schema into the table's, in one commit; returns the records'."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
     any_case = config.column_case != "sensitive"
     seen = frequent_first(records, inferred(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
-    changes = evolution(current, seen, config, [*partitions, *_metadata_names(config)])
+    changes = evolution(current, seen, config, [*partitions, *metadata_names(config)])
     if changes:
         evolve(spark, name, changes)
     return seen
 
 
-def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
-    """The columns that identify a row: those of the parameters, else the table's identifier fields.
+def _first_columns(
+    records: Callable[[], DataFrame], config: IngestConfig
+) -> tuple[StructType, StructType, dict[Path, str]]:
+    """Choose the columns of a new table, from the records that can be rows of it.
 
-    Raises:
-        IdentifierColumnsError: There are none, or one is not in the table.
+    A record with a field that cannot become a column is a dead letter, so its other fields make no columns either.
+
+    Returns:
+        What fields the usable records have, the columns, and all refused fields with the reason.
     """
-    names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
-    columns = set(top_level_names(spark, table))
-    if not names or set(names) - columns:
-        raise IdentifierColumnsError(
-            "mode=upsert needs identifier columns" if not names else "identifier columns are missing in the table",
-            subject="identifier_columns",
-            value=sorted(set(names) - columns) or names,
-            remedy="name columns of the table that together identify a row, or set the table's identifier fields",
-        )
-    return names
+    refused: dict[Path, str] = {}
+    other_names = [*metadata_names(config), *partition_names(config)]
+    while True:
+        seen = first_schema(reject_fields(records(), refused) if refused else records(), config)
+        columns = new_columns(seen, config, other_names)
+        new = {path: why for path, why in refused_fields(columns, seen, config).items() if path not in refused}
+        if not new:
+            return seen, columns, refused
+        # Names that are refused for themselves come first: until their records are out, they count as spellings of
+        # other names.
+        refused |= {path: why for path, why in new.items() if not _differs_in_case(columns, path)} or new
 
 
-def _bare(column: str) -> str:
-    return column.removeprefix(METADATA_PREFIX)
-
-
-def _metadata_names(config: IngestConfig) -> list[str]:
-    return [f"{METADATA_PREFIX}{column}" for column in config.metadata_columns]
-
-
-def _other_names(config: IngestConfig) -> list[str]:
-    """Names in a new table that no column of the payload may have."""
-    kinds = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
-    parts = [transform(text) for text in config.partition_by]
-    return [*_metadata_names(config), *(f"{column}_{kinds.get(kind, kind)}" for kind, _, column in parts if kind)]
-
-
-def _create(spark: SparkSession, name: str, payload: StructType, own: StructType, config: IngestConfig) -> None:
-    """Make the table with all it needs at once: a crash leaves all of it or nothing."""
-    required = set(config.identifier_columns)
-    optional = {field.name.lower() for field in payload if field.nullable}
-    columns = [StructField(f.name, f.dataType, f.name.lower() in optional and f.name not in required) for f in own]
-    columns += [
-        StructField(f"{METADATA_PREFIX}{n}", _METADATA_TYPES[n]) for n in METADATA if n in config.metadata_columns
-    ]
-    parts = table_parts(name)
-    create_namespace(spark, parts[:-1])
-    struct = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(StructType(columns).json())
-    schema = iceberg_class(spark, "spark.SparkSchemaUtil").convert(struct)
-    if required:
-        ids = java_class(spark, "java.util.HashSet")()
-        for column in config.identifier_columns:
-            found = schema.findField(column)
-            if found is None:
-                raise IdentifierColumnsError(
-                    "The first records of a new table lack an identifier column",
-                    subject="identifier_columns",
-                    value=column,
-                    remedy="name fields that every record has, or create the table by hand",
-                )
-            ids.add(found.fieldId())
-        schema = iceberg_class(spark, "Schema")(schema.columns(), ids)
-    catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, parts[0])
-    levels = spark.sparkContext._gateway.new_array(java_class(spark, "java.lang.String"), len(parts) - 1)  # type: ignore[union-attr]
-    for position, part in enumerate(parts[1:]):
-        levels[position] = part
-    builder = catalog.buildTable(iceberg_class(spark, "catalog.TableIdentifier").of(levels), schema)
-    builder = builder.withPartitionSpec(_spec(spark, schema, config))
-    if config.sort_columns:
-        order = iceberg_class(spark, "SortOrder").builderFor(schema)
-        for column in config.sort_columns:
-            order.asc(column)
-        builder = builder.withSortOrder(order.build())
-    properties = {"format-version": "2", WAP_ENABLED: "true"}
-    if config.mode == "upsert":
-        # A batch changes a few rows of many files; rewriting them all for each would be the whole cost.
-        properties |= {f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")}
-    for key, value in {**properties, **config.table_properties}.items():
-        builder = builder.withProperty(key, value)
-    try:
-        builder.create()
-    except Py4JJavaError as error:
-        if "AlreadyExists" not in str(error.java_exception.getClass().getName()):
-            raise CatalogError(
-                f"The table could not be made: {describe_failure(error)[:500]}",
-                subject="auto_create",
-                value=name,
-                remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
-            ) from error
-
-
-def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
-    """Make a namespace unless it is there; a catalog that makes none by command has it already, or tells so later.
-
-    Raises:
-        CatalogError: The catalog cannot be reached, or refuses to.
-    """
-    name = ".".join(quoted(part) for part in parts)
-    try:
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
-    except AnalysisException:
-        return
-    except (PySparkException, Py4JJavaError) as error:
-        # Of two runs that make it at once, a catalog in a database lets the second fail.
-        if not _is_there(spark, name):
-            raise CatalogError(
-                f"The namespace could not be made: {describe_failure(error)[:500]}",
-                subject="namespace",
-                value=name,
-                remedy="check that the catalog can be reached and the rights of this user, or create it by hand",
-            ) from error
-
-
-def _is_there(spark: SparkSession, namespace: str) -> bool:
-    try:
-        return bool(spark.catalog.databaseExists(namespace))
-    except (PySparkException, Py4JJavaError):
-        return False
-
-
-def _spec(spark: SparkSession, schema: Any, config: IngestConfig) -> Any:
-    builder = iceberg_class(spark, "PartitionSpec").builderFor(schema)
-    methods = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
-    for text in config.partition_by:
-        kind, width, column = transform(text)
-        if width:
-            getattr(builder, kind)(column, width)
-        elif kind:
-            getattr(builder, methods[kind])(column)
-        else:
-            builder.identity(column)
-    return builder.build()
+def _differs_in_case(columns: StructType, path: Path) -> bool:
+    """Whether a field has no column because another spelling of its name has one."""
+    kind: DataType = columns
+    for name in path:
+        by_name = {fold_case(field.name): field for field in kind.fields} if isinstance(kind, StructType) else {}
+        if fold_case(name) not in by_name:
+            return False
+        kind = by_name[fold_case(name)].dataType
+    return True

@@ -1,24 +1,24 @@
-"""Stage a write, look, publish it: an append or a merge becomes visible only while nothing has moved since the look.
+"""Write-audit-publish: stage a write, check the table, publish the staged snapshot.
 
-Spark's writes have no compare-and-swap of their own. So they are staged, as a snapshot that no branch shows (write,
-audit, publish), and the main branch is set to it by one commit of the table's metadata, which the catalog refuses when
-the table has changed in between. Of two runs that take the same records, one finds the table moved on.
+Spark's writes have no compare-and-swap. So a write is staged as a snapshot that is on no branch, and then one commit of
+the table's metadata sets the main branch to it. The catalog refuses this commit if the table has changed in between. If
+two runs write the same records, one of them finds a changed table.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
-from icecdc_core.ingest.tables.table_offsets import ATTEMPT, head_of, is_ancestor
+from icecdc_core.ingest.tables.table_offsets import ATTEMPT, current_snapshot_id, is_ancestor
 from icecdc_core.secrets import masked
 from icecdc_core.session.java_causes import causes
 from icecdc_core.session.jvm import iceberg_class
@@ -27,20 +27,34 @@ from icecdc_core.table.catalogs import load_table
 WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
 _MAIN = "main"
-_TRIES = 20
-_CONFLICTS = frozenset({"ValidationException", "CommitFailedException", "CommitStateUnknownException"})
+_ATTEMPTS = 20
+_RETRIED = frozenset({"CommitFailedException", "CommitStateUnknownException"})
+_CONFLICTS = _RETRIED | {"ValidationException"}
 
 
 class MovedError(IcecdcError):
-    """The table has another current snapshot than what was staged, or was to be, is made on."""
+    """Another writer changed the table between a write's look at it and its commit."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A snapshot that is in the table's metadata and on no branch."""
+    """A snapshot that is in the table's metadata and on no branch.
+
+    Attributes:
+        snapshot_id: Its id.
+        sequence_number: Its sequence number; 0 in format version 1.
+        snapshot_ms: When it was made, in milliseconds since 1970.
+        parent_id: The table's current snapshot at that time; None for an empty table.
+        properties: The summary properties that the ingest gave it.
+        is_append: Whether it only adds data files.
+        rows: Rows in the added files.
+        files: Added data files.
+        bytes: Their size.
+    """
 
     snapshot_id: int
     sequence_number: int
+    snapshot_ms: int
     parent_id: int | None
     properties: dict[str, str]
     is_append: bool
@@ -52,105 +66,153 @@ class Staged:
 def stage(
     spark: SparkSession, name: str, table: Any, properties: dict[str, str], write: Callable[[dict[str, str]], None]
 ) -> Staged:
-    """Let `write` write into the table, staged; returns the staged snapshot.
+    """Run a write that is staged.
 
     Args:
         spark: The session in which `write` writes.
         name: The table, every part quoted.
-        table: The same as it was loaded before.
-        properties: Go into the summary of the snapshot.
-        write: Gets all the properties of the snapshot and writes with them.
+        table: The table as it was loaded before.
+        properties: Summary properties of the snapshot.
+        write: Gets all summary properties and writes a snapshot with them.
 
     Raises:
-        MovedError: Iceberg refuses the snapshot because of what another writer committed since `write` looked.
+        MovedError: Iceberg refuses the snapshot because of another writer's commit.
     """
-    attempt = uuid.uuid4().hex
+    properties = {**properties, ATTEMPT: uuid.uuid4().hex}
     _enable_staging(table)
-    marked = {**properties, ATTEMPT: attempt}
-    before = _state(table)
+    before = table_version(table)
     try:
-        write(marked)
+        write(properties)
     except (PySparkException, Py4JError) as error:
-        refused = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
-        # Iceberg has the same classes for what no repetition helps; then the table is as it was.
-        if refused is None or _state(load_table(spark, name)) == before:
-            raise
-        said = masked(refused.text)[:500]
-        raise MovedError(f"Another writer came in between: {said}", subject="table", value=name) from error
-    return _found(load_table(spark, name), name, marked)
+        raise_if_moved(spark, name, before, error)
+        raise
+    return _find_staged(load_table(spark, name), name, properties)
 
 
-def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
-    """Let the main branch show the staged snapshot; returns its id.
+def restage(spark: SparkSession, name: str, staged: Staged) -> Staged:
+    """Stage the data files of a staged append again, on the table's current snapshot; writes no file.
 
     Args:
         spark: The session.
         name: The table, every part quoted.
-        table: The same as it was loaded just before; the catalog refuses the commit if it has changed since.
+        staged: What `stage` returned.
+    """
+    table = load_table(spark, name)
+    files = table.snapshot(staged.snapshot_id).addedDataFiles(table.io()).iterator()
+    properties = {**staged.properties, ATTEMPT: uuid.uuid4().hex}
+    append = table.newAppend()
+    while files.hasNext():
+        append.appendFile(files.next())
+    for key, value in properties.items():
+        append.set(key, value)
+    append.stageOnly().commit()
+    return _find_staged(load_table(spark, name), name, properties)
+
+
+def next_step(head: int | None, staged: Staged, can_restage: bool) -> Literal["publish", "restage", "write again"]:
+    """Decide what to do with a staged snapshot.
+
+    Args:
+        head: The table's current snapshot.
+        staged: The staged snapshot.
+        can_restage: Whether its rows are right on any snapshot. Those of a merge are not: they depend on the table.
+    """
+    if head == staged.parent_id:
+        return "publish"
+    return "restage" if staged.is_append and can_restage else "write again"
+
+
+def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
+    """Set the main branch to the staged snapshot; returns its id.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        table: The table as it was loaded just before. The catalog refuses the commit if it has changed since.
         staged: What `stage` returned.
 
     Raises:
-        MovedError: The main branch is not where it was when the snapshot was staged.
+        MovedError: The current snapshot is not the parent of the staged one.
+        ConcurrentIngestError: The catalog refused the commit in every attempt.
     """
-    for attempt in range(_TRIES):
-        if attempt:
-            table = load_table(spark, name)
-            if is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
-                return staged.snapshot_id  # an earlier try arrived, though its answer did not
-        if head_of(table) != staged.parent_id:
-            raise MovedError("The table has moved on", subject="table", value=name)
-        operations = table.operations()
-        base = operations.current()
-        builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
-        try:
-            operations.commit(base, builder.setBranchSnapshot(staged.snapshot_id, _MAIN).build())
+    retrying = Retrying(
+        retry=retry_if_exception(_is_retried),
+        wait=wait_exponential(multiplier=0.05, max=2.0),
+        stop=stop_after_attempt(_ATTEMPTS),
+        retry_error_callback=lambda _: None,
+    )
+    for attempt in retrying:
+        with attempt:
+            if attempt.retry_state.attempt_number > 1:
+                table = load_table(spark, name)
+                if is_ancestor(table, staged.snapshot_id, back_to=staged.parent_id):
+                    return staged.snapshot_id  # an earlier attempt succeeded, though its answer was lost
+            _set_main(spark, name, table, staged)
             return staged.snapshot_id
-        except Py4JJavaError as error:
-            if not _may_be_tried_again(error):
-                raise
-            time.sleep(min(2.0, 0.05 * 2**attempt))
     raise ConcurrentIngestError(
-        f"The table's metadata could not be committed in {_TRIES} tries",
+        f"The table's metadata could not be committed in {_ATTEMPTS} attempts",
         subject="table",
         value=name,
         remedy="run again when fewer others write to the table",
     )
 
 
-def restage(spark: SparkSession, name: str, staged: Staged) -> Staged:
-    """Stage the data files of a staged append anew, on the table's current snapshot; nothing is written twice."""
-    table = load_table(spark, name)
-    files = table.snapshot(staged.snapshot_id).addedDataFiles(table.io()).iterator()
-    attempt = uuid.uuid4().hex
-    append = table.newAppend()
-    while files.hasNext():
-        append.appendFile(files.next())
-    for key, value in {**staged.properties, ATTEMPT: attempt}.items():
-        append.set(key, value)
-    append.stageOnly().commit()
-    return _found(load_table(spark, name), name, {**staged.properties, ATTEMPT: attempt})
-
-
 def append(frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str]) -> None:
-    """Append a frame; staged where `stage` calls it."""
+    """Append a frame to a table; the append is staged if `stage` calls it.
+
+    Args:
+        frame: The rows.
+        name: The table, every part quoted.
+        options: Iceberg's write options.
+        properties: Summary properties of the snapshot.
+    """
     writer = frame.writeTo(name)
     for key, value in {**options, **{f"snapshot-property.{key}": value for key, value in properties.items()}}.items():
         writer = writer.option(key, value)
     writer.append()
 
 
+def table_version(table: Any) -> tuple[str, int | None]:
+    """Return what changes with every commit: the metadata file and the current snapshot."""
+    return str(table.operations().current().metadataFileLocation()), current_snapshot_id(table)
+
+
+def raise_if_moved(
+    spark: SparkSession, name: str, before: tuple[str, int | None], error: PySparkException | Py4JError
+) -> None:
+    """Raise MovedError if a commit failed because of another writer's commit.
+
+    Iceberg raises the same classes for failures that no retry helps. Then the table is as it was before.
+
+    Args:
+        spark: The session.
+        name: The table, every part quoted.
+        before: `table_version` before the commit.
+        error: What the commit raised.
+    """
+    conflict = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
+    if conflict is not None and table_version(load_table(spark, name)) != before:
+        reason = masked(conflict.text)[:500]
+        raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
+
+
+def _set_main(spark: SparkSession, name: str, table: Any, staged: Staged) -> None:
+    if current_snapshot_id(table) != staged.parent_id:
+        raise MovedError("Another writer committed in between", subject="table", value=name)
+    operations = table.operations()
+    base = operations.current()
+    builder = iceberg_class(spark, "TableMetadata").buildFrom(base)
+    operations.commit(base, builder.setBranchSnapshot(staged.snapshot_id, _MAIN).build())
+
+
 def _enable_staging(table: Any) -> None:
-    """Let the table take staged writes; a writer that sets no `spark.wap.id` is not concerned."""
+    """Allow staged writes; writers that set no `spark.wap.id` write as before."""
     if table.properties().get(WAP_ENABLED) != "true":
         table.updateProperties().set(WAP_ENABLED, "true").commit()
 
 
-def _state(table: Any) -> tuple[str, int | None]:
-    return str(table.operations().current().metadataFileLocation()), head_of(table)
-
-
-def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
-    """The snapshot of an attempt; it is one of the last in the metadata."""
+def _find_staged(table: Any, name: str, properties: dict[str, str]) -> Staged:
+    """Return the snapshot of an attempt; it is one of the last in the metadata."""
     snapshots = table.operations().current().snapshots()
     for position in range(snapshots.size() - 1, -1, -1):
         snapshot = snapshots.get(position)
@@ -160,6 +222,7 @@ def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
             return Staged(
                 snapshot_id=int(snapshot.snapshotId()),
                 sequence_number=int(snapshot.sequenceNumber()),
+                snapshot_ms=int(snapshot.timestampMillis()),
                 parent_id=None if parent is None else int(parent),
                 properties=properties,
                 is_append=str(snapshot.operation()) == "append",
@@ -168,13 +231,12 @@ def _found(table: Any, name: str, properties: dict[str, str]) -> Staged:
                 bytes=int(summary.get("added-files-size") or 0),
             )
     raise ConcurrentIngestError(
-        "A staged write is not in the table's metadata any more",
+        "A staged write is no longer in the table's metadata",
         subject="table",
         value=name,
-        remedy="run again; keep others from expiring snapshots that are minutes old",
+        remedy="run again; keep other jobs from expiring snapshots that are minutes old",
     )
 
 
-def _may_be_tried_again(error: Py4JJavaError) -> bool:
-    kind = str(error.java_exception.getClass().getSimpleName())
-    return kind in ("CommitFailedException", "CommitStateUnknownException")
+def _is_retried(error: BaseException) -> bool:
+    return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in _RETRIED

@@ -1,4 +1,4 @@
-"""How a table's schema follows its records: what has to change, and the one commit that changes it."""
+"""Schema evolution: which changes a table needs for its records, and the one commit that makes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from pyspark.sql import types as T
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import ColumnNames
-from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
-from icecdc_core.ingest.rows.inference import inferred
 from icecdc_core.ingest.rows.type_widening import widened
 from icecdc_core.ingest.rows.variant_schema import GUESSED
+from icecdc_core.ingest.tables.publish import raise_if_moved, table_version
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
-
-__all__ = ["FITS", "ROW", "Change", "evolution", "evolve", "fitted", "fitted_rows", "inferred", "needs_no_inference"]
 
 Kind = Literal["add", "widen", "optional"]
 
@@ -31,7 +28,7 @@ class Change:
     """One change of a table's schema.
 
     Attributes:
-        kind: A column is added, gets a wider type, or becomes optional.
+        kind: `add` a column, `widen` its type, or make it `optional`.
         path: Names from the top-level column down, with Iceberg's ``element`` and ``value`` for what is in arrays and
             maps.
         type: The column's new type; None if it only becomes optional.
@@ -49,22 +46,22 @@ class Change:
 def evolution(
     current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
 ) -> list[Change]:
-    """Return what has to change so that records like these fit, as far as a table can follow.
+    """Return the schema changes that records need, as far as Iceberg allows them.
 
-    A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's own promotions
-    widen a column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional
-    when the writer's schema says that the field is. Nothing is ever narrowed, dropped, renamed or moved; records that
-    still don't fit are dead letters. Types that were guessed from JSON values widen nothing but what they must. A field
-    adds no column if nobody could read the table with it (see `names`).
+    A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's promotions widen a
+    column: int to long, float to double, a decimal to more digits of the same scale. A column becomes optional if the
+    writer's schema says that the field is. No column is narrowed, dropped, renamed or moved; records that still do not
+    fit are dead letters. A type that was inferred from JSON values only widens a column if it must. A field adds no
+    column if the table could not be read with it (see `rows.column_names`).
 
     Args:
         current: The table's columns.
-        seen: What `inferred` found.
+        seen: The fields of the records, as `inferred` returns them.
         settings: See `FormatSettings`.
         others: Names that no new column may have, besides those of the table's columns.
 
     Returns:
-        The changes, outer ones first; empty when there are none, or none were asked for.
+        The changes, outer ones first; none without `evolve_schema`.
 
     Example:
         >>> evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
@@ -81,17 +78,18 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
     Args:
         spark: The session in which the table will be written.
         table: ``catalog.namespace.table`` as Spark names it.
-        changes: What `evolution` returned. A column that has been added in between, by somebody else, is left as it
-            is.
+        changes: What `evolution` returned. A column that another writer has added in between stays as it is.
 
     Raises:
         SchemaChangeError: Iceberg refuses the changes; the table is as it was.
+        MovedError: Another writer committed in between. Iceberg does not retry a change of the schema.
         TableNotFoundError: There is no such table.
         CatalogError: The catalog cannot be reached.
     """
     if not changes:
         return
     loaded = load_table(spark, table)
+    before = table_version(loaded)
     try:
         update = loaded.updateSchema()
         for change in changes:
@@ -108,8 +106,9 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
                 update.addColumn(parent, name, kind)
         update.commit()
     except (PySparkException, Py4JJavaError) as error:
+        raise_if_moved(spark, table, before, error)
         raise SchemaChangeError(
-            f"The schema cannot follow the records: {_cause(error)}",
+            f"The table's schema cannot be changed for the records: {_cause(error)}",
             subject=table,
             value=[str(change) for change in changes],
             remedy="change the table by hand, or run without evolve_schema; the records are then dead letters",
@@ -131,12 +130,12 @@ def _of_struct(
                 columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
                 yield Change("add", (*path, name), kind)
             continue
-        there = (*path, column.name)
+        column_path = (*path, column.name)
         guessed = GUESSED in field.metadata
-        freed = not column.nullable and field.nullable and not guessed
-        if freed and column.name.lower() not in identifiers:
-            yield Change("optional", there)
-        yield from _of_type(column.dataType, field.dataType, there, guessed, settings, names)
+        becomes_optional = not column.nullable and field.nullable and not guessed
+        if becomes_optional and column.name.lower() not in identifiers:
+            yield Change("optional", column_path)
+        yield from _of_type(column.dataType, field.dataType, column_path, guessed, settings, names)
 
 
 def _of_type(
@@ -158,10 +157,10 @@ def _of_type(
 
 
 def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
-    """Return the columns of a new table for such records: optional throughout, their names by the case rule.
+    """Return the columns of a new table: all optional, with names by the case rule.
 
     Args:
-        seen: What `inferred` found.
+        seen: The fields of the records, as `inferred` returns them.
         settings: See `FormatSettings`.
         others: Names that no column may have.
     """
@@ -172,7 +171,7 @@ def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[s
 def _new_type(
     kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: ColumnNames
 ) -> T.DataType | None:
-    """The type of a new field, without the fields in it that cannot be; None if it cannot be itself."""
+    """The type of a new field, without inner fields that cannot become columns; None if the field itself cannot."""
     if not names.add(path):
         return None
     if isinstance(kind, T.StructType):
@@ -203,7 +202,7 @@ def _new_name(name: str, settings: FormatSettings) -> str:
 
 
 def _iceberg_type(spark: SparkSession, kind: T.DataType) -> Any:
-    # Converted alone, a struct would become a schema instead of a type.
+    # Without a column around it, a struct would be converted to a schema instead of a type.
     schema = T.StructType([T.StructField("column", kind)]).json()
     convert = iceberg_class(spark, "spark.SparkSchemaUtil").convert
     return convert(java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema)).findType("column")

@@ -1,7 +1,7 @@
-"""The mark of an ingest in a table: what it took, in the summary of the snapshot that brought it.
+"""The Kafka offsets that a table records: an ingest writes them into the summary of each snapshot it makes.
 
-The table is the commit log. A mark says that everything below its offsets is in the table, so whoever looks first and
-then writes with a mark that is published only while nothing has changed, can never write a record twice.
+So the table itself is the commit log. All records below the offsets are in the table. An ingest reads the offsets,
+writes, and publishes only if the table has not changed since. So it cannot write a record twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What a table says about an ingest.
+class TableOffsets:
+    """The offsets of one job in one table.
 
     Attributes:
-        offsets: Everything below is in the table.
-        batch: Number of the batch that brought it; -1 before the first.
-        snapshot_id: The snapshot that says so; None before the first.
-        valid_through: ISO time up to which all partitions were complete then; "" if nobody knows.
+        offsets: All records below are in the table.
+        batch: Number of the batch that wrote them; -1 before the first.
+        snapshot_id: The snapshot that records them; None before the first.
+        valid_through: ISO time up to which all partitions were complete then; "" if unknown.
     """
 
     offsets: Offsets = field(default_factory=dict)
@@ -36,51 +36,62 @@ class Mark:
     valid_through: str = ""
 
     def properties(self, job: str, run_id: str) -> dict[str, str]:
-        """The mark as properties of a snapshot."""
-        told = {
+        """Return the summary properties of a snapshot that records these offsets.
+
+        Args:
+            job: The job that makes the snapshot.
+            run_id: Its run.
+        """
+        properties = {
             JOB: job,
             BATCH: str(self.batch),
-            OFFSETS: offsets.text(self.offsets),
+            OFFSETS: offsets.to_json(self.offsets),
             VALID_THROUGH: self.valid_through,
             RUN: run_id,
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in properties.items() if value}
 
 
-def head_of(table: Any) -> int | None:
-    """The snapshot that the main branch shows; None while there is none."""
+def current_snapshot_id(table: Any) -> int | None:
+    """Return the id of the table's current snapshot; None for an empty table."""
     snapshot = table.currentSnapshot()
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
-def find_mark(table: Any, job: str, known: dict[int, Mark] | None = None) -> Mark:
-    """The newest mark of the job among the ancestors of the table's current snapshot.
+def find_table_offsets(table: Any, job: str, known: dict[int, TableOffsets] | None = None) -> TableOffsets:
+    """Find the newest offsets of a job among the table's current snapshot and its ancestors.
 
     Args:
         table: Iceberg's table, as `catalogs.load_table` returns it.
-        job: Whose mark; others, and commits without any, lie between.
-        known: Marks that were found before, by the snapshot the search began at: the search ends there.
+        job: The job. Snapshots of other writers may be newer.
+        known: Offsets that an earlier search found, by the snapshot at which it began. This search ends there.
 
     Returns:
-        The mark; an empty one if no ancestor that still exists has any.
+        The offsets; empty ones if no ancestor that still exists has any.
     """
     for snapshot in ancestors(table):
-        identifier = int(snapshot.snapshotId())
-        if known and identifier in known:
-            return known[identifier]
+        snapshot_id = int(snapshot.snapshotId())
+        if known and snapshot_id in known:
+            return known[snapshot_id]
         summary = snapshot.summary()
         if summary.get(JOB) == job:
-            return Mark(
-                offsets=offsets.parse(summary.get(OFFSETS)),
+            return TableOffsets(
+                offsets=offsets.from_json(summary.get(OFFSETS)),
                 batch=int(summary.get(BATCH) or -1),
-                snapshot_id=identifier,
+                snapshot_id=snapshot_id,
                 valid_through=str(summary.get(VALID_THROUGH) or ""),
             )
-    return Mark()
+    return TableOffsets()
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
-    """Whether a snapshot is the table's current one or an ancestor of it; the search ends at `back_to`."""
+    """Return whether a snapshot is the table's current one or an ancestor of it.
+
+    Args:
+        table: Iceberg's table.
+        snapshot_id: The snapshot.
+        back_to: The search ends at this snapshot; None: at the oldest that still exists.
+    """
     for snapshot in ancestors(table):
         if int(snapshot.snapshotId()) == back_to:
             return False
@@ -90,7 +101,7 @@ def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> boo
 
 
 def ancestors(table: Any) -> Iterator[Any]:
-    """The table's current snapshot and its ancestors, newest first, as far as they still exist."""
+    """Yield the table's current snapshot and its ancestors, newest first, as far as they still exist."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         yield snapshot

@@ -1,22 +1,33 @@
-"""What a table has of an ingest, also when the snapshot that says so is gone: expired, rolled back, or another table.
+"""Recognize a table that was dropped, created again or rolled back since the ingest last wrote into it.
 
-A mark is searched among the ancestors of the current snapshot. If there is none, or an older one than the commit log
-knows, the log and the table's history tell why, and `on_table_reset` says what to do about it.
+The offsets of a table are in the ancestors of its current snapshot. If they are missing, or older than those in the
+commit log, the history of the table says why, and `on_table_reset` says what to do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from icecdc_core.errors import IcecdcError, TableResetError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.tables.commit_log import TableEntry
-from icecdc_core.ingest.tables.table_offsets import Mark, ancestors, find_mark, head_of, is_ancestor
+from icecdc_core.ingest.tables.table_offsets import (
+    TableOffsets,
+    ancestors,
+    current_snapshot_id,
+    find_table_offsets,
+    is_ancestor,
+)
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
+
+_PROBLEMS = {
+    "replaced": "The table was dropped and made again since the ingest last wrote into it",
+    "rolled back": "The table no longer has what the ingest wrote into it: it was rolled back",
+}
 
 
 class RefillError(IcecdcError):
@@ -26,104 +37,120 @@ class RefillError(IcecdcError):
 
 
 @dataclass
-class Marks:
-    """The marks of one run's tables; threads may ask at the same time, each for other tables.
+class OffsetsReader:
+    """Reads the offsets of a run's tables and checks them against the commit log.
+
+    Threads may use it at the same time, each for other tables.
 
     Attributes:
         config: The job's parameters.
-        known: What the commit log knows of each table.
-        earliest: Where the topics begin.
+        known: The last entry of each table in the commit log, by name.
+        earliest: The first offset that each partition still has.
     """
 
     config: IngestConfig
     known: dict[str, TableEntry]
     earliest: Offsets
-    _seen: dict[str, dict[int, Mark]] = field(default_factory=dict)
+    _found: dict[str, dict[int, TableOffsets]] = field(default_factory=dict)
 
-    def of(self, name: str, table: Any, start: Offsets) -> Mark:
-        """The mark of a table.
+    def read(self, name: str, table: Any, start: Offsets) -> TableOffsets:
+        """Return the offsets of a table.
 
         Args:
             name: The table, every part quoted.
             table: Iceberg's table, freshly loaded.
-            start: Where the batch starts; whoever goes on without what was lost goes on from there.
+            start: Where the batch starts. With `on_table_reset=continue` a table that was reset continues there.
 
         Raises:
-            TableResetError: It is another table than the log knows, or lacks what that had, and `on_table_reset` is
-                `fail`.
-            RefillError: The same, and `on_table_reset` is `refill`.
+            TableResetError: The table was reset, and `on_table_reset` is `fail`.
+            RefillError: The table was reset, and `on_table_reset` is `refill`.
         """
-        mark = find_mark(table, self.config.job, self._seen.get(name))
+        found = find_table_offsets(table, self.config.job, self._found.get(name))
         logged = self.known.get(name)
         if logged is not None:
-            mark = self._reconciled(name, table, mark, logged, start)
-        head = head_of(table)
+            found = self._checked(name, table, found, logged, start)
+        head = current_snapshot_id(table)
         if head is not None:
-            self._seen[name] = {head: mark}
-        return mark
+            self._found[name] = {head: found}
+        return found
 
-    def remember(self, entry: TableEntry, mark: Mark) -> None:
-        """Know what a table has now."""
+    def remember(self, entry: TableEntry, written: TableOffsets) -> None:
+        """Store what a batch wrote.
+
+        Args:
+            entry: The table's entry in the commit log.
+            written: The table's offsets now.
+        """
         self.known[entry.name] = entry
-        if mark.snapshot_id is not None:
-            self._seen[entry.name] = {mark.snapshot_id: mark}
+        if written.snapshot_id is not None:
+            self._found[entry.name] = {written.snapshot_id: written}
 
-    def _reconciled(self, name: str, table: Any, mark: Mark, logged: TableEntry, start: Offsets) -> Mark:
-        """The mark, or what the log knows instead of it."""
-        had = offsets.parse(logged.offsets)
-        if logged.uuid and logged.uuid != str(table.uuid()):
-            problem = TableResetError(
-                "The table was dropped and made again since the ingest last wrote into it",
-                subject="on_table_reset",
-                value=name,
-                remedy=_REMEDY,
-            )
-        elif offsets.covers(mark.offsets, had):
-            return mark
-        elif logged.snapshot_id is not None and is_ancestor(table, logged.snapshot_id):
-            # Nothing was rolled back: the batches from its mark to the logged offsets had no record for this table.
-            return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
-        elif logged.snapshot_id is None or _has_expired(table, mark, logged):
-            # The log says what the snapshot said; where it names no snapshot, the table need not have one.
-            return Mark(offsets.furthest(mark.offsets, had), mark.batch, mark.snapshot_id, mark.valid_through)
-        else:
-            problem = TableResetError(
-                "The table no longer has what the ingest wrote into it: it was rolled back",
-                subject="on_table_reset",
-                value=name,
-                remedy=_REMEDY,
-            )
+    def _checked(self, name: str, table: Any, found: TableOffsets, logged: TableEntry, start: Offsets) -> TableOffsets:
+        """Return the offsets of the table, or those of the log where the log knows more."""
+        state = table_state(table, found, logged)
+        if state == "current":
+            return found
+        if state == "log is ahead":
+            return replace(found, offsets=offsets.furthest(found.offsets, offsets.from_json(logged.offsets)))
         if self.config.on_table_reset == "continue":
-            mark = Mark(offsets.furthest(mark.offsets, start), mark.batch, mark.snapshot_id, mark.valid_through)
-            self.known[name] = TableEntry(name, str(table.uuid()), offsets=offsets.text(mark.offsets))
-            return mark
+            found = replace(found, offsets=offsets.furthest(found.offsets, start))
+            self.known[name] = TableEntry(name, str(table.uuid()), offsets=offsets.to_json(found.offsets))
+            return found
         if self.config.on_table_reset == "refill":
             refill = RefillError("The table is filled again", subject="table", value=name)
-            has = {topic: parts for topic, parts in mark.offsets.items() if topic in self.earliest}
-            refill.offsets = offsets.furthest(self.earliest, has)
+            existing = {topic: parts for topic, parts in found.offsets.items() if topic in self.earliest}
+            refill.offsets = offsets.furthest(self.earliest, existing)
             raise refill
-        raise problem
+        raise TableResetError(
+            _PROBLEMS[state],
+            subject="on_table_reset",
+            value=name,
+            remedy="set on_table_reset=refill once, to read again what the topic still has for it, or continue, to "
+            "write new records only",
+        )
 
 
-_REMEDY = (
-    "set on_table_reset=refill once, to take again what the topic still has of it, or continue, to go on with new "
-    "records only"
-)
+State = Literal["current", "log is ahead", "replaced", "rolled back"]
 
 
-def _has_expired(table: Any, mark: Mark, logged: TableEntry) -> bool:
-    """Whether the logged snapshot is gone because it is old; False: the table's history passes it by.
+def table_state(table: Any, found: TableOffsets, logged: TableEntry) -> State:
+    """Compare a table with what the commit log says of it.
 
-    The history passes it by where an ancestor is older than the logged snapshot: an older mark, a lower sequence
-    number, or the first snapshot of all. Format version 1 has no sequence numbers; there the other two have to do.
+    Args:
+        table: Iceberg's table.
+        found: The offsets that the table's snapshots record.
+        logged: The last entry of the table in the commit log.
+
+    Returns:
+        `current`: the table records all that the log says. `log is ahead`: it does not, but nothing is missing, as
+        batches without records for the table make no snapshot, and snapshots expire. `replaced` and `rolled back`: the
+        table was reset.
     """
-    if mark.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
+    if logged.uuid and logged.uuid != str(table.uuid()):
+        return "replaced"
+    if offsets.covers(found.offsets, offsets.from_json(logged.offsets)):
+        return "current"
+    if logged.snapshot_id is None or is_ancestor(table, logged.snapshot_id):
+        return "log is ahead"
+    return "log is ahead" if _has_expired(table, found, logged) else "rolled back"
+
+
+def _has_expired(table: Any, found: TableOffsets, logged: TableEntry) -> bool:
+    """Return whether the logged snapshot was removed because it was old, rather than by a rollback.
+
+    It was a rollback if an ancestor is older than the logged snapshot: a snapshot with older offsets, with a lower
+    sequence number, or the first of all. Format version 1 has no sequence numbers, so the time of the snapshots
+    decides there.
+    """
+    if found.snapshot_id is not None or table.snapshot(logged.snapshot_id) is not None:
         return False
-    number, parent = 0, None
+    oldest = None
     for snapshot in ancestors(table):
-        number, parent = int(snapshot.sequenceNumber()), snapshot.parentId()
-    if parent is None:
+        oldest = snapshot
+    if oldest is None or oldest.parentId() is None:
         return False
-    had = logged.sequence_number or 0
-    # Nothing lies between the logged number and the next one, so that one's parent is the logged snapshot.
-    return had == 0 or number > had + 1 or int(parent) == logged.snapshot_id
+    sequence_number = logged.sequence_number or 0
+    if sequence_number == 0:
+        return logged.snapshot_ms is None or int(oldest.timestampMillis()) >= logged.snapshot_ms
+    # The snapshot with the next number has the logged one as its parent, unless that one was rolled back.
+    return int(oldest.sequenceNumber()) > sequence_number + 1 or int(oldest.parentId()) == logged.snapshot_id

@@ -1,84 +1,36 @@
-"""One batch into one table: what the table does not have yet, in one commit, or nothing."""
+"""Write one batch into one table: the records that the table lacks, in one commit, or nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from icecdc_core.columns import quoted
-from icecdc_core.errors import ColumnNotFoundError, ConcurrentIngestError, IngestWriteError
+from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.kafka import offsets
-from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import reject_fields, without_table
+from icecdc_core.ingest.rows.fitting import fitted
+from icecdc_core.ingest.tables.batch import Batch, Records
 from icecdc_core.ingest.tables.commit_log import TableEntry
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.destinations import METADATA_PREFIX, grow, identifiers, open_table, payload_schema
-from icecdc_core.ingest.tables.publish import MovedError, Staged, append, publish, restage, stage
-from icecdc_core.ingest.tables.schema_evolution import FITS, ROW, fitted, fitted_rows, needs_no_inference
-from icecdc_core.ingest.tables.table_offsets import Mark, head_of
-from icecdc_core.ingest.tables.table_resets import Marks
-from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
-from icecdc_core.session.row_counts import RowCount
+from icecdc_core.ingest.tables.destinations import evolve_for, open_table
+from icecdc_core.ingest.tables.publish import MovedError, Staged, next_step, publish, restage
+from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
+from icecdc_core.ingest.tables.table_columns import metadata_checks, payload_schema, with_metadata_problems
+from icecdc_core.ingest.tables.table_offsets import TableOffsets, current_snapshot_id
+from icecdc_core.ingest.tables.table_resets import OffsetsReader
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
-_TRIES = 10
-_DELETED = "coalesce(op = 'delete', false)"
-_FIT = f"({FITS} AND NOT {_DELETED})"
-_NOT_APPLIED = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-_NO_IDENTIFIER = "a column that identifies the row is missing or null"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch: its number, and what it covers.
-
-    Attributes:
-        number: Counted on from run to run.
-        start: Where it starts.
-        end: Where it ends; everything between is in it.
-        valid_through: All partitions are complete up to then; None if nobody knows.
-        run_id: The run that works on it.
-    """
-
-    number: int
-    start: Offsets
-    end: Offsets
-    valid_through: datetime | None
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Records:
-    """The records of a batch for one table.
-
-    Attributes:
-        decoded: Makes the frame of them, as `formats.decoded` returns it.
-        rows: The same as `fitted` returns them, where they were parsed already.
-        schema: The columns of those rows.
-        alone: Whether all of those rows fit, and are without anything beside them.
-        partitions: So many writers they are worth; None: as many as partitions.
-    """
-
-    decoded: Callable[[], DataFrame]
-    rows: DataFrame | None = None
-    schema: StructType | None = None
-    alone: bool = False
-    partitions: int | None = None
-
-    def packed(self, frame: DataFrame) -> DataFrame:
-        """The frame in as many partitions as it is worth."""
-        return frame if self.partitions is None else frame.coalesce(self.partitions)
+ATTEMPTS = 10
+"""How many times a write is done before its table is left behind."""
 
 
 @dataclass
@@ -87,204 +39,134 @@ class Writer:
 
     Attributes:
         config: The job's parameters.
-        letters: Takes what does not fit.
-        marks: Knows what the tables have.
+        dead_letters: The table of the records that do not fit.
+        offsets: Reads the offsets of the tables.
+        attempts: How many times a write is done before its table is left behind.
     """
 
     config: IngestConfig
-    letters: DeadLetters
-    marks: Marks
+    dead_letters: DeadLetters
+    offsets: OffsetsReader
+    attempts: int = ATTEMPTS
 
     def write(self, spark: SparkSession, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
-        """Write the records of a batch that the table does not have.
+        """Write the records of a batch that the table lacks.
 
         Args:
             spark: The session of the batch.
             name: The table, every part quoted.
-            records: All of them for this table.
-            batch: The batch they are of.
+            records: All records of the batch for this table.
+            batch: The batch.
 
         Returns:
-            What was done, and how many dead letters were kept.
+            The table's entry in the commit log, and how many dead letters were written.
+
+        Raises:
+            IngestWriteError: Other writers committed during every attempt.
+            ConcurrentIngestError: Other copies of the job published first in every attempt.
+            TableResetError: The table was reset, and `on_table_reset` is `fail`.
         """
-        letters = 0
+        # No library for this loop: an attempt does not repeat a call, it decides again from the table's new state.
+        dead_letters = 0
         conflict: MovedError | None = None
-        for _ in range(_TRIES):
+        for _ in range(self.attempts):
             opened = open_table(spark, name, records.decoded, self.config)
+            if opened.refused:
+                records = replace(records, decoded=partial(_with_problems, records.decoded, opened.refused))
             table = opened.table
             if table is None:
-                return self._waiting(name, records, batch)
-            if opened.refused:
-                records = replace(records, decoded=partial(_marked, records.decoded, opened.refused))
-            mark = self.marks.of(name, table, batch.start)
-            if offsets.covers(mark.offsets, batch.end):
-                return _entry(name, table, mark), letters
+                return self._wait_for_rows(name, records, batch)
+            found = self.offsets.read(name, table, batch.start)
+            if offsets.covers(found.offsets, batch.end):
+                return self._nothing_new(name, table, found), dead_letters
             try:
-                done, count = self._attempt(spark, name, table, mark, records, batch)
+                staged = self._stage(spark, name, table, found, records, batch)
             except MovedError as moved:  # nothing was staged
                 conflict = moved
                 continue
-            letters += count
-            if done is not None:
-                return done, letters
+            dead_letters += staged.dead_letters
+            published = self._publish(spark, name, found, staged.snapshot, batch)
+            if published is not None:
+                written = replace(self._after(found, batch), snapshot_id=published.snapshot_id)
+                entry = _entry(name, table, written, replace(staged, snapshot=published))
+                self.offsets.remember(entry, written)
+                return entry, dead_letters
         if conflict is not None:
             raise IngestWriteError(
-                f"The write was done {_TRIES} times, and each time others committed under it: {conflict.message}",
+                f"The write was done {self.attempts} times, and each time others committed under it: "
+                f"{conflict.message}",
                 subject="table",
                 value=name,
-                remedy="let others write or compact the table less often, or take fewer records in a batch; "
-                "the records are taken again by the next run",
+                remedy="let others write or compact the table less often, or set a lower max_records_per_batch; the "
+                "next run reads the records again",
             ) from conflict
-        raise _too_busy(name)
+        raise _too_many_writers(name)
 
-    def _waiting(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
-        """Keep what can never be a row; there is nothing to delete yet, and no table to be made."""
+    def _nothing_new(self, name: str, table: Any, found: TableOffsets) -> TableEntry:
+        """Return the entry of a table that has all records of the batch already."""
+        known = self.offsets.known.get(name)
+        if found.snapshot_id is None and known is not None:
+            # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
+            return replace(known.unchanged(), uuid=str(table.uuid()), offsets=offsets.to_json(found.offsets))
+        return _entry(name, table, found)
+
+    def _wait_for_rows(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+        """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         rows = without_table(records.decoded(), self.config)
         reason = F.col("problem")
         if self.config.mode == "append":
-            reason = F.coalesce(reason, F.when(F.expr(_DELETED), F.lit(_NOT_APPLIED)))
+            reason = F.coalesce(reason, F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
         rejected = rows.withColumn("problem", reason).where("problem IS NOT NULL")
-        known = self.marks.known.get(name)
-        had = offsets.parse(known.offsets) if known else {}
-        has = Mark(offsets.furthest(had, batch.end), batch.number, None, "")
-        # A table that was there and is gone stays known by its uuid.
-        entry = TableEntry(name, known.uuid if known else "", offsets=offsets.text(has.offsets))
-        letters = self.letters.keep(records.packed(rejected), name)
-        self.marks.remember(entry, has)
-        return entry, letters
+        known = self.offsets.known.get(name)
+        before = offsets.from_json(known.offsets) if known else {}
+        done = TableOffsets(offsets.furthest(before, batch.end), batch.number)
+        # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
+        entry = replace((known or TableEntry(name)).unchanged(), offsets=offsets.to_json(done.offsets))
+        dead_letters = self.dead_letters.write(records.coalesced(rejected), name)
+        self.offsets.remember(entry, done)
+        return entry, dead_letters
 
-    def _attempt(
-        self, spark: SparkSession, name: str, table: Any, mark: Mark, records: Records, batch: Batch
-    ) -> tuple[TableEntry | None, int]:
-        """Write on top of what the table has now; no entry if somebody was faster."""
-        unread = offsets.unread(mark.offsets, batch.start)
+    def _stage(
+        self, spark: SparkSession, name: str, table: Any, found: TableOffsets, records: Records, batch: Batch
+    ) -> StagedRecords:
+        """Stage the records that the table lacks, on its current snapshot."""
+        unread = offsets.unread(found.offsets, batch.start)
+        checks = metadata_checks(spark, table, self.config)
 
-        def wanted() -> DataFrame:
-            return records.packed(records.decoded() if unread is None else records.decoded().where(unread))
+        def decoded() -> DataFrame:
+            frame = records.decoded() if unread is None else records.decoded().where(unread)
+            return records.coalesced(with_metadata_problems(frame, checks))
 
         seen = None
         if self.config.evolve_schema:
-            seen = grow(spark, name, wanted(), self.config)
+            seen = evolve_for(spark, name, decoded(), self.config)
             table = load_table(spark, name)
         schema = payload_schema(spark, table, self.config)
+        properties = self._after(found, batch).properties(self.config.job, batch.run_id)
+        staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
         rows = records.rows if unread is None and records.schema == schema else None
-        moved = Mark(
-            offsets=offsets.furthest(mark.offsets, batch.end),
-            batch=batch.number,
-            valid_through=batch.valid_through.isoformat() if batch.valid_through else "",
-        )
-        properties = moved.properties(self.config.job, batch.run_id)
-        counts: dict[str, int] = {}
-        if rows is not None and records.alone:
-            staged, letters = self._appended(name, table, rows, properties, records.packed), 0
-        elif rows is None and needs_rows_alone(self.config):
-            staged, letters = self._append_alone(name, table, wanted, schema, properties)
-        else:
-            rows = fitted(wanted(), schema, self.config, seen) if rows is None else records.packed(rows)
-            if self.config.mode == "upsert":
-                staged, counts, letters = self._upsert(name, table, rows, schema, properties)
-            else:
-                staged, letters = self._append(name, table, rows, properties)
-        published = self._published(spark, name, mark, staged, batch)
-        if published is None:
-            return None, letters
-        moved = Mark(moved.offsets, moved.batch, published.snapshot_id, moved.valid_through)
-        entry = _entry(name, table, moved, published, counts)
-        self.marks.remember(entry, moved)
-        return entry, letters
+        if rows is not None and records.rows_only:
+            return staging.append_rows(rows, records)
+        if rows is None and needs_only_rows(self.config):
+            return staging.append_fast(decoded)
+        rows = fitted(decoded(), schema, self.config, seen) if rows is None else records.coalesced(rows)
+        return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
-    def _append_alone(
-        self,
-        name: str,
-        table: Any,
-        wanted: Callable[[], DataFrame],
-        schema: StructType,
-        properties: dict[str, str],
-    ) -> tuple[Staged, int]:
-        """Append what is known to fit by the faster parse; only where something does not, the other one says why."""
-        staged, unfit = self._append_fit(name, table, fitted_rows(wanted(), schema, self.config), properties)
-        if not unfit:
-            return staged, 0
-        rows = fitted(wanted(), schema, self.config)
-        rejected = _rejected(rows).persist()
-        try:
-            if rejected.count() == unfit:
-                return staged, self.letters.keep(rejected, name)
-        finally:
-            rejected.unpersist()
-        # Some fit after all; what was staged without them is never shown.
-        return self._append(name, table, rows, properties)
+    def _publish(
+        self, spark: SparkSession, name: str, found: TableOffsets, staged: Staged, batch: Batch
+    ) -> Staged | None:
+        """Publish a staged snapshot; None if the records have to be compared with the table again.
 
-    def _append(self, name: str, table: Any, rows: DataFrame, properties: dict[str, str]) -> tuple[Staged, int]:
-        staged, unfit = self._append_fit(name, table, rows, properties)
-        return staged, self.letters.keep(_rejected(rows), name) if unfit else 0
-
-    def _append_fit(self, name: str, table: Any, rows: DataFrame, properties: dict[str, str]) -> tuple[Staged, int]:
-        """Stage the rows that fit; also returns how many do not."""
-        unfit = RowCount(rows, F.expr(f"NOT {_FIT}"))
-        return self._appended(name, table, unfit.rows.where(_FIT), properties), unfit.value()
-
-    def _appended(
-        self,
-        name: str,
-        table: Any,
-        rows: DataFrame,
-        properties: dict[str, str],
-        packed: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> Staged:
-        metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
-        ready = rows.selectExpr(f"{quoted(ROW)}.*", *metadata)
-        # Spread first, as Spark generates no code for what joins partitions, and would copy whole rows for it.
-        ready = ready if packed is None else packed(ready)
-        if self.config.sort_columns:
-            ready = ready.sortWithinPartitions(*(F.col(quoted(column)) for column in self.config.sort_columns))
-        options = self._options()
-        return stage(rows.sparkSession, name, table, properties, lambda marked: append(ready, name, options, marked))
-
-    def _upsert(
-        self, name: str, table: Any, rows: DataFrame, schema: StructType, properties: dict[str, str]
-    ) -> tuple[Staged, dict[str, int], int]:
-        own, columns, ordering = (
-            identifiers(rows.sparkSession, table, self.config),
-            self._columns(schema),
-            self.config.ordering_column,
-        )
-        if ordering and ordering not in columns:
-            raise ColumnNotFoundError(
-                "The ordering column is not in the table",
-                subject="ordering_column",
-                value=ordering,
-                remedy=f"name one of {', '.join(columns)}",
-            )
-        for number, column in enumerate(own):
-            rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
-        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
-        without: Column = F.lit(False)
-        for number in range(len(own)):
-            without = without | F.col(f"{IDENTIFIER}{number}").isNull()
-        rows = rows.withColumn("problem", F.coalesce("problem", F.when(without, F.lit(_NO_IDENTIFIER))))
-        fit = F.col(FITS) & ~without
-        rejected = RowCount(rows, ~fit)
-        # The merge reads its source more than once, and takes none that could be another one the second time.
-        last = last_of_each(rejected.rows.where(fit)).localCheckpoint()
-        deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
-        found = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
-        assert found is not None
-        staged = stage(
-            rows.sparkSession, name, table, properties, lambda marked: merge(last, name, columns, own, ordering, marked)
-        )
-        letters = self.letters.keep(rows.where(~fit), name) if rejected.value() else 0
-        return staged, found.asDict(), letters
-
-    def _published(self, spark: SparkSession, name: str, mark: Mark, staged: Staged, batch: Batch) -> Staged | None:
-        """Publish, staged anew over commits of others; None if one of them took the records, or has to be looked at."""
-        for _ in range(_TRIES):
+        An append is staged again on top of the commits of others.
+        """
+        for _ in range(self.attempts):
             table = load_table(spark, name)
-            if self.marks.of(name, table, batch.start).offsets != mark.offsets:
+            if self.offsets.read(name, table, batch.start).offsets != found.offsets:
                 return None
-            if head_of(table) != staged.parent_id:
-                if not staged.is_append or self.config.mode == "upsert":
-                    return None
+            step = next_step(current_snapshot_id(table), staged, can_restage=self.config.mode == "append")
+            if step == "write again":
+                return None
+            if step == "restage":
                 staged = restage(spark, name, staged)
                 table = load_table(spark, name)
             try:
@@ -292,63 +174,46 @@ class Writer:
                 return staged
             except MovedError:
                 continue
-        raise _too_busy(name)
+        raise _too_many_writers(name)
 
-    def _columns(self, schema: StructType) -> dict[str, Column]:
-        """The table's columns, as they come from `fitted`."""
-        columns = {column.name: F.col(ROW)[column.name] for column in schema}
-        return columns | {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
-
-    def _options(self) -> dict[str, str]:
-        # Whether a value may be null was found out row by row; frames of parsed records know nothing of it.
-        options = {"check-nullability": "false"}
-        if self.config.target_file_bytes:
-            options["target-file-size-bytes"] = str(self.config.target_file_bytes)
-        if self.config.distribution != "table":
-            options["distribution-mode"] = self.config.distribution
-        return options
+    @staticmethod
+    def _after(found: TableOffsets, batch: Batch) -> TableOffsets:
+        """The offsets of the table once it has the batch."""
+        return TableOffsets(
+            offsets=offsets.furthest(found.offsets, batch.end),
+            batch=batch.number,
+            valid_through=batch.valid_through.isoformat() if batch.valid_through else "",
+        )
 
 
-def needs_rows_alone(config: IngestConfig) -> bool:
-    """Whether records that fit are appended as rows, with nothing of what was beside their payload."""
-    return config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
+def _entry(name: str, table: Any, found: TableOffsets, written: StagedRecords | None = None) -> TableEntry:
+    """Return the table's entry in the commit log; `written`: what the batch wrote into it."""
+    entry = TableEntry(name, str(table.uuid()), snapshot_id=found.snapshot_id, offsets=offsets.to_json(found.offsets))
+    if written is not None:
+        snapshot = written.snapshot
+        return replace(
+            entry,
+            sequence_number=snapshot.sequence_number,
+            snapshot_ms=snapshot.snapshot_ms,
+            rows=written.rows,
+            deletes=written.deletes,
+            files=snapshot.files,
+            bytes=snapshot.bytes,
+        )
+    known = None if found.snapshot_id is None else table.snapshot(found.snapshot_id)
+    if known is None:
+        return entry
+    return replace(entry, sequence_number=int(known.sequenceNumber()), snapshot_ms=int(known.timestampMillis()))
 
 
-def _entry(
-    name: str, table: Any, mark: Mark, staged: Staged | None = None, counts: dict[str, int] | None = None
-) -> TableEntry:
-    if staged is None:
-        snapshot = None if mark.snapshot_id is None else table.snapshot(mark.snapshot_id)
-        sequence_number = None if snapshot is None else int(snapshot.sequenceNumber())
-    else:
-        sequence_number = staged.sequence_number
-    return TableEntry(
-        name=name,
-        uuid=str(table.uuid()),
-        snapshot_id=mark.snapshot_id,
-        sequence_number=sequence_number,
-        rows=counts["rows"] if counts else staged.rows if staged else 0,
-        deletes=counts["deletes"] if counts else 0,
-        files=staged.files if staged else 0,
-        bytes=staged.bytes if staged else 0,
-        offsets=offsets.text(mark.offsets),
-    )
-
-
-def _marked(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
+def _with_problems(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
     return reject_fields(decoded(), refused)
 
 
-def _rejected(rows: DataFrame) -> DataFrame:
-    """What is not appended, with the reason."""
-    reason = F.coalesce("problem", F.when(F.expr(_DELETED), F.lit(_NOT_APPLIED)))
-    return rows.where(f"NOT {_FIT}").withColumn("problem", reason)
-
-
-def _too_busy(name: str) -> ConcurrentIngestError:
+def _too_many_writers(name: str) -> ConcurrentIngestError:
     return ConcurrentIngestError(
-        "Others write to the table again and again",
+        "Other writers committed to the table first, again and again",
         subject="table",
         value=name,
-        remedy="run the job only once at a time, or run it again when there is less going on",
+        remedy="run the job only once at a time, or run it again when fewer others write to the table",
     )

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 import pytest
 
 from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
-from icecdc_core.ingest import batches, ingest
+from icecdc_core.ingest import ingest
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.tables import commit_log, writer
@@ -32,12 +32,12 @@ def expected(start, end):
     return [(number, f"n{number}") for number in range(start, end)]
 
 
-def letters(spark, config):
+def dead_letters(spark, config):
     return spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
 
 
 class DescribeIngest:
-    def it_takes_every_record_once(self, spark, sql, make_ingest, topic):
+    def it_writes_every_record_once(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=40)
         sql(CREATE)
         topic.send(*people(0, 100))
@@ -59,7 +59,7 @@ class DescribeIngest:
         assert summary[VALID_THROUGH] == report.valid_through
 
     @pytest.mark.parametrize("more", [[], [{"x": "Infinity"}]])
-    def it_tells_what_fits_from_what_does_not(self, spark, sql, make_ingest, topic, more):
+    def it_writes_what_fits_and_rejects_what_does_not(self, spark, sql, make_ingest, topic, more):
         config = make_ingest()
         sql("CREATE TABLE {t} (id BIGINT, x DOUBLE) USING iceberg")
         topic.send({"id": 1, "x": 1}, {"id": "one"}, b'{"id": 2, "x": 1e999}', {"id": 3}, *more)
@@ -67,7 +67,7 @@ class DescribeIngest:
         actual = sorted((row.id or 0, row.x) for row in spark.table(config.table).collect())
         assert actual == [*([(0, float("inf"))] if more else []), (1, 1.0), (3, None)]
         reasons = ["field id: 'one' is not of type bigint", "field x is too big for double"]
-        assert sorted(row.reason for row in letters(spark, config)) == reasons
+        assert sorted(row.reason for row in dead_letters(spark, config)) == reasons
         assert (report.rows_written, report.dead_letters) == (len(actual), 2)
 
     def it_drops_what_a_table_has_when_the_commit_log_is_lost(self, spark, sql, make_ingest, topic):
@@ -87,7 +87,7 @@ class DescribeIngest:
         topic.send({"id": 1, "name": "one"}, b"no json", {"id": "two"}, partition=0, key="k", headers=[("h", b"v")])
         report = ingest(spark, config)
         kept = sorted(
-            (letter.offset, letter.value, letter.key, letter.headers[0].key) for letter in letters(spark, config)
+            (letter.offset, letter.value, letter.key, letter.headers[0].key) for letter in dead_letters(spark, config)
         )
         assert (rows(spark, config), report.dead_letters) == ([(1, "one")], 2)
         assert kept == [(1, b"no json", b"k", "h"), (2, b'{"id": "two"}', b"k", "h")]
@@ -98,18 +98,28 @@ class DescribeIngest:
         config = make_ingest()
         sql(CREATE)
         topic.send(*people(0, 3))
-        published, others = writer.Writer._published, []
+        publish, others = writer.publish, []
 
-        def somebody_is_faster(self, *given):
-            others.append(sql("INSERT INTO {t} VALUES (9, 'nine')"))
-            return published(self, *given)
+        def publish_second(*given):
+            if not others:
+                others.append(sql("INSERT INTO {t} VALUES (9, 'nine')"))
+            return publish(*given)
 
-        monkeypatch.setattr(writer.Writer, "_published", somebody_is_faster)
+        monkeypatch.setattr(writer, "publish", publish_second)
         ingest(spark, config)
         (head,) = sql("SELECT snapshot_id FROM {t}.refs WHERE name = 'main'").first()
         (logged,) = spark.table(config.quoted_commit_log).where("kind = 'batch'").select("tables").collect()
         assert rows(spark, config) == [*expected(0, 3), (9, "nine")]
         assert [entry.snapshot_id for entry in logged.tables] == [head]
+
+
+def dies_at_table_b(write):
+    """A write that ends the process at table b."""
+
+    def write_or_exit(self, spark, name, *given):
+        return write(self, spark, name, *given) if "`b`" not in name else exit("killed")
+
+    return write_or_exit
 
 
 class DescribeAnIngestThatIsCutOff:
@@ -125,24 +135,19 @@ class DescribeAnIngestThatIsCutOff:
         topic.send(*people(10, 15))
         report = ingest(spark, config)
         assert (rows(spark, config), report.rows_written) == (expected(0, 15), 5)
-        assert len(letters(spark, config)) == 1
+        assert len(dead_letters(spark, config)) == 1
 
     def it_skips_the_tables_that_are_done_when_it_died_between_two(self, spark, make_ingest, topic, monkeypatch):
         config = make_ingest(route_by="field", route_field="kind", auto_create=True, table_concurrency=1)
         topic.send(*({"id": number, "kind": "abc"[number % 3]} for number in range(30)), b"no json")
         with monkeypatch.context() as cut:
-            one = batches.Batches._one
-
-            def dies_at_b(self, name, *given):
-                return one(self, name, *given) if "`b`" not in name else exit("killed")
-
-            cut.setattr(batches.Batches, "_one", dies_at_b)
+            cut.setattr(Writer, "write", dies_at_table_b(Writer.write))
             with pytest.raises(SystemExit):
                 ingest(spark, config)
         ingest(spark, config)
         actual = {t: sorted(r.id for r in spark.table(f"{config.namespace}.{t}").collect()) for t in "abc"}
         assert actual == {t: list(range(start, 30, 3)) for start, t in enumerate("abc")}
-        assert len(letters(spark, config)) == 1
+        assert len(dead_letters(spark, config)) == 1
 
     def it_gives_a_table_the_rest_of_a_batch_that_it_has_a_part_of(self, spark, make_ingest, topic, monkeypatch):
         config = make_ingest(route_by="field", route_field="kind", table_concurrency=1)
@@ -151,8 +156,7 @@ class DescribeAnIngestThatIsCutOff:
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
         topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20)))
         with monkeypatch.context() as cut:
-            one = batches.Batches._one
-            cut.setattr(batches.Batches, "_one", lambda self, n, *g: one(self, n, *g) if "`b`" not in n else exit())
+            cut.setattr(Writer, "write", dies_at_table_b(Writer.write))
             with pytest.raises(SystemExit):
                 ingest(spark, config)
         topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(20, 30)))
@@ -180,7 +184,7 @@ class DescribeAnIngestThatIsCutOff:
             thread.join()
         assert (errors, rows(spark, config)) == ([], expected(0, 200))
         assert sum(report.rows_written for report in reports) == 200
-        assert len(letters(spark, config)) == 1
+        assert len(dead_letters(spark, config)) == 1
 
 
 class DescribeTopics:
@@ -194,7 +198,7 @@ class DescribeTopics:
         assert rows(spark, config) == expected(0, 10)
         assert (first.rows_written, second.batches) == (10, 0)
 
-    def it_takes_partitions_that_were_added_from_their_beginning(self, spark, sql, make_ingest, topic):
+    def it_reads_partitions_that_were_added_from_their_beginning(self, spark, sql, make_ingest, topic):
         config = make_ingest(starting_offsets="latest")
         sql(CREATE)
         ingest(spark, config)
@@ -205,7 +209,7 @@ class DescribeTopics:
         ingest(spark, config)
         assert rows(spark, config) == expected(0, 20)
 
-    def it_starts_where_it_is_told(self, spark, sql, make_ingest, topic):
+    def it_starts_at_given_offsets(self, spark, sql, make_ingest, topic):
         sql(CREATE)
         topic.send(*people(0, 5), partition=0)
         topic.send(*people(5, 10), partition=1)
@@ -221,7 +225,7 @@ class DescribeTopics:
         ingest(spark, config)
         assert rows(spark, config) == expected(5, 8)
 
-    def it_refuses_to_pass_by_records_that_retention_removed(self, spark, sql, make_ingest, topic):
+    def it_refuses_to_skip_records_that_retention_removed(self, spark, sql, make_ingest, topic):
         config = make_ingest()
         sql(CREATE)
         topic.send(*people(0, 5), partition=0)
@@ -263,18 +267,18 @@ class DescribeTopics:
         with pytest.raises(TopicNotFoundError):
             ingest(spark, make_ingest(topics="nowhere"))
 
-    def it_tells_the_time_up_to_which_all_partitions_are_complete(self, spark, sql, make_ingest, topic):
+    def it_reports_the_time_up_to_which_all_partitions_are_complete(self, spark, sql, make_ingest, topic):
         config = make_ingest(max_records_per_batch=6)
         sql(CREATE)
         topic.send(*people(0, 10), partition=0)
         before = datetime.now(timezone.utc)
         report = ingest(spark, config)
         logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
-        told = [row.valid_through for row in logged.orderBy("batch").collect()]
+        times = [row.valid_through for row in logged.orderBy("batch").collect()]
         assert datetime.fromisoformat(report.valid_through) > before
-        assert [moment is not None for moment in told] == [False, True]
+        assert [moment is not None for moment in times] == [False, True]
 
-    def it_goes_on_until_its_time_is_over(self, spark, sql, make_ingest, topic):
+    def it_continues_until_its_time_is_over(self, spark, sql, make_ingest, topic):
         config = make_ingest(trigger="continuous", trigger_interval_seconds=0.5, max_seconds=12)
         sql(CREATE)
         topic.send(*people(0, 5))
@@ -287,7 +291,6 @@ class DescribeTopics:
 
     def it_ends_between_two_batches(self, spark, sql, make_ingest, topic, monkeypatch):
         over = threading.Event()
-        monkeypatch.setattr(IngestRun, "_time_is_over", lambda run: over.is_set())
 
         def write(*given):
             over.set()
@@ -296,8 +299,8 @@ class DescribeTopics:
 
         written = Writer.write
         monkeypatch.setattr(Writer, "write", write)
-        config = make_ingest(trigger="continuous")
+        config = make_ingest(trigger="continuous", max_seconds=3600)
         sql(CREATE)
         topic.send(*people(0, 5))
-        report = ingest(spark, config)
+        report = IngestRun(spark, config, clock=lambda: 4000.0 if over.is_set() else 0.0).run()
         assert (report.batches, rows(spark, config)) == (1, expected(0, 5))

@@ -1,4 +1,4 @@
-"""Kafka to many tables: routed, made, grown, left behind and caught up with, reset and refilled."""
+"""Kafka to many tables: routed, created, evolved, left behind, recovered, reset and refilled."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
-from icecdc_core.ingest import ingest, job
-from icecdc_core.ingest.shared_parse import Sharing
-from icecdc_core.ingest.tables.destinations import create_namespace
+from icecdc_core.ingest import ingest, shared_parse
+from icecdc_core.ingest.job import IngestRun
+from icecdc_core.ingest.shared_parse import SharedParser
+from icecdc_core.ingest.tables import commit_log, schema_evolution
+from icecdc_core.ingest.tables.table_creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 
@@ -75,7 +77,7 @@ class DescribeRouting:
         assert ids(spark, f"{config.namespace}.{topic.name}") == [1]
         assert ids(spark, f"{config.namespace}.{topic.name}_more") == [2]
 
-    def it_parses_the_records_of_tables_of_one_schema_together_and_all_others_as_ever(self, spark, make_ingest, topic):
+    def it_parses_tables_of_one_schema_together_and_others_by_themselves(self, spark, make_ingest, topic):
         config = make_ingest(route_by="field", route_field="kind", auto_create=True)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
@@ -92,20 +94,23 @@ class DescribeRouting:
         assert [offset for offset, _ in reasons(spark, config)] == [10, 13, 14]
         assert (report.rows_written, report.dead_letters) == (12, 3)
 
-    def it_keeps_nothing_but_rows_until_a_record_is_no_row_of_these_tables(
-        self, spark, make_ingest, topic, monkeypatch
-    ):
+    def it_caches_only_rows_until_a_record_is_no_row_of_these_tables(self, spark, make_ingest, topic, monkeypatch):
         config = make_ingest(route_by="field", route_field="kind", max_records_per_batch=10)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
-        kept, rows_alone = [], Sharing._rows_alone
+        parsed, parse, fast, fitted_rows = [], SharedParser.parse, [], shared_parse.fitted_rows
 
-        def spied(self, *given):
-            kept.append(rows_alone(self, *given))
-            return kept[-1]
+        def observe_parse(self, *given):
+            parsed.append(parse(self, *given))
+            return parsed[-1]
 
-        monkeypatch.setattr(Sharing, "_rows_alone", spied)
+        def observe_fast(*given):
+            fast.append(given)
+            return fitted_rows(*given)
+
+        monkeypatch.setattr(SharedParser, "parse", observe_parse)
+        monkeypatch.setattr(shared_parse, "fitted_rows", observe_fast)
         for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
             rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
             topic.send(*rows, *wrong, partition=0)
@@ -113,10 +118,11 @@ class DescribeRouting:
         actual = sorted(ids(spark, f"{config.namespace}.a") + ids(spark, f"{config.namespace}.b"))
         assert actual == [*range(18), *range(20, 30)]
         assert [offset for offset, _ in reasons(spark, config)] == [18, 19]
-        assert (report.batches, [shared is not None for shared in kept]) == (3, [True, False])
+        assert (report.batches, [shared.rows_only for shared in parsed]) == (3, [True, False, False])
+        assert len(fast) == 2
 
 
-class DescribeMadeTables:
+class DescribeCreatedTables:
     def it_makes_them_with_identifiers_partitions_and_properties(self, spark, make_ingest, topic):
         config = make_ingest(
             auto_create=True,
@@ -137,7 +143,7 @@ class DescribeMadeTables:
         assert "write.parquet.compression-codec=snappy" in described["Table Properties"]
         assert "sort-order=name ASC" in described["Table Properties"]
 
-    def it_grows_them_when_told_so(self, spark, make_ingest, topic):
+    def it_evolves_their_schema(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, evolve_schema=True)
         topic.send({"id": 1, "at": {"x": 1}}, partition=0)
         ingest(spark, config)
@@ -146,8 +152,26 @@ class DescribeMadeTables:
         actual = spark.table(config.table).orderBy("id").selectExpr("id", "at.x", "at.y", "more").collect()
         assert [tuple(row) for row in actual] == [(1, 1, None, None), (2, 2, "new", True)]
 
+    def it_evolves_their_schema_over_a_commit_of_another_writer(self, spark, sql, make_ingest, topic, monkeypatch):
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        config, others = make_ingest(evolve_schema=True), []
+
+        def load_and_commit(session, name):
+            loaded = load_table(session, name)
+            if not others:
+                others.append(sql("INSERT INTO {t} VALUES (100)"))
+            return loaded
+
+        monkeypatch.setattr(schema_evolution, "load_table", load_and_commit)
+        topic.send({"id": 1, "name": "n1"}, partition=0)
+        report = ingest(spark, config)
+        assert (report.state, sorted((row.id, row.name) for row in spark.table(config.table).collect())) == (
+            "ok",
+            [(1, "n1"), (100, None)],
+        )
+
     @pytest.mark.parametrize("mode", ["append", "upsert"])
-    def it_goes_on_when_no_record_of_a_batch_is_a_row(self, spark, sql, make_ingest, topic, mode):
+    def it_continues_when_no_record_of_a_batch_is_a_row(self, spark, sql, make_ingest, topic, mode):
         sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (bucket(4, id))")
         more = {"identifier_columns": ["id"], "ordering_column": "name"} if mode == "upsert" else {}
         config = make_ingest(mode=mode, **more)
@@ -215,7 +239,33 @@ class DescribeMadeTables:
         assert [tuple(row) for row in spark.table(config.table).collect()] == [(1, "a")]
         assert [offset for offset, _ in reasons(spark, config)] == [0, 1, 2, 3, 9]
 
-    def it_keeps_what_says_nothing_of_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
+    @pytest.mark.parametrize(
+        "poison",
+        [{"id": 1, "_file": "x", "junk": 3}, {"id": 1, "": 2, "junk": 3}, {"Id": 5, "id": 4, "junk": 1}],
+    )
+    def it_makes_no_column_for_a_field_of_a_dead_letter(self, spark, make_ingest, topic, poison):
+        config = make_ingest(auto_create=True)
+        topic.send(poison, partition=0)
+        first = ingest(spark, config)
+        there = spark.catalog.tableExists(config.table)
+        topic.send({"id": 2, "name": "a"}, partition=0)
+        second = ingest(spark, config)
+        assert (first.state, first.dead_letters, there, second.dead_letters) == ("ok", 1, False, 0)
+        assert reasons(spark, config)[0][1].startswith("field ")
+        actual = spark.table(config.table)
+        assert (sorted(actual.columns), [(row.id, row.name) for row in actual.collect()]) == (
+            ["id", "name"],
+            [(2, "a")],
+        )
+
+    def it_lets_no_dead_letter_decide_how_a_name_is_spelled(self, spark, make_ingest, topic):
+        config = make_ingest(auto_create=True)
+        topic.send(*({"Id": number, "_file": "x"} for number in range(3)), {"id": 5}, partition=0)
+        report = ingest(spark, config)
+        actual = spark.table(config.table)
+        assert (report.dead_letters, actual.columns, [row.id for row in actual.collect()]) == (3, ["id"], [5])
+
+    def it_rejects_records_without_columns_for_a_table_that_is_only_appended_to(self, spark, make_ingest, topic):
         config = make_ingest(auto_create=True, max_records_per_batch=4, job="appends")
         topic.send({}, {"a": None}, b'{"a": 1, "a": 2}', None, partition=0, key="k")
         first = ingest(spark, config)
@@ -266,9 +316,49 @@ class DescribeValuesThatIcebergDoesNotWrite:
         assert found[16].endswith("makes the name of a partition folder too long: 251 bytes are allowed")
         assert found[17].endswith("(a key) is not of type uuid")
 
+    def it_checks_metadata_columns_that_are_partition_columns(self, spark, sql, make_ingest, topic):
+        sql("CREATE TABLE {t} (id BIGINT, _kafka_key BINARY) USING iceberg PARTITIONED BY (_kafka_key)")
+        config = make_ingest(metadata_columns="key")
+        for number, key in enumerate(["k" * 30, "k" * 400, None]):
+            topic.send({"id": number}, partition=0, key=key)
+        report = ingest(spark, config)
+        assert (report.state, ids(spark, config.table)) == ("ok", [0, 2])
+        [(offset, reason)] = reasons(spark, config)
+        assert (offset, reason.endswith("partition folder too long: 244 bytes are allowed")) == (1, True)
+
+    def it_checks_metadata_columns_of_tables_that_share_a_schema(self, spark, make_ingest, topic, name):
+        config = make_ingest(route_by="field", route_field="kind", metadata_columns="key")
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
+        columns = "(id BIGINT, kind STRING, _kafka_key BINARY) USING iceberg"
+        spark.sql(f"CREATE TABLE {config.namespace}.a {columns} PARTITIONED BY (_kafka_key)")
+        spark.sql(f"CREATE TABLE {config.namespace}.b {columns}")
+        topic.send(*({"id": number, "kind": "ab"[number % 2]} for number in range(4)), partition=0, key="k" * 400)
+        report = ingest(spark, config)
+        assert (report.state, report.dead_letters) == ("ok", 2)
+        assert (ids(spark, f"{config.namespace}.a"), ids(spark, f"{config.namespace}.b")) == ([], [1, 3])
+        assert {bytes(row.value) for row in spark.table(config.quoted_dead_letters).select("value").collect()} == {
+            b'{"id": 0, "kind": "a"}',
+            b'{"id": 2, "kind": "a"}',
+        }
+
+    def it_checks_fixed_values_and_nested_ones_that_are_partition_columns(self, spark, sql, make_ingest, topic, name):
+        table, types = f"lake.ns.{name}", iceberg_class(spark, "types.Types")
+        sql("CREATE TABLE {t} (id BIGINT, s STRUCT<x: STRING>) USING iceberg")
+        load_table(spark, table).updateSchema().addColumn("f", types.FixedType.ofLength(200)).commit()
+        load_table(spark, table).updateSpec().addField("f").addField("s.x").commit()
+        spark.catalog.refreshTable(table)
+        config = make_ingest()
+        topic.send({"id": 1}, {"id": 2, "f": "A" * 268}, {"id": 3, "s": {"x": "x" * 300}}, partition=0)
+        report = ingest(spark, config)
+        assert (report.state, ids(spark, table), [offset for offset, _ in reasons(spark, config)]) == (
+            "ok",
+            [1],
+            [1, 2],
+        )
+
 
 class DescribeNamespaces:
-    def it_makes_one_that_another_run_makes_at_the_same_time(self, spark, name):
+    def it_creates_one_that_another_run_creates_at_the_same_time(self, spark, name):
         sessions = [spark.newSession() for _ in range(4)]
         for session in sessions:
             session.sql("SHOW NAMESPACES IN lake").collect()
@@ -279,34 +369,30 @@ class DescribeNamespaces:
         made = {row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()}
         assert {namespace for _, namespace in names} <= made
 
-    def it_tells_of_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
+    def it_reports_a_catalog_that_cannot_be_reached(self, spark, name, tmp_path):
         catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".warehouse": str(tmp_path)}
         for key, value in {**catalog, ".uri": f"jdbc:sqlite:{tmp_path / 'no' / 'where.db'}"}.items():
             spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
-        with pytest.raises(CatalogError, match="could not be made"):
+        with pytest.raises(CatalogError, match="could not be created"):
             create_namespace(spark, (name, "ns"))
 
 
 class DescribeTablesLeftBehind:
-    def it_writes_the_others_and_takes_the_records_again(self, spark, make_ingest, topic, name, monkeypatch):
-        # A continuous run would try again at once; this one goes on to the end of the topic first.
-        monkeypatch.setattr(job, "_FIRST_PAUSE", 0.0)
+    def it_writes_the_others_and_reads_the_records_again(self, spark, make_ingest, topic, name):
+        # A continuous run would retry the table at once; a scheduled one reads to the end of the topic first.
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", route_field="kind", routes=routes, max_records_per_batch=4)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
         spark.sql(f"CREATE TABLE lake.{name}.good (id BIGINT) USING iceberg")
         topic.send(*({"id": number, "kind": "x"} for number in range(10)))
-        first = ingest(spark, config)
+        first = IngestRun(spark, config, first_pause=0.0).run()
         spark.sql(f"CREATE TABLE lake.{name}.bad (id BIGINT) USING iceberg")
         second, third = ingest(spark, config), ingest(spark, config)
         assert (first.state, first.behind) == ("partial", [f"`lake`.`{name}`.`bad`"])
         assert (second.state, second.rows_written, third.batches) == ("ok", 10, 0)
         assert ids(spark, f"lake.{name}.good") == ids(spark, f"lake.{name}.bad") == list(range(10))
 
-    def it_is_not_taken_for_rolled_back_when_the_batches_before_had_nothing_for_it(
-        self, spark, make_ingest, topic, name, monkeypatch
-    ):
-        monkeypatch.setattr(job, "_FIRST_PAUSE", 0.0)
+    def it_does_not_mistake_a_table_without_records_for_one_that_was_rolled_back(self, spark, make_ingest, topic, name):
         seldom, often = f"lake.{name}.seldom", f"lake.{name}.often"
         config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: ".*"})
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
@@ -318,13 +404,13 @@ class DescribeTablesLeftBehind:
         ingest(spark, config)
         spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
         topic.send({"id": 2, "kind": "s"}, partition=0)
-        broken = ingest(spark, config)
+        broken = IngestRun(spark, config, first_pause=0.0).run()
         spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
         mended = ingest(spark, config)
         assert (broken.state, mended.state, mended.behind) == ("partial", "ok", [])
         assert spark.table(seldom).where("id = 2").count() == 1
 
-    def it_raises_what_is_wrong_with_the_only_table(self, spark, make_ingest, topic):
+    def it_raises_the_error_of_the_only_table(self, spark, make_ingest, topic):
         topic.send({"id": 1})
         with pytest.raises(TableNotFoundError):
             ingest(spark, make_ingest())
@@ -364,13 +450,13 @@ class DescribeTablesThatWereReset:
         ingest(spark, config)
         assert ids(spark, config.table) == [0, 1, 2, 3, 4, 8, 9]
 
-    def it_fills_a_table_that_was_rolled_back_again_when_told_so(self, spark, sql, make_ingest, topic, name):
+    def it_refills_a_table_that_was_rolled_back(self, spark, sql, make_ingest, topic, name):
         config = make_ingest(on_table_reset="refill")
         self.rolled_back(spark, sql, config, topic, name)
         ingest(spark, config)
         assert ids(spark, config.table) == list(range(10))
 
-    @pytest.mark.parametrize(("version", "expired"), [(2, "c"), (2, "ac"), (2, "abc"), (1, "c")])
+    @pytest.mark.parametrize(("version", "expired"), [(2, "c"), (2, "ac"), (2, "abc"), (1, "c"), (1, "ac")])
     def it_refuses_a_table_that_was_rolled_back_though_its_snapshots_have_expired(
         self, spark, sql, make_ingest, topic, name, version, expired
     ):
@@ -392,7 +478,57 @@ class DescribeTablesThatWereReset:
         ingest(spark, config.replace(on_table_reset="refill"))
         assert ids(spark, config.table) == [*range(8), 100, 101, 102]
 
-    def it_knows_from_the_log_what_a_table_has_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
+    def it_refuses_a_table_that_caught_up_over_two_batches_and_was_rolled_back(self, spark, make_ingest, topic, name):
+        seldom, often = f"lake.{name}.seldom", f"lake.{name}.often"
+        config = make_ingest(route_by="regex", route_field="kind", routes={seldom: "s", often: "o"})
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        for table in (seldom, often):
+            spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+        topic.send({"id": 0, "kind": "s"}, partition=0)
+        ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'none such')")
+        topic.send({"id": 1, "kind": "s"}, {"id": 2, "kind": "o"}, partition=0)
+        behind = ingest(spark, config)
+        spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
+        mended = ingest(spark, config.replace(max_records_per_batch=1))
+        first = spark.sql(f"SELECT snapshot_id FROM {seldom}.snapshots ORDER BY committed_at").first().snapshot_id
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}.seldom', {first})")
+        topic.send({"id": 3, "kind": "s"}, partition=0)
+        assert (behind.state, mended.state, mended.batches) == ("partial", "ok", 2)
+        with pytest.raises(TableResetError, match="rolled back"):
+            ingest(spark, config)
+
+    def it_still_logs_the_snapshot_of_a_table_whose_snapshot_has_expired(self, spark, make_ingest, topic, name):
+        routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
+        config = make_ingest(route_by="regex", routes=routes)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        spark.sql(f"CREATE TABLE lake.{name}.good (id BIGINT) USING iceberg")
+        topic.send(*people(0, 5))
+        ingest(spark, config)
+        spark.sql(f"CREATE TABLE lake.{name}.bad (id BIGINT) USING iceberg")
+        spark.sql(f"INSERT INTO lake.{name}.good VALUES (100)")
+        expire = f"table => '{name}.good', older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+        spark.sql(f"CALL lake.system.expire_snapshots({expire})")
+        ingest(spark, config)  # the table that was left behind takes the batch again
+        logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
+        entries = logged.selectExpr("batch", "explode(tables) AS t").where("t.name LIKE '%good%'").select("t.*")
+        assert [row.snapshot_id is not None for row in entries.collect()] == [True, True]
+
+    def it_reads_and_writes_the_log_of_an_earlier_release(self, spark, sql, make_ingest, topic):
+        config = make_ingest()
+        sql(CREATE)
+        fields = commit_log.SCHEMA.replace(", snapshot_ms:long", "")
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.quoted_namespace}")
+        spark.sql(f"CREATE TABLE {config.quoted_commit_log} ({fields}) USING iceberg")
+        topic.send(*people(0, 3))
+        ingest(spark, config)
+        topic.send(*people(3, 5))
+        ingest(spark, config)
+        entries = spark.table(config.quoted_commit_log).where("kind = 'batch'").selectExpr("tables[0] AS t").collect()
+        assert [row.t.snapshot_ms is not None for row in entries] == [True, True]
+        assert ids(spark, config.table) == list(range(5))
+
+    def it_uses_the_offsets_of_the_log_for_a_table_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}
         config = make_ingest(route_by="regex", routes=routes)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")

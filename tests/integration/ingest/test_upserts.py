@@ -1,4 +1,4 @@
-"""Upserts and deletes out of Kafka: the last record of a key is its row, whatever the order in which they come."""
+"""Upserts and deletes out of Kafka: the last record of a key is its row, in whatever order they arrive."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import random
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
-from icecdc_core.ingest import ingest
-from icecdc_core.ingest.tables import writer
+from icecdc_core.ingest import ingest, job
+from icecdc_core.ingest.tables import dead_letters, staging, writer
+from icecdc_core.ingest.tables.publish import MovedError
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 
@@ -53,7 +55,7 @@ class DescribeUpserts:
         assert (first.rows_written, first.deletes) == (2, 2)
         assert (second.rows_written, second.deletes, second.dead_letters) == (2, 1, 1)
 
-    def it_asks_the_ordering_column_between_partitions_and_batches(self, spark, make_upsert, topic):
+    def it_uses_the_ordering_column_between_partitions_and_batches(self, spark, make_upsert, topic):
         config = make_upsert(ordering_column="v", auto_create=True)
         topic.send(upsert(1, 5), partition=0)
         topic.send(upsert(1, 9), upsert(1, 7), partition=1)
@@ -66,7 +68,7 @@ class DescribeUpserts:
         ingest(spark, config)
         assert (found, rows(spark, config)) == ({1: 9, 2: 1}, {1: 10})
 
-    def it_asks_the_timestamp_when_a_key_changed_its_partition(self, spark, make_upsert, topic):
+    def it_uses_the_timestamp_when_a_key_changed_its_partition(self, spark, make_upsert, topic):
         config = make_upsert(auto_create=True)
         topic.send(upsert(1, 2), partition=0, timestamp=2_000_000)
         topic.send(upsert(1, 1), partition=1, timestamp=1_000_000)
@@ -114,25 +116,24 @@ class DescribeUpserts:
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1), upsert(2, 1))
-        published = writer.Writer._published
-        others = []
+        publish, others = writer.publish, []
 
-        def somebody_is_faster(self, *given):
+        def publish_second(*given):
             if not others:
                 others.append(sql("INSERT INTO {t} VALUES (9, 9)"))
-            return published(self, *given)
+            return publish(*given)
 
-        monkeypatch.setattr(writer.Writer, "_published", somebody_is_faster)
+        monkeypatch.setattr(writer, "publish", publish_second)
         report = ingest(spark, config)
         assert (rows(spark, config), report.rows_written) == ({1: 1, 2: 1, 9: 9}, 2)
 
 
 @pytest.fixture
 def meanwhile(monkeypatch, tmp_path):
-    """Let somebody else commit under a merge: after it looked at the table, before its own commit."""
+    """Let another writer commit during a merge: after the merge has read the table, before its own commit."""
 
     def schedule(act, times=1):
-        real, threads, failed = writer.merge, [], []
+        real, threads, failed = staging.merge, [], []
 
         def merging(last, *given):
             if len(threads) < times:
@@ -165,7 +166,7 @@ def meanwhile(monkeypatch, tmp_path):
                 threads.append(None)
             return real(last, *given)
 
-        monkeypatch.setattr(writer, "merge", merging)
+        monkeypatch.setattr(staging, "merge", merging)
         return threads, failed
 
     return schedule
@@ -194,14 +195,14 @@ class DescribeCommitsOfOthersUnderAMerge:
         assert (report.state, report.rows_written, report.deletes, report.dead_letters) == ("ok", 2, 1, 1)
         assert ingest(spark, config).rows_written == 0
 
-    def it_ends_after_some_times_and_the_next_run_takes_the_records(
+    def it_gives_up_after_some_attempts_and_the_next_run_reads_the_records(
         self, spark, sql, make_upsert, topic, meanwhile, monkeypatch
     ):
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         sql("INSERT INTO {t} VALUES (1, 1)")
         topic.send(upsert(1, 2))
-        monkeypatch.setattr(writer, "_TRIES", 2)
+        monkeypatch.setattr(job, "Writer", partial(writer.Writer, attempts=2))
         merges, failed = meanwhile(lambda: sql("INSERT INTO {t} VALUES (9, 9)"), times=2)
         with pytest.raises(IngestWriteError, match=r"done 2 times.*others committed under it.*Remedy: let others"):
             ingest(spark, config)
@@ -210,8 +211,29 @@ class DescribeCommitsOfOthersUnderAMerge:
         assert sorted(row.v for row in spark.table(config.table).collect()) == [2, 9, 9]
 
 
+class DescribeDeadLettersThatMeetAnotherCommit:
+    def it_keeps_them_without_another_merge(self, spark, sql, make_upsert, topic, monkeypatch):
+        config = make_upsert()
+        sql(CREATE.replace("{mode}", "copy-on-write"))
+        topic.send(upsert(1, 1), {"v": 5, "op": "u"})
+        staged, moved, merge, merges = dead_letters.stage, [], staging.merge, []
+
+        def somebody_was_faster(*given):
+            if not moved:
+                moved.append(MovedError("Another writer committed in between"))
+                raise moved[0]
+            return staged(*given)
+
+        monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
+        monkeypatch.setattr(staging, "merge", lambda *given: merges.append(merge(*given)))
+        report = ingest(spark, config)
+        kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
+        assert (report.state, report.dead_letters, kept, len(moved), len(merges)) == ("ok", 1, 1, 1, 1)
+        assert rows(spark, config) == {1: 1}
+
+
 @pytest.mark.slow
-class DescribeTheWholeWay:
+class DescribeKafkaToOpenSearch:
     def it_finds_in_opensearch_what_was_produced(self, spark, make_upsert, make_config, indexed, topic, name):
         config = make_upsert(auto_create=True, max_records_per_batch=60)
         sync = make_config(identifier_columns=["id"])

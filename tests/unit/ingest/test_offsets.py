@@ -1,4 +1,4 @@
-"""Offsets: what is done, what comes next, what is gone."""
+"""Offset arithmetic: the next offset, the records of a batch that a table lacks, removed records."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def it_counts_what_is_between():
 
 
 def it_is_the_same_text_for_the_same_offsets():
-    actual = offsets.text({"t": {10: 1, 2: 3}, "a": {0: 0}})
+    actual = offsets.to_json({"t": {10: 1, 2: 3}, "a": {0: 0}})
     assert actual == '{"a":{"0":0},"t":{"2":3,"10":1}}'
-    assert offsets.parse(actual) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
+    assert offsets.from_json(actual) == {"t": {10: 1, 2: 3}, "a": {0: 0}}
 
 
-def it_tells_partitions_whose_next_record_is_gone():
-    assert offsets.behind(A, {"t": {0: 6, 1: 7}}) == [("t", 0, 5, 6)]
+def it_finds_partitions_whose_next_record_was_removed():
+    assert offsets.removed(A, {"t": {0: 6, 1: 7}}) == [("t", 0, 5, 6)]
 
 
 def it_needs_no_condition_where_nothing_was_read():

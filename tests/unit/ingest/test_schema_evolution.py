@@ -10,7 +10,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decoded
 from icecdc_core.ingest.rows.type_widening import merged
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
-from icecdc_core.ingest.tables.destinations import grow, open_table
+from icecdc_core.ingest.tables.destinations import evolve_for, open_table
 from icecdc_core.ingest.tables.schema_evolution import Change, evolution, evolve
 from tests.kafka_records import records, settings
 
@@ -157,7 +157,9 @@ class DescribeTables:
     def it_widens_a_column_for_a_number_that_does_not_fit(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT, kept INT, x FLOAT) USING iceberg")
         config = self.config(name)
-        grow(spark, config.table, self.records(spark, config, '{"id": 3000000000, "kept": 1, "x": 1e300}'), config)
+        evolve_for(
+            spark, config.table, self.records(spark, config, '{"id": 3000000000, "kept": 1, "x": 1e300}'), config
+        )
         assert spark.table(config.table).schema.simpleString() == "struct<id:bigint,kept:int,x:double>"
 
     def it_names_columns_of_a_new_table_by_the_case_rule(self, spark, name):

@@ -1,0 +1,185 @@
+"""Stage the records of a batch: append or merge those that fit the table, and write the others to the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.columns import quoted
+from icecdc_core.errors import ColumnNotFoundError
+from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.tables.batch import Records
+from icecdc_core.ingest.tables.dead_letters import DeadLetters
+from icecdc_core.ingest.tables.publish import Staged, append, stage
+from icecdc_core.ingest.tables.table_columns import METADATA_PREFIX, identifiers
+from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
+from icecdc_core.session.row_counts import RowCount
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+IS_DELETE = "coalesce(op = 'delete', false)"
+DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
+_APPENDED = f"({FITS} AND NOT {IS_DELETE})"
+_NO_IDENTIFIER = "a column that identifies the row is missing or null"
+
+
+@dataclass(frozen=True)
+class StagedRecords:
+    """What became of the records of a batch.
+
+    Attributes:
+        snapshot: The staged snapshot.
+        dead_letters: How many records were written to the dead letters.
+        rows: Inserted or updated rows.
+        deletes: Rows to delete.
+    """
+
+    snapshot: Staged
+    dead_letters: int
+    rows: int
+    deletes: int = 0
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Stages the records of one batch in one table.
+
+    Attributes:
+        config: The job's parameters.
+        dead_letters: The table of the records that do not fit.
+        name: The table, every part quoted.
+        table: Iceberg's table, as `catalogs.load_table` returned it.
+        schema: The columns that come from the payload.
+        properties: Summary properties of the snapshot.
+    """
+
+    config: IngestConfig
+    dead_letters: DeadLetters
+    name: str
+    table: Any
+    schema: StructType
+    properties: dict[str, str]
+
+    def append_rows(self, rows: DataFrame, records: Records) -> StagedRecords:
+        """Append rows that all fit and have no other columns.
+
+        Args:
+            rows: The column `ROW`.
+            records: Where they come from.
+        """
+        staged = self._stage_append(rows, records.coalesced)
+        return StagedRecords(staged, 0, staged.rows)
+
+    def append_fast(self, decoded: Callable[[], DataFrame]) -> StagedRecords:
+        """Append the rows that fit by the faster parse; records that do not fit are parsed again to find the reason."""
+        staged, unfit = self._append_fitting(fitted_rows(decoded(), self.schema, self.config))
+        if not unfit:
+            return StagedRecords(staged, 0, staged.rows)
+        rows = fitted(decoded(), self.schema, self.config)
+        rejected = _rejected(rows).persist()
+        try:
+            if rejected.count() == unfit:
+                return StagedRecords(staged, self.dead_letters.write(rejected, self.name), staged.rows)
+        finally:
+            rejected.unpersist()
+        # The slower parse accepts more records. The snapshot without them is never published.
+        return self.append(rows)
+
+    def append(self, rows: DataFrame) -> StagedRecords:
+        """Append the rows that fit, as `fitted` returned them; deletes are dead letters."""
+        staged, unfit = self._append_fitting(rows)
+        return StagedRecords(staged, self.dead_letters.write(_rejected(rows), self.name) if unfit else 0, staged.rows)
+
+    def upsert(self, rows: DataFrame) -> StagedRecords:
+        """Merge the last record of each identifier.
+
+        Args:
+            rows: As `fitted` returned them.
+
+        Raises:
+            ColumnNotFoundError: The ordering column is not in the table.
+        """
+        identifier_columns = identifiers(rows.sparkSession, self.table, self.config)
+        columns, ordering = self._columns(), self.config.ordering_column
+        if ordering and ordering not in columns:
+            raise ColumnNotFoundError(
+                "The ordering column is not in the table",
+                subject="ordering_column",
+                value=ordering,
+                remedy=f"name one of {', '.join(columns)}",
+            )
+        for number, column in enumerate(identifier_columns):
+            rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
+        rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
+        incomplete: Column = F.lit(False)
+        for number in range(len(identifier_columns)):
+            incomplete = incomplete | F.col(f"{IDENTIFIER}{number}").isNull()
+        rows = rows.withColumn("problem", F.coalesce("problem", F.when(incomplete, F.lit(_NO_IDENTIFIER))))
+        fit = F.col(FITS) & ~incomplete
+        rejected = RowCount(rows, ~fit)
+        # A merge reads its source more than once, and refuses one that may differ the second time.
+        last = last_of_each(rejected.rows.where(fit)).localCheckpoint()
+        deleted = F.expr(IS_DELETE)
+        counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
+        assert counts is not None
+        staged = stage(
+            rows.sparkSession,
+            self.name,
+            self.table,
+            self.properties,
+            lambda properties: merge(last, self.name, columns, identifier_columns, ordering, properties),
+        )
+        dead_letters = self.dead_letters.write(rows.where(~fit), self.name) if rejected.value() else 0
+        return StagedRecords(staged, dead_letters, counts["rows"], counts["deletes"])
+
+    def _append_fitting(self, rows: DataFrame) -> tuple[Staged, int]:
+        """Stage the rows that fit; also returns how many records do not."""
+        unfit = RowCount(rows, F.expr(f"NOT {_APPENDED}"))
+        return self._stage_append(unfit.rows.where(_APPENDED)), unfit.value()
+
+    def _stage_append(self, rows: DataFrame, coalesced: Callable[[DataFrame], DataFrame] | None = None) -> Staged:
+        metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
+        ready = rows.selectExpr(f"{quoted(ROW)}.*", *metadata)
+        # Coalesced after the row is spread: Spark generates no code for coalesce, and would copy whole rows for it.
+        ready = ready if coalesced is None else coalesced(ready)
+        if self.config.sort_columns:
+            ready = ready.sortWithinPartitions(*(F.col(quoted(column)) for column in self.config.sort_columns))
+        options = self._options()
+        return stage(
+            rows.sparkSession,
+            self.name,
+            self.table,
+            self.properties,
+            lambda properties: append(ready, self.name, options, properties),
+        )
+
+    def _columns(self) -> dict[str, Column]:
+        """The table's columns, each as an expression over the columns of `fitted`."""
+        columns = {column.name: F.col(ROW)[column.name] for column in self.schema}
+        return columns | {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
+
+    def _options(self) -> dict[str, str]:
+        # Every row was checked for required columns. The frame of parsed records has only nullable ones.
+        options = {"check-nullability": "false"}
+        if self.config.target_file_bytes:
+            options["target-file-size-bytes"] = str(self.config.target_file_bytes)
+        if self.config.distribution != "table":
+            options["distribution-mode"] = self.config.distribution
+        return options
+
+
+def needs_only_rows(config: IngestConfig) -> bool:
+    """Return whether rows are appended without any other column of their records."""
+    return config.mode == "append" and not config.metadata_columns and needs_no_inference(config)
+
+
+def _rejected(rows: DataFrame) -> DataFrame:
+    """Return the records that are not appended, with the reason in `problem`."""
+    reason = F.coalesce("problem", F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
+    return rows.where(f"NOT {_APPENDED}").withColumn("problem", reason)
