@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _SOURCE_COLUMNS = "id string, high long, low long"
 _INDEX_COLUMNS = "id string, high long, low long, version long"
 _TEXT_COLUMNS = "id string, digest string"
-_PAGE = 5000
+PAGE_DOCUMENTS = 5000
 # Documents, about, that one task reads. Each page looks its range up anew, so a range is to be short.
-_RANGE = 200_000
+RANGE_DOCUMENTS = 200_000
 # Documents that tell in which form an index holds them.
 _SAMPLE = 100
 # Where a shard does not answer, the server would by default answer with what the others have.
@@ -142,7 +142,7 @@ def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> 
         newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
         found = client.search(body={**query, **newest}, params=_WHOLE)["aggregations"]["newest"]["value"]
         end = int(found or 0) + 1
-        pieces = max(-(-end // _RANGE), -(-parallelism // shards))
+        pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
         parts += [_Part(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
     return parts
@@ -231,7 +231,7 @@ def _read(
     def read_part(part: _Part) -> Iterator[pa.RecordBatch]:
         client = connection.client(1, retry_seconds=patience, answers=answers)
         # Within one shard a document's place is an order without ties.
-        query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
+        query: dict[str, Any] = {**part.query(pit), "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
         try:
             with _no_search_for_cycles():
                 yield from pages(client, query)

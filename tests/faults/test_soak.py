@@ -1,6 +1,6 @@
 """Writers change tables all along, syncs follow, faults in between: nothing grows, and index == table at the end.
 
-Half a minute by default; `make soak MINUTES=60` is the real one.
+A few seconds by default; `make soak MINUTES=60` is the real one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from icecdc_core.jobs import status
+from icecdc_core.jobs.status import status
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import FAULTS
 from tests.faults.test_random_kills import KINDS, change
 from tests.loopback_proxy import loopback_proxy
 
-MINUTES = float(os.environ.get("ICECDC_SOAK_MINUTES", "0.5"))
+MINUTES = float(os.environ.get("ICECDC_SOAK_MINUTES", "0.2"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 WRITERS = ("v2 copy-on-write", "v3 merge-on-read")
 

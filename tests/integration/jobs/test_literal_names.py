@@ -6,7 +6,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
-from icecdc_core.jobs import status
+from icecdc_core.jobs.status import status
 
 SETTING = "spark.sql.parser.quotedRegexColumnNames"
 CREATE = """CREATE TABLE {{t}} (`no. (id)` INT, `a+b` STRING, `[x]` STRUCT<`y*`: INT>) USING iceberg

@@ -18,13 +18,14 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
-from icecdc_core.jobs import status
 from icecdc_core.jobs.run import Run
 from icecdc_core.jobs.setup_check import count_rows_and_documents
+from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
 from icecdc_core.opensearch.client import Connection
 from tests.aws_signatures import is_signed
 from tests.certificates import Authority
+from tests.fast_java import small_spark
 from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
 from tests.security_tables import allowed_requests
@@ -188,7 +189,7 @@ class DescribePlantedSecrets:
         events = tmp_path / "events"
         events.mkdir()
         conf = {
-            "spark.master": "local[1]",
+            **small_spark(),
             "spark.hadoop.fs.test": "env:PLANTED_CONF",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
@@ -255,7 +256,7 @@ class DescribePlantedSecrets:
                 "opensearch_url": proxy.url,
                 "opensearch_username": "ann",
                 "opensearch_password": "env:PLANTED_PASSWORD",
-                "spark_conf": '{"spark.master": "local[1]"}',
+                "spark_conf": json.dumps(small_spark()),
                 "number_of_replicas": 0,
             }
             papermill.execute_notebook(

@@ -111,8 +111,8 @@ def it_reads_every_document_in_one_part_of_the_index(
     sql(FILL)
     config = make_config(number_of_shards=shards)
     export_table(spark, config)
-    monkeypatch.setattr(checksums, "_RANGE", 60)
-    monkeypatch.setattr(checksums, "_PAGE", 7)
+    monkeypatch.setattr(checksums, "RANGE_DOCUMENTS", 60)
+    monkeypatch.setattr(checksums, "PAGE_DOCUMENTS", 7)
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
     parts = checksums.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
