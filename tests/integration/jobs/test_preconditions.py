@@ -160,6 +160,15 @@ class DescribeALostIndex:
         assert indexed() == by_id(sql)
 
 
+@pytest.fixture(scope="class")
+def shared(spark, shared_config):
+    """A table of three rows and its index, for the tests of a class that leave both as they are."""
+    for statement in (CREATE, FILL):
+        spark.sql(statement.replace("{t}", shared_config.table))
+    export_table(spark, shared_config)
+    return shared_config
+
+
 @pytest.fixture
 def realias(opensearch):
     """Change the readers' alias of an index: take it away, then do these actions; afterwards it is as it was."""
@@ -186,14 +195,6 @@ def add(alias, index="", **part):
 
 class DescribeReadersThatSeeSomethingElse:
     """The table and its index are the same for all tests; each changes only the alias, and puts it back."""
-
-    @pytest.fixture(scope="class")
-    def shared(self, spark, shared_config):
-        """A table of three rows and its index."""
-        for statement in (CREATE, FILL):
-            spark.sql(statement.replace("{t}", shared_config.table))
-        export_table(spark, shared_config)
-        return shared_config
 
     @pytest.mark.parametrize("job", [sync_changes, validate_table])
     @pytest.mark.parametrize("and_ours", [False, True], ids=["another", "two"])
