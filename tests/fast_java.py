@@ -37,8 +37,9 @@ def small_spark(cores: int = 1) -> dict[str, str]:
 def resolved_jars() -> dict[str, str]:
     """Return the settings with which another process has the jars of this one's session, and looks up no packages.
 
-    Empty when this process has no session yet: the other process then resolves the packages itself.
+    Empty when this process has no session, or one with jars from elsewhere: the other process then resolves its own.
     """
     session = SparkSession.getActiveSession()
-    jars = session.sparkContext.getConf().get("spark.jars", "") if session else ""
-    return {"spark.jars.packages": "", "spark.jars": jars} if jars else {}
+    # Where spark-submit notes all the jars of the driver: those of `spark.jars` and those of the packages.
+    jars = session.sparkContext.getConf().get("spark.repl.local.jars", "") if session else ""
+    return {"spark.jars.packages": "", "spark.jars": jars} if "iceberg-spark-runtime" in (jars or "") else {}
