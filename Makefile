@@ -12,6 +12,8 @@ PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
 COVERAGE_MINIMUM := 90
 # How many processes run the tests. Each has its own Spark, OpenSearch and Kafka.
 WORKERS ?= 2
+# A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
+PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
 # What `make histories` lives: how many random histories, and which.
@@ -45,12 +47,16 @@ demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync
 ##@ Check
 
 .PHONY: test
-test: setup ## Run the whole test suite, in WORKERS processes of about 6 GiB each
-	@$(VENV_PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+test: setup ## Run the tests, in WORKERS processes of about 6 GiB each
+	@$(VENV_PYTHON) -m pytest -m "not tools" $(PROCESSES) $(ARGS)
+
+.PHONY: test-tools
+test-tools: setup ## Run the tests of what comes with the package: embedded services and benchmarks
+	@$(VENV_PYTHON) -m pytest tests/integration -m tools $(ARGS)
 
 .PHONY: coverage
-coverage: setup ## Run the whole test suite and measure branch coverage, which takes longer; the package must be covered
-	@$(VENV_PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term-missing:skip-covered \
+coverage: setup ## Run every test and measure branch coverage, which takes longer; the package must be covered
+	@$(VENV_PYTHON) -m pytest $(PROCESSES) --cov --cov-report=term-missing:skip-covered \
 		--cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
 
 .PHONY: test-fast

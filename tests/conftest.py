@@ -15,8 +15,10 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session import get_spark
+from tests.fast_java import SPARK_CONF, set_java_options
 from tests.kafka_topics import Topic
 
+set_java_options()
 _numbers = itertools.count(1)
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
@@ -46,7 +48,7 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         table="lake.ns.t",
         warehouse=str(warehouse),
         catalog_properties=GIVEN_CATALOG,
-        spark_conf={"spark.master": "local[2]"},
+        spark_conf={"spark.master": "local[2]", **SPARK_CONF},
     )
     session = get_spark(config)
     session.sparkContext.setLogLevel("ERROR")
@@ -121,26 +123,38 @@ def make_ingest(kafka: str, warehouse: Path, name: str, topic: Topic) -> Callabl
 @pytest.fixture
 def name() -> str:
     """A table and index name that no other test uses."""
-    return f"t{next(_numbers)}_{os.getpid()}"
+    return _new_name()
 
 
 @pytest.fixture
 def make_config(opensearch_url: str, warehouse: Path, name: str) -> Callable[..., SyncConfig]:
     """Build a SyncConfig for the table and index of this test; keyword arguments override."""
+    return lambda **overrides: _config(opensearch_url, warehouse, name, **overrides)
 
-    def build(**overrides: Any) -> SyncConfig:
-        values = {
-            "table": f"lake.ns.{name}",
-            "index": name,
-            "opensearch_url": opensearch_url,
-            "warehouse": str(warehouse),
-            "catalog_properties": GIVEN_CATALOG,
-            "identifier_columns": ["id"],
-            "positions_index": f"positions-{name}",
-        }
-        return SyncConfig(**{**values, **overrides})
 
-    return build
+@pytest.fixture(scope="class")
+def shared_config(spark: SparkSession, opensearch_url: str, warehouse: Path) -> Iterator[SyncConfig]:
+    """The parameters of a table and an index that the tests of a class share; the table is dropped at the end."""
+    config = _config(opensearch_url, warehouse, _new_name())
+    yield config
+    spark.sql(f"DROP TABLE IF EXISTS {config.table}")
+
+
+def _new_name() -> str:
+    return f"t{next(_numbers)}_{os.getpid()}"
+
+
+def _config(opensearch_url: str, warehouse: Path, name: str, **overrides: Any) -> SyncConfig:
+    values = {
+        "table": f"lake.ns.{name}",
+        "index": name,
+        "opensearch_url": opensearch_url,
+        "warehouse": str(warehouse),
+        "catalog_properties": GIVEN_CATALOG,
+        "identifier_columns": ["id"],
+        "positions_index": f"positions-{name}",
+    }
+    return SyncConfig(**{**values, **overrides})
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def kill_some(stop: threading.Event, seed: int, kills: int, done: list[str]) -> 
 def main(parameters: str, seed: str, kills: str) -> None:
     """Export, change, then sync while executors die."""
     given = json.loads(parameters)
-    given["spark_conf"] = {
+    given["spark_conf"] |= {
         "spark.master": "local-cluster[2,1,512]",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",

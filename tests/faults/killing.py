@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from icecdc_core.config.model import ParameterModel
+from tests.fast_java import small_spark
 from tests.loopback_proxy import Act, loopback_proxy
 
-KILLS = int(os.environ.get("ICECDC_FAULTS", "3"))
+KILLS = int(os.environ.get("ICECDC_FAULTS", "2"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 LOG = os.environ.get("ICECDC_FAULTS_LOG", "")
 JOBS = ("sync", "sync", "export", "validate")
@@ -153,8 +154,7 @@ def of_one_core(config: ParameterModel) -> dict[str, Any]:
     """The parameters as JSON takes them, for a small Spark of its own."""
     given = {name: getattr(config, name) for name in config.model_fields_set}
     given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
-    conf = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
-    return {**given, "spark_conf": conf}
+    return {**given, "spark_conf": small_spark()}
 
 
 def rows_as_documents(spark: Any, table: str) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import sync_changes
+from tests.fast_java import resolved_jars
 from tests.faults.killing import rows_as_documents
 
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
@@ -28,6 +29,7 @@ def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_confi
         sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * 2000}, {part * 2000 + 2000})")
     given = {name: getattr(config, name) for name in config.model_fields_set}
     given = {name: dict(value) if name == "catalog_properties" else value for name, value in given.items()}
+    given["spark_conf"] = resolved_jars()
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), json.dumps(given), str(SEED + number), "3"],
         capture_output=True,

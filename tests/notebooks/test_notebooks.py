@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
+from tests.fast_java import small_spark
 from tests.kafka_topics import Topic
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,7 @@ class DescribeThePapermillWay:
     ):
         config = make_config(number_of_replicas=0)
         given = {**_as_texts(config), "report_path": str(tmp_path / "report.json")}
+        given["spark_conf"] = json.dumps(small_spark())
         setup_given = {name: value for name, value in given.items() if name != "number_of_replicas"}
         _create(spark, config.table)
 
@@ -120,9 +122,10 @@ class DescribeThePapermillWay:
         assert (caught.value.ename, output.exists()) == ("ConfigError", True)
         assert "did you mean identifier_columns" in output.read_text()
 
-    def it_refuses_a_table_that_does_not_exist(self, make_config: MakeConfig, tmp_path: Path):
+    def it_refuses_a_table_that_does_not_exist(self, spark: SparkSession, make_config: MakeConfig, tmp_path: Path):
+        given = {**_as_texts(make_config()), "spark_conf": json.dumps(small_spark())}
         with pytest.raises(PapermillExecutionError) as caught:
-            _papermill("00_setup.ipynb", tmp_path / "00.ipynb", _as_texts(make_config()))
+            _papermill("00_setup.ipynb", tmp_path / "00.ipynb", given)
         assert caught.value.ename == "TableNotFoundError"
 
 

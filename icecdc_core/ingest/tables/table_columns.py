@@ -93,7 +93,7 @@ def with_metadata_problems(decoded: DataFrame, checks: dict[str, list[dict[str, 
         for folder in folders:
             flaw = partition_folder_flaw(F.col(name), (name,), METADATA_TYPES[name], folder)
             assert flaw.value is not None
-            reason = F.format_string(f"field {METADATA_PREFIX}{name}: '%.100s' {flaw.what}", flaw.value)
+            reason = F.format_string(f"field {METADATA_PREFIX}{name}: '%.100s' {flaw.description}", flaw.value)
             problem = F.coalesce(problem, F.when(flaw.condition, reason))
     return decoded.withColumn("problem", problem) if checks else decoded
 

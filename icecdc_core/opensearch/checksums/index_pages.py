@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 WHOLE = {"allow_partial_search_results": "false"}
 """Parameters of a search that fails if a shard does not answer; by default the others would answer alone."""
 
-_PAGE = 5000
+PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
-_RANGE = 200_000
+RANGE_DOCUMENTS = 200_000
 
 
 class IndexPart(NamedTuple):
@@ -71,7 +71,7 @@ def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> 
         newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
         found = client.search(body={**query, **newest}, params=WHOLE)["aggregations"]["newest"]["value"]
         end = int(found or 0) + 1
-        pieces = max(-(-end // _RANGE), -(-parallelism // shards))
+        pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
         ends = [end * piece // pieces for piece in range(pieces + 1)]
         parts += [IndexPart(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
     return parts
@@ -105,7 +105,7 @@ def read_index(
     def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
         client = connection.client(1, retry_seconds=retry_seconds, answers=answers)
         # Within one shard, `_doc` is an order without ties.
-        query: dict[str, Any] = {**part.query(pit), "size": _PAGE, "sort": ["_doc"], "version": True}
+        query: dict[str, Any] = {**part.query(pit), "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
         try:
             with _without_cycle_detection():
                 yield from pages(client, query)

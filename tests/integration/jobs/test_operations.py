@@ -24,6 +24,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.status import status
 from icecdc_core.logs import LOGGER
+from tests.fast_java import small_spark
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ROOT = Path(__file__).parents[3]
@@ -166,7 +167,7 @@ class DescribeTheCommandLine:
     def run(self, config, job, *arguments):
         given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
         given += ["--warehouse", config.warehouse, "--positions-index", config.positions_index, *arguments]
-        given += ["--identifier-columns", "id", "--spark-conf", '{"spark.master": "local[1]"}']
+        given += ["--identifier-columns", "id", "--spark-conf", json.dumps(small_spark())]
         command = [sys.executable, "-m", "icecdc_core", job, *given]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)

@@ -160,25 +160,75 @@ class DescribeALostIndex:
         assert indexed() == by_id(sql)
 
 
+@pytest.fixture(scope="class")
+def shared(spark, shared_config):
+    """A table of three rows and its index, for the tests of a class that leave both as they are."""
+    for statement in (CREATE, FILL):
+        spark.sql(statement.replace("{t}", shared_config.table))
+    export_table(spark, shared_config)
+    return shared_config
+
+
+@pytest.fixture
+def realias(opensearch):
+    """Change the readers' alias of an index: take it away, then do these actions; afterwards it is as it was."""
+    changed = []
+
+    def change(alias, *actions):
+        (physical,) = opensearch.indices.get_alias(name=alias)
+        opensearch.indices.create(index=f"other-of-{alias}")
+        changed.append((alias, physical))
+        remove = {"remove": {"index": physical, "alias": alias}}
+        opensearch.indices.update_aliases(body={"actions": [remove, *(action(physical) for action in actions)]})
+
+    yield change
+    for alias, physical in changed:
+        opensearch.indices.delete(index=f"other-of-{alias}")
+        if opensearch.indices.exists(index=physical):
+            opensearch.indices.update_aliases(body={"actions": [{"add": {"index": physical, "alias": alias}}]})
+
+
+def add(alias, index="", **part):
+    """The action that gives an index an alias; without an index, the one behind the alias."""
+    return lambda physical: {"add": {"index": index or physical, "alias": alias, **part}}
+
+
 class DescribeReadersThatSeeSomethingElse:
-    @pytest.fixture
-    def physical(self, exported, opensearch, name):
-        """The index behind the alias."""
-        (found,) = opensearch.indices.get_alias(name=name)
-        return found
+    """The table and its index are the same for all tests; each changes only the alias, and puts it back."""
 
-    @pytest.fixture
-    def realias(self, opensearch, name, physical):
-        """Change the readers' alias: take it away from its index, then do these actions."""
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("and_ours", [False, True], ids=["another", "two"])
+    def it_is_refused_when_the_alias_was_moved(self, spark, shared, realias, opensearch, job, and_ours):
+        alias = shared.index
+        (physical,) = opensearch.indices.get_alias(name=alias)
+        realias(alias, add(alias, f"other-of-{alias}"), *([add(alias)] if and_ours else []))
+        with pytest.raises(IndexConflictError, match=rf"see other-of-{alias}.*'{physical}'.*Remedy: .*POST /_aliases"):
+            job(spark, shared)
 
-        def change(*actions):
-            remove = {"remove": {"index": physical, "alias": name}}
-            opensearch.indices.update_aliases(body={"actions": [remove, *actions]})
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_is_refused_when_an_index_took_the_name(self, spark, shared, opensearch, realias, job):
+        realias(shared.index)
+        opensearch.indices.create(index=shared.index)
+        try:
+            with pytest.raises(IndexConflictError, match=r"see an index of that name"):
+                job(spark, shared)
+        finally:
+            opensearch.indices.delete(index=shared.index)
 
-        opensearch.indices.create(index=f"other-of-{name}")
-        yield change
-        opensearch.indices.delete(index=f"other-of-{name}")
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    @pytest.mark.parametrize("part", [{"filter": {"term": {"id": 1}}}, {"routing": "1"}], ids=["filter", "routing"])
+    def it_is_refused_when_the_alias_shows_a_part(self, spark, shared, realias, job, part):
+        realias(shared.index, add(shared.index, **part))
+        with pytest.raises(IndexConflictError, match=r"only a part .*Remedy: "):
+            job(spark, shared)
 
+    @pytest.mark.parametrize("job", [sync_changes, validate_table])
+    def it_goes_on_when_the_alias_was_put_back(self, spark, shared, realias, job):
+        realias(shared.index, add(shared.index))
+        assert job(spark, shared) is not None
+
+
+class DescribeReadersThatSeeNothing:
     @pytest.mark.parametrize("changed", [False, True], ids=["up to date", "changed"])
     @pytest.mark.parametrize("job", [sync_changes, validate_table])
     def it_is_refused_when_the_alias_was_removed_and_comes_back_with_an_export(
@@ -186,41 +236,11 @@ class DescribeReadersThatSeeSomethingElse:
     ):
         if changed:
             sql("DELETE FROM {t} WHERE id = 2")
-        realias()
+        realias(name)
         with pytest.raises(IndexNotFoundError, match=rf"alias '{name}'.* is gone.*Remedy: .*POST /_aliases"):
             job(spark, exported)
         export_table(spark, exported)
         assert (job(spark, exported) is not None, indexed()) == (True, by_id(sql))
-
-    @pytest.mark.parametrize("job", [sync_changes, validate_table])
-    @pytest.mark.parametrize("and_ours", [False, True], ids=["another", "two"])
-    def it_is_refused_when_the_alias_was_moved(self, spark, exported, realias, physical, name, job, and_ours):
-        ours = [{"add": {"index": physical, "alias": name}}] if and_ours else []
-        realias({"add": {"index": f"other-of-{name}", "alias": name}}, *ours)
-        with pytest.raises(IndexConflictError, match=rf"see other-of-{name}.*'{physical}'.*Remedy: .*POST /_aliases"):
-            job(spark, exported)
-
-    @pytest.mark.parametrize("job", [sync_changes, validate_table])
-    def it_is_refused_when_an_index_took_the_name(self, spark, exported, opensearch, realias, name, job):
-        realias()
-        opensearch.indices.create(index=name)
-        try:
-            with pytest.raises(IndexConflictError, match=r"see an index of that name"):
-                job(spark, exported)
-        finally:
-            opensearch.indices.delete(index=name)
-
-    @pytest.mark.parametrize("job", [sync_changes, validate_table])
-    @pytest.mark.parametrize("part", [{"filter": {"term": {"id": 1}}}, {"routing": "1"}], ids=["filter", "routing"])
-    def it_is_refused_when_the_alias_shows_a_part(self, spark, exported, realias, physical, name, job, part):
-        realias({"add": {"index": physical, "alias": name, **part}})
-        with pytest.raises(IndexConflictError, match=r"only a part .*Remedy: "):
-            job(spark, exported)
-
-    @pytest.mark.parametrize("job", [sync_changes, validate_table])
-    def it_goes_on_when_the_alias_was_put_back(self, spark, exported, realias, physical, name, job):
-        realias({"add": {"index": physical, "alias": name}})
-        assert job(spark, exported) is not None
 
 
 class DescribeLostPositions:

@@ -26,6 +26,7 @@ from icecdc_core.opensearch.client import Connection
 from tests.aws_signatures import is_signed
 from tests.bulk_writes import write
 from tests.certificates import Authority
+from tests.fast_java import small_spark
 from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
 from tests.security_tables import allowed_requests
@@ -189,7 +190,7 @@ class DescribePlantedSecrets:
         events = tmp_path / "events"
         events.mkdir()
         conf = {
-            "spark.master": "local[1]",
+            **small_spark(),
             "spark.hadoop.fs.test": "env:PLANTED_CONF",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
@@ -256,7 +257,7 @@ class DescribePlantedSecrets:
                 "opensearch_url": proxy.url,
                 "opensearch_username": "ann",
                 "opensearch_password": "env:PLANTED_PASSWORD",
-                "spark_conf": '{"spark.master": "local[1]"}',
+                "spark_conf": json.dumps(small_spark()),
                 "number_of_replicas": 0,
             }
             papermill.execute_notebook(

@@ -8,7 +8,9 @@ from pyspark.sql.types import StructType
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError
 from icecdc_core.jobs import validate
-from icecdc_core.opensearch import checksums
+from icecdc_core.opensearch.checksums import index_pages
+from icecdc_core.opensearch.checksums.contents import index_checksums
+from icecdc_core.opensearch.checksums.texts import index_text_checksums
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
@@ -111,13 +113,13 @@ def it_reads_every_document_in_one_part_of_the_index(
     sql(FILL)
     config = make_config(number_of_shards=shards)
     export_table(spark, config)
-    monkeypatch.setattr(checksums, "_RANGE", 60)
-    monkeypatch.setattr(checksums, "_PAGE", 7)
+    monkeypatch.setattr(index_pages, "RANGE_DOCUMENTS", 60)
+    monkeypatch.setattr(index_pages, "PAGE_DOCUMENTS", 7)
     pit = opensearch.create_pit(index=config.index, params={"keep_alive": "1m"})["pit_id"]
-    parts = checksums.index_parts(opensearch, pit, shards, parallelism)
+    parts = index_pages.index_parts(opensearch, pit, shards, parallelism)
     (physical,) = opensearch.indices.get_alias(name=config.index)
-    contents = checksums.index_checksums(spark, config, StructType([]), pit, parts)
-    texts = checksums.index_text_checksums(spark, config, pit, parts, physical)
+    contents = index_checksums(spark, config, StructType([]), pit, parts)
+    texts = index_text_checksums(spark, config, pit, parts, physical)
     ids = [sorted(int(row.id) for row in frame.collect()) for frame in (contents, texts)]
     opensearch.delete_pit(body={"pit_id": [pit]})
     assert (ids, len(parts) >= 8) == ([list(range(500))] * 2, True)

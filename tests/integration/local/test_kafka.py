@@ -13,6 +13,7 @@ from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kaf
 from tests.kafka_topics import Topic
 
 
+@pytest.mark.tools
 def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     first, second = start_kafka(), start_kafka()

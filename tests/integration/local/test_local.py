@@ -26,6 +26,8 @@ from icecdc_core.local.processes import end_process, start_time
 from icecdc_core.session.java import find_spark_java
 
 _HEAP = "384m"
+# These start servers of their own, while every other test of the suite has one from `running_opensearch`.
+tools = pytest.mark.tools
 
 
 @pytest.fixture
@@ -56,6 +58,7 @@ def occupied_port() -> Iterator[int]:
 
 
 class DescribeRunningOpensearch:
+    @tools
     def it_runs_several_at_once_on_loopback_and_leaves_nothing(self, temporary_folder: Path) -> None:
         with running_opensearch(heap=_HEAP) as one, running_opensearch(heap=_HEAP) as other:
             assert one != other
@@ -73,6 +76,7 @@ class DescribeRunningOpensearch:
         for url in (one, other):
             assert not _listens(url)
 
+    @tools
     def it_answers_this_machine_and_no_web_page(self, temporary_folder: Path) -> None:
         with running_opensearch(heap=_HEAP) as url:
             port = int(url.rpartition(":")[2])
@@ -109,6 +113,7 @@ class DescribeRunningOpensearch:
                         assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
                 assert client.count(index="t")["count"] == 1
 
+    @tools
     def it_ends_with_a_process_that_was_killed(self, temporary_folder: Path) -> None:
         program = (
             "import os, signal\n"
@@ -124,6 +129,7 @@ class DescribeRunningOpensearch:
         assert killed.returncode == -signal.SIGKILL
         assert _within(30, lambda: not _listens(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
+    @tools
     def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
         with running_opensearch(heap=_HEAP, data_folder=tmp_path / "data") as url:
             with OpenSearch(url) as client:
@@ -139,11 +145,13 @@ class DescribeRunningOpensearch:
         with running_opensearch(heap=_HEAP, data_folder=tmp_path / "data") as url, OpenSearch(url) as client:
             assert client.get(index="t", id="1")["_source"] == {"a": 1}
 
+    @tools
     def it_keeps_its_log_when_it_does_not_start(self, temporary_folder: Path) -> None:
         with pytest.raises(ServiceStartError, match="Too small maximum heap") as caught, running_opensearch(heap="1m"):
             pass
         assert "Too small maximum heap" in Path(str(caught.value.value)).read_text()
 
+    @tools
     def it_gives_up_in_time(self, temporary_folder: Path) -> None:
         with (
             pytest.raises(ServiceStartError, match=r"not healthy after 0\.5 seconds") as caught,
@@ -152,6 +160,7 @@ class DescribeRunningOpensearch:
             pass
         assert Path(str(caught.value.value)).is_file()
 
+    @tools
     def it_says_when_the_server_ended_too_early(self, temporary_folder: Path) -> None:
         with (
             pytest.raises(ServiceStartError, match="ended while it was needed") as caught,
@@ -165,6 +174,7 @@ class DescribeRunningOpensearch:
             pass
         assert not list(temporary_folder.iterdir())
 
+    @tools
     def it_reports_a_port_that_is_occupied_while_it_starts(
         self, occupied_port: int, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -192,6 +202,7 @@ class DescribeRunningOpensearch:
 
 
 class DescribeStartOpensearch:
+    @tools
     def it_leaves_one_running_uses_it_again_and_stops_only_that(
         self, state_folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -15,11 +15,13 @@ from tests.kafka_topics import Topic
 
 
 class DescribeTheBenchmarks:
+    @pytest.mark.tools
     def it_ingests_every_record_as_its_contestants_do(self, spark, warehouse, kafka):
         topic = Topic(kafka, PARTITIONS)
         contestants = IngestBenchmark(spark, kafka, str(warehouse), 500, topic.name).contestants()
         assert min(run() for run in contestants.values()) > 0
 
+    @pytest.mark.tools
     @pytest.mark.parametrize(("version", "mode"), KINDS)
     def it_finds_the_same_changes_as_its_contestants(self, spark, sql, name, version, mode):
         contestants = ChangesBenchmark(spark, f"lake.ns.{name}", 2000, version, mode).contestants()
@@ -30,16 +32,19 @@ class DescribeTheBenchmarks:
         contestants = SinkBenchmark(spark, make_config(), 500).contestants()
         assert min(run() for run in contestants.values()) > 0
 
+    @pytest.mark.tools
     def it_finds_the_same_in_many_snapshots_at_once_and_one_by_one(self, spark, name):
         benchmark = RangesBenchmark(spark, f"lake.{name}", 2000, 10)
         contestants = {**benchmark.many_snapshots(), **benchmark.compaction()}
         assert min(run() for run in contestants.values()) > 0
 
+    @pytest.mark.tools
     @pytest.mark.parametrize("kind", planning.KINDS)
     def it_plans_the_one_file_that_changed(self, spark, name, kind):
         contestants = planning.PlanningBenchmark(spark, f"lake.ns.{name}", 30, kind).contestants()
         assert min(run() for run in contestants.values()) > 0
 
+    @pytest.mark.tools
     def it_finds_all_changes_at_every_size(self, spark, make_config, tmp_path, monkeypatch):
         monkeypatch.setattr(growth, "COLUMNS", growth.COLUMNS[:2])
         monkeypatch.setattr(growth, "CORES", growth.CORES[:1])
@@ -57,12 +62,14 @@ class DescribeTheBenchmarks:
         charts.draw({"seconds": seconds, "memory": {}}, tmp_path)
         assert (tmp_path / "growth.png").stat().st_size > 10_000
 
+    @pytest.mark.tools
     def it_takes_a_change_set_on_a_cluster_while_every_process_is_watched(self, spark, make_config, tmp_path):
         measured = memory.measure(memory.prepare(spark, make_config(), 0.02))
         charts.draw({"seconds": {}, "memory": measured}, tmp_path)
         seen = {kind for sample in measured["samples"] for kind, megabytes in sample.items() if megabytes}
         assert seen == {"seconds", "driver JVM", "driver Python", "executor JVM", "Python workers"}
 
+    @pytest.mark.tools
     def it_makes_one_changed_row_searchable_and_proves_whole_tables(self, spark, make_config):
         config = make_config()
         small = SmallChangeBenchmark(spark, config, 100, 2)
