@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
 from icecdc_core.ingest.decoding import decoded
-from icecdc_core.ingest.tables.schema_evolution import fitted, inferred
+from icecdc_core.ingest.rows.fitting import fitted
+from icecdc_core.ingest.rows.inference import inferred
 from tests.kafka_records import records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
 

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.decoding import decoded, field
+from icecdc_core.ingest.rows.fitting import fitted, fitted_rows, needs_no_inference
 from icecdc_core.ingest.rows.inference import inferred
-from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.tables.schema_evolution import evolution, evolve
 from tests import kafka_records
 from tests.kafka_records import settings
 
