@@ -17,27 +17,27 @@ class ExitState(NamedTuple):
 
 
 EXIT_STATES: dict[str, ExitState] = {
-    "ok": ExitState(0, "done, also when there was nothing to do", "none"),
-    "failed": ExitState(1, "an unexpected error", "look at the log; please report it"),
+    "ok": ExitState(0, "done, or nothing to do", "none"),
+    "failed": ExitState(1, "an unexpected error", "see the log and please report it"),
     "config": ExitState(2, "a parameter or the environment is wrong", "correct it; a retry does not help"),
-    "data": ExitState(3, "rows or documents cannot be taken", "correct the rows, or allow them; a retry does not help"),
+    "data": ExitState(3, "rows or documents cannot be indexed", "correct the rows, or allow them; a retry does not help"),
     "reexport": ExitState(
-        4, "the changes cannot be taken any more", "run the export, or set on_history_gap or on_schema_change"
+        4, "the changes can no longer be read", "run the export, or set on_history_gap or on_schema_change"
     ),
-    "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert when it goes on"),
-    "locked": ExitState(6, "another run holds the index", "none; the other run does the work"),
+    "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert if it persists"),
+    "locked": ExitState(6, "another run has locked the index", "none; the other run does the work"),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
-    "differs": ExitState(8, "a validation found a difference", "run the validation with repair; find out who writes"),
+    "differs": ExitState(8, "a validation found a difference", "validate with repair; find out who else writes the index"),
     "partial": ExitState(
-        9, "an ingest could not write some of its tables", "see to the cause; the next run takes their records again"
+        9, "an ingest could not write some of its tables", "remove the cause; the next run reads their records again"
     ),
     "lost": ExitState(
         10,
-        "a topic lost records, or a table what an ingest wrote",
+        "a topic lost records, or a table lost what an ingest wrote",
         "find out why; then set on_lost_offsets or on_table_reset once",
     ),
 }
-"""Every state with its exit code, what it means and what a scheduler or its owner does about it."""
+"""Every state with its exit code, its meaning and what to do about it."""
 
 _STATES: dict[type[IcecdcError], str] = {
     errors.ConfigError: "config",
