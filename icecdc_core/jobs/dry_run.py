@@ -6,11 +6,11 @@ from contextlib import closing
 from dataclasses import replace
 
 from icecdc_core.commits.position_format import Position
-from icecdc_core.jobs.changes import compute_changes, plan_batch
 from icecdc_core.jobs.export import dry_run_export
-from icecdc_core.jobs.plan import must_reexport, next_range, sync_start
-from icecdc_core.jobs.run import Run
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.changes import compute_changes, plan_batch
+from icecdc_core.runs.plan import must_reexport, next_range, sync_start
+from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
 

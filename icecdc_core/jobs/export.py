@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 from icecdc_core.commits.positions import Batch, IndexLock
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import HistoryGapError, TableReplacedError
-from icecdc_core.jobs.batch import begun_batch, commit_batch, report_fields, write_batch
-from icecdc_core.jobs.file_groups import FileGroups, file_groups
-from icecdc_core.jobs.resume import resumed_groups
-from icecdc_core.jobs.run import Run
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.indexes import (
@@ -26,6 +22,10 @@ from icecdc_core.opensearch.indexes import (
     unused_epoch,
 )
 from icecdc_core.reporting.reports import RunReport, progress
+from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
+from icecdc_core.runs.file_groups import FileGroups, file_groups
+from icecdc_core.runs.resume import resumed_groups
+from icecdc_core.runs.run import Run
 from icecdc_core.table.identifiers import require_unique
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source

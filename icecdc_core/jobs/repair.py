@@ -9,9 +9,9 @@ from icecdc_core.columns import unused
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
 from icecdc_core.errors import DocumentVersionError
-from icecdc_core.jobs.batch import log_entry, report_fields, write_batch
-from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.runs.batch import log_entry, report_fields, write_batch
+from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
 # The first attempt learns which versions the index remembers of deleted documents; the second exceeds them.

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions
-from icecdc_core.jobs.batch import report_fields
-from icecdc_core.jobs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters
-from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, write_actions
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.batch import report_fields
+from icecdc_core.runs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters
+from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
 _PAGE = 1000

@@ -17,10 +17,10 @@ from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.mapping import check_supported, index_mapping
 from icecdc_core.errors import IcecdcError
-from icecdc_core.jobs.run import connect
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_ours
 from icecdc_core.reporting.reports import Report, check_report_path
+from icecdc_core.runs.run import connect
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import iceberg_class, java_class

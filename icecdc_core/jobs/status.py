@@ -11,9 +11,9 @@ from icecdc_core.commits.lease import LeaseHolder, is_gone
 from icecdc_core.commits.position_format import stored_position
 from icecdc_core.commits.stored_documents import sources_of
 from icecdc_core.errors import IcecdcError, PositionError
-from icecdc_core.jobs.dead_letters import open_dead_letters
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.reports import Report
+from icecdc_core.runs.dead_letters import open_dead_letters
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
-from icecdc_core.jobs.batch import commit_batch, position_after, report_fields, write_batch
-from icecdc_core.jobs.changes import compute_changes, plan_batch, to_documents
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.jobs.plan import must_reexport, next_range, sync_start
-from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.indexes import (
     create_physical,
     evolve_mapping,
@@ -25,6 +21,10 @@ from icecdc_core.opensearch.indexes import (
     unused_epoch,
 )
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
+from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
+from icecdc_core.runs.plan import must_reexport, next_range, sync_start
+from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import partitions_for
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source

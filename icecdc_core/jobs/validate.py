@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.jobs.repair import repair_differences
-from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
 from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
 from icecdc_core.reporting.reports import ValidationReport
+from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import many_groups
 from icecdc_core.table.source import Source
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from icecdc_core.session.ivy import Jar
-from icecdc_core.session.jars import jars_in_cache, read_jars, read_manifest
 from icecdc_core.session.java import JavaHome
+from icecdc_core.session.maven.ivy import Jar
+from icecdc_core.session.maven.jars import jars_in_cache, read_jars, read_manifest
 
 
 def opensearch_versions() -> list[str]:

@@ -21,8 +21,8 @@ from icecdc_core.errors import PortInUseError, ServiceStartError
 from icecdc_core.local.folders import usable
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, guarded, log_tail
-from icecdc_core.session.jars import kafka_jars
 from icecdc_core.session.java import JavaHome, find_spark_java
+from icecdc_core.session.maven.jars import kafka_jars
 
 KAFKA_VERSION = "4.1.2"
 DEFAULT_KAFKA_PORT = 9092

@@ -20,7 +20,7 @@ from icecdc_core.local.jars import cached_jars
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
 from icecdc_core.local.runtime import Runtime
-from icecdc_core.session.ivy import spark_jar
+from icecdc_core.session.maven.ivy import spark_jar
 
 _SMALLEST_DISK = 300 * 1024 * 1024
 _ATTEMPTS = 4

@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 
 from icecdc_core.errors import DependencyError
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.session.packages import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
+from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"

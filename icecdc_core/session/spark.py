@@ -21,9 +21,9 @@ from icecdc_core.errors import DependencyError, JavaNotFoundError
 from icecdc_core.session.catalog import remember_catalog, with_catalog
 from icecdc_core.session.catalog_settings import catalog_settings, secret_settings
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
-from icecdc_core.session.jars import kafka_jars, one_at_a_time
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.packages import (
+from icecdc_core.session.maven.jars import kafka_jars, one_at_a_time
+from icecdc_core.session.maven.packages import (
     avro_package,
     iceberg_packages,
     kafka_connector,

@@ -16,7 +16,7 @@ from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, Table
 from icecdc_core.secrets import masked
 from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.session.packages import bundle_package
+from icecdc_core.session.maven.packages import bundle_package
 
 
 class _Signs(NamedTuple):

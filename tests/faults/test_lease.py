@@ -14,9 +14,9 @@ import pytest
 
 from icecdc_core.commits.positions import Batch, PositionStore
 from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
-from icecdc_core.jobs.batch import write_batch
-from icecdc_core.jobs.run import Run
 from icecdc_core.opensearch.client import Connection
+from icecdc_core.runs.batch import write_batch
+from icecdc_core.runs.run import Run
 from tests.loopback_proxy import Act, loopback_proxy
 
 ROOT = Path(__file__).parents[2]

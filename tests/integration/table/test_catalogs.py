@@ -17,7 +17,7 @@ import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
 from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError, TableNotFoundError
-from icecdc_core.session.packages import bundle_package
+from icecdc_core.session.maven.packages import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
 from tests.loopback_proxy import loopback_proxy

@@ -17,7 +17,7 @@ from papermill.iorw import load_notebook_node
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.session.packages import ICEBERG_RUNTIMES
+from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
 try:
     import tomllib

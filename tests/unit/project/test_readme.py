@@ -13,7 +13,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.session.java import SPARK_MAXIMUM, SPARK_MINIMUM
-from icecdc_core.session.packages import ICEBERG_RUNTIMES
+from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

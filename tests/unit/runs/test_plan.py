@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.commits.position_format import Batch, Position
-from icecdc_core.jobs.plan import Range, Start, next_range, sync_start
+from icecdc_core.runs.plan import Range, Start, next_range, sync_start
 
 SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
 NEW = Position("t", "lake.ns.t", "u")

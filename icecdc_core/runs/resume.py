@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icecdc_core.jobs.file_groups import FileGroups, file_groups
 from icecdc_core.opensearch.indexes import digest_of_new_index, index_uuid
+from icecdc_core.runs.file_groups import FileGroups, file_groups
 
 if TYPE_CHECKING:
     from icecdc_core.commits.positions import Batch
     from icecdc_core.config import SyncConfig
-    from icecdc_core.jobs.run import Run
+    from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
 

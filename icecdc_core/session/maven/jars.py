@@ -19,14 +19,17 @@ from importlib import resources
 from pathlib import Path
 
 from icecdc_core.errors import DownloadError
-from icecdc_core.session.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error, fetch_jars
 from icecdc_core.session.java import JavaHome
+from icecdc_core.session.maven.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error, fetch_jars
 
 
 def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
     """The jars of one part of Kafka, such as `broker-4.1.2` or `connector-4.1`; see `jars_in_cache`."""
     return jars_in_cache(
-        read_jars(read_manifest("icecdc_core.session", "kafka_jars.json")[part]), f"kafka-{part}", java, ivy_settings
+        read_jars(read_manifest("icecdc_core.session.maven", "kafka_jars.json")[part]),
+        f"kafka-{part}",
+        java,
+        ivy_settings,
     )
 
 
