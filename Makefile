@@ -77,7 +77,7 @@ soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
 	@ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check style (notebooks too), types, the contract between rooms, and that notebooks carry no outputs
+lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks carry no outputs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -101,7 +101,7 @@ notebooks-strip: setup ## Remove outputs from the notebooks
 	@$(BIN)/nbstripout notebooks/*.ipynb
 
 .PHONY: lock
-lock: setup ## Resolve pyproject.toml anew into requirements.lock
+lock: setup ## Resolve pyproject.toml into requirements.lock again
 	@$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra dev --universal --python-version 3.10 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 		--custom-compile-command "make lock" $(ARGS) --output-file requirements.lock

@@ -45,7 +45,7 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
 
     Rows are equal if all the table's columns are, whatever their types: null equals null, NaN equals NaN, binary is
     compared by its bytes, maps irrespective of the order of their entries, at any depth; -0.0 and 0.0 differ, as their
-    texts do. ``_commit_snapshot_id`` takes no part. Rows come out with the values they came in with.
+    texts do. ``_commit_snapshot_id`` and ``_row_position`` are not compared. Values are not changed.
 
     Runs as a hash aggregate unless a column is a map or variant or nests floats. After `shuffle_by_identifiers` it adds
     no exchange, alone it adds one.

@@ -1,4 +1,4 @@
-"""Bring all changes of one identifier together: the only time that change rows cross the network.
+"""Bring all changes of one identifier into one partition; the transforms after it need no further exchange.
 
 Rows come out as they went in, but all rows of one identifier are in one partition, here with identifier ``id``:
 

@@ -43,7 +43,7 @@ _BROADCAST_ROWS = 300_000
 
 @dataclass(frozen=True)
 class ChangedIdentifiers:
-    """What is left to do after a range.
+    """The identifiers that changed in a range, and their counts.
 
     Attributes:
         identifiers: One row for each changed identifier: the identifier columns and the decision; cached.

@@ -3,11 +3,11 @@
 =================  ====================================================  =============================================
 strategy           when                                                  what it does
 =================  ====================================================  =============================================
-``narrow-rows``    only values tell which rows of rewritten files        shuffles identifiers and hashes, then fetches
+``narrow-rows``    only values show which rows of rewritten files        shuffles identifiers and hashes, then fetches
                    changed (copy-on-write before format v3)              changed rows, see ``changed_identifiers``
-``row-ids``        row lineage tells it, and the older states are large  reads the row ids of the newer states first,
+``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
-``at-once``        row lineage, delete files or appends tell it          shuffles the changed rows, see
+``at-once``        row lineage, delete files or appends show it          shuffles the changed rows, see
                                                                          ``last_changes``
 =================  ====================================================  =============================================
 
@@ -50,7 +50,7 @@ ROW_IDS_FROM_ROWS = 100_000
 
 @dataclass
 class NetChanges:
-    """What is left to do after a range.
+    """The net changes of a range: one change row for each identifier, and their counts.
 
     Attributes:
         rows: One change row for each identifier; a DELETE may have its identifier only.
@@ -145,7 +145,7 @@ def _merged(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
 
 
 def _older_rows(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:
-    """Return the rows of the older states; None if row lineage does not tell every step, or deletes blur the number."""
+    """Return the rows of the older states; None if row lineage does not cover every step or deletes hide the number."""
     changing = [scan for scan in scans if not scan.only_inserts]
     if any(scan.unchanged_until is None for scan in changing):
         return None

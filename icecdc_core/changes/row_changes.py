@@ -108,7 +108,7 @@ def changes_frame(
 
 
 def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
-    """Return the newer states of the steps that row lineage tells, as ``unchanged_row_ids`` takes them.
+    """Return the newer states of the steps that row lineage covers, as ``unchanged_row_ids`` takes them.
 
     Args:
         table: The table the scans were planned on.
@@ -134,7 +134,7 @@ def changes_by_row_ids(
 
     Args:
         table: The table the scans were planned on.
-        scans: What to read: steps that row lineage tells, and steps that only insert.
+        scans: What to read: steps that row lineage covers, and steps that only insert.
         unchanged: What ``unchanged_row_ids`` returned for their ``newer_states``.
         selection: What to read of the rows, see ``changes_frame``.
 

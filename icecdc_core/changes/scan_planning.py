@@ -117,7 +117,7 @@ def _sides_by_commits(
     removed the data files to read, at one end if delete files hit others. Only delete files are listed at both ends.
 
     Returns:
-        None if only planning both ends can tell.
+        None if both ends must be planned to know.
     """
     if any(commit.adds_untargeted_deletes or not commit.moves_files_once for commit in commits):
         return None
@@ -126,7 +126,7 @@ def _sides_by_commits(
     for commit in commits:
         removed |= commit.removed.keys()
         if not commit.added.keys().isdisjoint(added | removed):
-            # Added twice, or again after it was removed: its name alone does not tell what it holds.
+            # Added twice, or again after it was removed: its name alone does not show what it contains.
             return None
         added |= commit.added.keys()
     only_older, only_newer = removed - added, added - removed

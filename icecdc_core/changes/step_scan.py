@@ -1,4 +1,4 @@
-"""Compare the data files of two states: which files hold the changes of a step, and how they tell changed rows.
+"""Compare the data files of two states: which files hold the changes of a step, and how changed rows are found.
 
 No data file is opened. In this example ``d+x`` is the data file ``d`` with the delete file ``x``:
 
@@ -54,8 +54,8 @@ class StepScan:
         deletes_removed: The other way round, as after a rollback.
         deletes_changed: Data files with delete files in both states, but different ones.
         unchanged_until: Sequence number of the newest snapshot that both states descend from, if the files have row
-            lineage, which tells unchanged rows without their values.
-        by_value: Whether both sides are read in full, so that only their values tell which rows are unchanged.
+            lineage, which identifies unchanged rows without their values.
+        by_value: Whether both sides are read in full, so that only a comparison of values finds unchanged rows.
             Otherwise nearly all rows that are read are changes.
     """
 
@@ -148,7 +148,7 @@ def _shared(table: IcebergTable, before: FileTasks, after: FileTasks, pairs: Pai
 
 
 def _unchanged_until(table: IcebergTable, metadata: TableMetadata, scan: StepScan) -> int | None:
-    """Return the sequence number up to which row lineage tells unchanged rows; None if it does not, or need not."""
+    """Return the sequence number up to which row lineage identifies unchanged rows; None if it is not used."""
     rewritten = len(scan.before) and len(scan.after)
     # Flags of deleted rows take one read of shared files; row lineage takes two.
     if not rewritten and (table.marks_deletes or not any(len(files.before) for files in scan.shared)):

@@ -59,7 +59,7 @@ _active_runs: set[str] = set()
 
 
 def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
-    """Return whether a holder lost its lock; None when this machine cannot tell.
+    """Return whether a holder lost its lock; None if this machine cannot know.
 
     On the same machine, a process that ended loses its lock at once. A process that exists but does not renew its
     lease, because it is stopped or hangs, loses the lock after its ``lease_seconds``. A process that polls outlives its

@@ -64,8 +64,8 @@ class IndexLock:
         """
         epoch = self.position.epoch
         if new_index and epoch > MAX_EPOCH:
-            logged = (int(entry.get("epoch") or 0) for entry in self._store.log())
-            epoch = max((each for each in logged if each <= MAX_EPOCH), default=0)
+            logged = (int(entry.get("epoch") or 0) for entry in self._store.log(size=1, highest_epoch=MAX_EPOCH))
+            epoch = max(logged, default=0)
         return max(epoch + 1, sequence_number)
 
     def begin(self, batch: Batch) -> None:
@@ -76,8 +76,11 @@ class IndexLock:
         """
         self.write(replace(self.position, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
-        ends: dict[str, Any] = {"from_snapshot_id": batch.from_snapshot_id, "to_snapshot_id": batch.to_snapshot_id}
-        event("batch begun", kind=batch.kind, **ends)
+        snapshot_range: dict[str, Any] = {
+            "from_snapshot_id": batch.from_snapshot_id,
+            "to_snapshot_id": batch.to_snapshot_id,
+        }
+        event("batch begun", kind=batch.kind, **snapshot_range)
 
     def record_index(self, uuid: str, digest: str) -> None:
         """Record the index that the begun export created, before the first document is written to it.

@@ -63,10 +63,18 @@ class PositionStore:
         document = self._get()
         return stored_position(source_of(document, _READING)) if document else None
 
-    def log(self, size: int = 100) -> list[dict[str, Any]]:
-        """Return the newest committed batches of the index, newest first."""
+    def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
+        """Return the newest committed batches of the index, newest first.
+
+        Args:
+            size: At most so many.
+            highest_epoch: Only batches up to this epoch; None: all.
+        """
         doing, client = "reading the commit log", self.client
-        query = {"bool": {"filter": [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]}}
+        wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]
+        if highest_epoch is not None:
+            wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
+        query = {"bool": {"filter": wanted}}
         with typed_errors(self._url, doing):
             if not client.indices.exists(index=self._positions_index):
                 return []

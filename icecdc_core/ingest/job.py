@@ -50,7 +50,7 @@ class IngestRun(JobRun[IngestConfig]):
     Args:
         spark: A session with Kafka's connector and the tables' catalog.
         config: The job's parameters.
-        clock: Returns seconds that only grow.
+        clock: A monotonic clock, in seconds.
         first_pause: Seconds until a continuous run retries the tables that are behind.
     """
 

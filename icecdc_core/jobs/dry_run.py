@@ -9,7 +9,7 @@ from icecdc_core.commits.position_format import Position
 from icecdc_core.jobs.export import dry_run_export
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.changes import compute_changes, plan_batch
-from icecdc_core.runs.plan import must_reexport, next_range, sync_start
+from icecdc_core.runs.plan import needs_reexport, next_range, sync_start
 from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
@@ -30,7 +30,7 @@ def dry_run_sync(run: Run, source: Source, stored: Position | None) -> RunReport
 
 
 def _catch_up(run: Run, source: Source, position: Position) -> RunReport:
-    if must_reexport(position, source, run.config):
+    if needs_reexport(position, source, run.config):
         return replace(dry_run_export(run, source), strategy="reexport")
     report: RunReport | None = None
     while report is None or position.snapshot_id != source.head:
@@ -42,8 +42,9 @@ def _catch_up(run: Run, source: Source, position: Position) -> RunReport:
 
 def _batch(run: Run, source: Source, position: Position) -> RunReport:
     wanted = next_range(position, source, run.config)
-    with run.stage("changes"):
+    with run.stage("plan"):
         plan = plan_batch(source, run.config, position.snapshot_id, wanted.end, wanted.cuts)
+    with run.stage("changes"):
         with closing(compute_changes(source, run.config, plan)) as changes:
             found = {"upserts": changes.upserts, "deletes": changes.deletes}
         source.table.release()

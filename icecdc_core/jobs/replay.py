@@ -46,7 +46,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: Another run has locked the index.
-        IcecdcError: Others of its family, see their names.
+        IcecdcError: Any other error of the package.
     """
     with Run("replay", spark, config) as run:
         with run.stage("check"):
@@ -58,18 +58,18 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
 
 def _replay(run: Run, source: Source, position: Position) -> RunReport:
     with run.stage("read"):
-        letters = open_dead_letters(run.spark, run.config)
+        dead_letters = open_dead_letters(run.spark, run.config)
         if position.batch is not None:
-            letters = letters.where(F.col("epoch") != position.batch.epoch)
-        letters = _with_resolution(source, position, letters).persist()
-        counts = {row["resolution"]: row["count"] for row in letters.groupBy("resolution").count().collect()}
+            dead_letters = dead_letters.where(F.col("epoch") != position.batch.epoch)
+        dead_letters = _with_resolution(source, position, dead_letters).persist()
+        counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
     try:
         result = BulkResult()
         if counts.get("replayed"):
             with run.stage("write"):
                 settings = BulkSettings.of(run.config, write_alias(position.physical_index))
                 settings = replace(settings, max_rejected_documents=counts["replayed"])
-                result = write_actions(stored_actions(letters.where(F.col("resolution") == "replayed")), settings)
+                result = write_actions(stored_actions(dead_letters.where(F.col("resolution") == "replayed")), settings)
                 run.client.indices.refresh(index=position.physical_index)
         with run.stage("resolve"):
             heads = [DeadLetter(**rejected).head for rejected in result.dead_letters]
@@ -77,9 +77,9 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
             # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
             outdated = _outdated(run.client, position.physical_index, rejected_again)
             if counts:
-                resolve_dead_letters(run.spark, run.config, _resolved(letters, rejected_again, outdated))
+                resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
     finally:
-        letters.unpersist()
+        dead_letters.unpersist()
     step = {
         "letters": sum(counts.values()),
         "replayed": counts.get("replayed", 0) - len(rejected_again),
@@ -91,30 +91,32 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
     return replace(report, rejected=step["rejected"])
 
 
-def _with_resolution(source: Source, position: Position, letters: DataFrame) -> DataFrame:
+def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
     is_newest = F.row_number().over(Window.partitionBy("document_id").orderBy(F.desc("version"))) == 1
-    letters = letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
+    dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")
         ids = rows.select(document_id(source.schema, source.identifier_columns).alias("present")).distinct()
-        letters = letters.join(ids, F.col("document_id") == F.col("present"), "left")
-        letters = letters.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
+        dead_letters = dead_letters.join(ids, F.col("document_id") == F.col("present"), "left")
+        dead_letters = dead_letters.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
     resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
-    return letters.withColumn("resolution", resolution).drop("fits")
+    return dead_letters.withColumn("resolution", resolution).drop("fits")
 
 
-def _resolved(letters: DataFrame, rejected_again: dict[str, int], outdated: list[str]) -> DataFrame:
+def _resolved(dead_letters: DataFrame, rejected_again: dict[str, int], outdated: list[str]) -> DataFrame:
     """Return the dead letters that are resolved now: all but those that were rejected again."""
     is_outdated = F.col("document_id").isin(outdated)
     open_schema = "document_id string, version long"
-    still_open = letters.sparkSession.createDataFrame(list(rejected_again.items()), open_schema).where(~is_outdated)
+    still_open = dead_letters.sparkSession.createDataFrame(list(rejected_again.items()), open_schema).where(
+        ~is_outdated
+    )
     resolution = F.when(is_outdated, F.lit("superseded")).otherwise(F.col("resolution"))
-    return letters.withColumn("resolution", resolution).join(still_open, ["document_id", "version"], "left_anti")
+    return dead_letters.withColumn("resolution", resolution).join(still_open, ["document_id", "version"], "left_anti")
 
 
 def _outdated(client: OpenSearch, index: str, versions: dict[str, int]) -> list[str]:
-    """Return the ids of which the index has a newer version than the given one."""
+    """Return the ids that have a newer version in the index than the given one."""
     ids, newer = list(versions), []
     for begin in range(0, len(ids), _PAGE):
         answer = client.mget(index=index, body={"ids": ids[begin : begin + _PAGE]}, params={"_source": "false"})

@@ -23,7 +23,7 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
-from icecdc_core.runs.plan import must_reexport, next_range, sync_start
+from icecdc_core.runs.plan import needs_reexport, next_range, sync_start
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import partitions_for
 from icecdc_core.table.snapshots import sequence_number
@@ -54,10 +54,10 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         TableReplacedError: The table was dropped and created again and ``on_history_gap`` is ``fail``.
         SchemaChangeError: The schema or the selection changed and ``on_schema_change`` is ``fail``.
         IdentifierColumnsError: The range has deletes and there are no identifier columns, or one is null.
-        DuplicateIdentifierError: Two rows share an identifier, equal or not.
+        DuplicateIdentifierError: Two rows share an identifier and ``on_duplicate_identifier`` is ``fail``.
         RejectedDocumentsError: OpenSearch rejected more documents than allowed; the position stays.
         TableLockedError: Another run has locked the index.
-        IcecdcError: Others of its family, see their names.
+        IcecdcError: Any other error of the package.
     """
     with Run("sync", spark, config) as run:
         with run.stage("check"):
@@ -86,7 +86,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
 def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     """Sync batch after batch until the index equals the table's current snapshot; a begun batch comes first."""
     config, report = run.config, None
-    if must_reexport(lock.position, source, config):
+    if needs_reexport(lock.position, source, config):
         return _reexport(run, source, lock)
     while report is None or lock.position.snapshot_id != source.head:
         try:
@@ -94,15 +94,15 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
         except SchemaChangeError:
             if config.on_schema_change != "reexport":
                 raise
-            return _reexport(run, source, lock)
+            return _reexport(run, source, lock, report)
         except (HistoryGapError, TableReplacedError):
             known, source = source.snapshot_ids, run.reopen_source()
-            if must_reexport(lock.position, source, config):
-                return _reexport(run, source, lock)
+            if needs_reexport(lock.position, source, config):
+                return _reexport(run, source, lock, report)
             if source.snapshot_ids >= known:
                 if config.on_history_gap != "reexport":
                     raise
-                return _reexport(run, source, lock)
+                return _reexport(run, source, lock, report)
             continue  # The position reaches the new current snapshot without the snapshots that expired.
         report = part if report is None else report.then(part)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
@@ -116,7 +116,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     with run.stage("plan"):
         plan = plan_batch(source, config, position.snapshot_id, wanted.end, wanted.cuts)
     with run.stage("changes"):
-        changes = compute_changes(source, config, plan)  # shuffle, carryover, updates
+        changes = compute_changes(source, config, plan)  # shuffle, drop carryovers, merge updates
     with closing(changes):
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
@@ -152,9 +152,11 @@ def _export_and_catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport
     return replace(both, kind="export", strategy="export", seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 
-def _reexport(run: Run, source: Source, lock: IndexLock) -> RunReport:
+def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | None = None) -> RunReport:
+    """Export again; the counts of earlier batches of the run are added."""
     lock.write(replace(lock.position, batch=None))
-    return replace(export_locked(run, source, lock), strategy="reexport")
+    report = replace(export_locked(run, source, lock), strategy="reexport")
+    return report if earlier is None else earlier.then(report)
 
 
 def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:

@@ -119,7 +119,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             found = _compared(source_text_checksums(documents), texts, by_content)
             if found.all_equal:
                 return found
-            # Equal documents may have different texts, so only a comparison of contents tells which differ.
+            # Equal documents may have different texts, so only a comparison of contents shows which differ.
             found.differences.unpersist()
         contents = index_checksums(spark, run.config, source.schema, pit, parts)
         return _compared(source_checksums(documents, source.schema), contents, by_content)

@@ -39,7 +39,7 @@ def request_body(actions: pa.Array) -> memoryview:
 
 def are_upserts(actions: pa.Array) -> np.ndarray[Any, Any]:
     """Return for each action whether it is an `index` operation; else it is a `delete` operation."""
-    # The third character of {"index" and {"delete" tells them apart.
+    # The third character of {"index" and {"delete" distinguishes them.
     starts = _offsets(actions)[:-1]
     kinds: np.ndarray[Any, Any] = np.frombuffer(actions.buffers()[2], dtype=np.uint8)[starts + 2] == ord("i")
     return kinds

@@ -109,7 +109,7 @@ class BulkWriter:
 
     Args:
         settings: Where and how to write.
-        fields: The fields of the job's log, for the executor's.
+        fields: Log fields of the job, which executors add to their log lines.
     """
 
     def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
@@ -175,7 +175,7 @@ class BulkWriter:
             if backoff.is_exhausted():
                 return result + BulkResult(failure=self._retries_exhausted(cause))
             event(
-                "OpenSearch rejected bulk operations; they are retried",
+                "bulk operations failed; they are retried",
                 logging.WARNING,
                 operations=len(actions),
                 seconds_left=backoff.seconds_left,

@@ -50,7 +50,7 @@ class JobRun(Generic[C]):
         job: The job's name in log, metrics and reports.
         spark: A session in which the tables' catalog is configured.
         config: The job's parameters.
-        clock: Returns seconds that only grow.
+        clock: A monotonic clock, in seconds.
 
     Attributes:
         run_id: Identifies the run in logs, positions and reports.
@@ -126,13 +126,13 @@ class JobRun(Generic[C]):
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage; its seconds are added to those of earlier stages of that name."""
-        begin = time.monotonic()
+        begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
         try:
             with log_fields(stage=name):
                 yield
         finally:
-            seconds = round(time.monotonic() - begin, 3)
+            seconds = round(self._clock() - begin, 3)
             self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
             event("stage ended", stage=name, seconds=seconds)
 

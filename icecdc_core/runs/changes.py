@@ -25,7 +25,7 @@ from icecdc_core.table.source import Source
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
-_BYTES_FOR_A_PARTITION = 16 * 1024 * 1024
+_BYTES_PER_PARTITION = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def plan_batch(
         begin = stop
     if not is_insert_only(scans):
         source.require_identifier_columns("rows were deleted or updated since the position")
-    return BatchPlan(scans, end, snapshots, [_description(source, scan) for scan in scans])
+    return BatchPlan(scans, end, snapshots, [_step_report(source, scan) for scan in scans])
 
 
 def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
@@ -139,7 +139,7 @@ def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: 
     if changes.rows is None:
         return None
     actions = to_actions(changes.rows, source.identifier_columns, epoch)
-    return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_FOR_A_PARTITION)))
+    return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
 
 
 def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
@@ -150,7 +150,7 @@ def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChange
 
 
 def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """Shuffle by identifier, drop carryovers and merge updates."""
+    """Compute one change row for each identifier: by the policy for duplicates, with the cheapest strategy."""
     source.require_identifier_columns("rows were deleted or updated since the position")
     if config.on_duplicate_identifier == "last":
         net = _last_rows(source, config, plan)
@@ -168,7 +168,7 @@ def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChan
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """Where rows may share an identifier, changes do not tell which row remains: look it up in the end snapshot."""
+    """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
     ids = source.identifier_columns
     raw = changes_frame(source.table, plan.scans, source.selection)
     found = find_changed_identifiers(raw, ids, row_hash=config.row_hash)
@@ -189,7 +189,7 @@ def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChange
     return net
 
 
-def _description(source: Source, scan: StepScan) -> dict[str, Any]:
+def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
     return {
         "ordinal": scan.step.ordinal,
         "from_snapshot_id": scan.step.from_snapshot_id,

@@ -56,25 +56,25 @@ def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
         return Start(position, exports=True)
     if not position.exists:
         start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
-        refusal = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
-        if refusal is not None:
-            raise refusal.error
+        failed = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
+        if failed is not None:
+            raise failed.error
         return Start(start, creates_index=True)
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
     return Start(replace(position, batch=None) if kind == "repair" else position)
 
 
-def must_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
-    """Whether the changes cannot be read and the policy says to export instead.
+def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
+    """Return whether to export again because the changes cannot be read.
 
     Raises:
         IcecdcError: They cannot be read, and the policy says to fail.
     """
-    refusal = check_preconditions(position, source)
-    if refusal is None:
+    failed = check_preconditions(position, source)
+    if failed is None:
         return False
-    if getattr(config, refusal.policy) != "reexport":
-        raise refusal.error
+    if getattr(config, failed.policy) != "reexport":
+        raise failed.error
     return True
 
 
@@ -89,8 +89,8 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
         return Range(begun.to_snapshot_id, replayed=begun)
-    # A batch that failed because of its rows is not repeated once the table has changed, nor one of another schema or
-    # policy.
+    # A begun batch is not repeated if the schema or the policy changed, or if its rows were rejected and the table has
+    # changed since.
     # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
     return Range(source.head, cuts=(begun.to_snapshot_id,))
 

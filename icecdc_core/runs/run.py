@@ -38,7 +38,7 @@ class Run(JobRun["SyncConfig"]):
 
     Attributes:
         client: A client of the cluster.
-        positions: The positions of the cluster's indexes.
+        positions: Reads and writes the position of the index.
 
     Raises:
         OpenSearchUnreachableError: The cluster does not answer when the run begins.

@@ -71,7 +71,7 @@ PRIVATE_ATTRIBUTES = (
 _OLDEST_MAJOR = 4
 
 _supported: WeakSet[Any] = WeakSet()
-"""The gateways (one for each JVM) whose session was checked and is supported."""
+"""The JVMs whose session was checked and is supported."""
 
 
 class Found(NamedTuple):
@@ -220,7 +220,7 @@ def _refusal(problem: str, found: Found) -> DependencyError:
             library = iceberg_packages(found.spark)[0]
             remedy = f"attach the library {library} to the cluster, or stop the session and let get_spark start one"
     return DependencyError(
-        f"This Spark session is not supported: found is {problem}; supported is a classic session of {pairs}",
+        f"icecdc does not support this Spark session: found is {problem}; supported is a classic session of {pairs}",
         subject="spark",
         value=found.spark or found.kind,
         remedy=remedy,

@@ -20,7 +20,7 @@ from icecdc_core.session.maven.packages import bundle_package
 
 
 class _Signs(NamedTuple):
-    """How a kind of failure shows: the classes of Java's exceptions, and texts where the class does not tell."""
+    """How a kind of failure shows: the classes of Java's exceptions, and texts where the class is not enough."""
 
     classes: frozenset[str]
     texts: re.Pattern[str] | None = None

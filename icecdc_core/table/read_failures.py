@@ -174,7 +174,7 @@ def _gone(table: IcebergTable) -> IcecdcError | None:
 
 
 def known_failure(text: str) -> IcecdcError | None:
-    """The typed error for what Spark says of a failure, whatever it was doing; None if that does not tell."""
+    """Return the typed error of a failure that its text identifies, whatever Spark was doing; else None."""
     raised = re.search(r"icecdc_core\.errors\.(\w+): ([^\n]+)", text)
     if raised:
         # Raised on an executor; its text already names the value and the remedy.

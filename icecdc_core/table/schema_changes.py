@@ -26,7 +26,6 @@ Kind = Literal[
     "made_required",
     "reordered",
 ]
-_ADDITIVE = {"added", "made_optional", "made_required", "reordered"}
 _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", "timestamp_ns")}
 
 

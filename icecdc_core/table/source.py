@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A table, what is selected of it, and its state when the run looked.
+    """A table, what is selected of it, and its state when it was loaded.
 
     Attributes:
         table: The loaded table.
         metadata: Its metadata.
-        head: The branch's snapshot; None for an empty table.
+        head: The current snapshot of the branch; None for an empty table.
         columns: The columns of a document, in order.
         identifier_columns: The columns that make the document id; empty for insert-only tables without any.
         schema: The Spark schema of the selected columns.
@@ -72,7 +72,7 @@ class Source:
     def iceberg_schema(self) -> Schema:
         """The current Iceberg schema of the columns that matter: those of a document and those of the condition.
 
-        A column that takes the name of one in the condition makes it another condition, though its text is the same.
+        If another column takes the name of a filter column, the filter changes although its text does not.
         """
         schema = self.metadata.schema()
         wanted = {*self.columns, *self.filter_columns}
@@ -144,7 +144,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     Args:
         spark: A session in which the table's catalog is configured.
         config: The job's parameters.
-        needs_history: Whether changes are to be taken, now or by a later sync.
+        needs_history: Whether this run or a later sync reads changes.
 
     Raises:
         TableNotFoundError: There is no such table.

@@ -75,7 +75,7 @@ class Writer:
                 records = replace(records, decoded=partial(_with_problems, records.decoded, opened.refused))
             table = opened.table
             if table is None:
-                return self._wait_for_rows(name, records, batch)
+                return self._write_without_table(name, records, batch)
             found = self.offsets.read(name, table, batch.start)
             if offsets.covers(found.offsets, batch.end):
                 return self._nothing_new(name, table, found), dead_letters
@@ -87,7 +87,7 @@ class Writer:
             dead_letters += staged.dead_letters
             published = self._publish(spark, name, found, staged.snapshot, batch)
             if published is not None:
-                written = replace(self._after(found, batch), snapshot_id=published.snapshot_id)
+                written = replace(self._offsets_after(found, batch), snapshot_id=published.snapshot_id)
                 entry = _entry(name, table, written, replace(staged, snapshot=published))
                 self.offsets.remember(entry, written)
                 return entry, dead_letters
@@ -110,7 +110,7 @@ class Writer:
             return replace(known.unchanged(), uuid=str(table.uuid()), offsets=offsets.to_json(found.offsets))
         return _entry(name, table, found)
 
-    def _wait_for_rows(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+    def _write_without_table(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         rows = without_table(records.decoded(), self.config)
         reason = F.col("problem")
@@ -142,7 +142,7 @@ class Writer:
             seen = evolve_for(spark, name, decoded(), self.config)
             table = load_table(spark, name)
         schema = payload_schema(spark, table, self.config)
-        properties = self._after(found, batch).properties(self.config.job, batch.run_id)
+        properties = self._offsets_after(found, batch).properties(self.config.job, batch.run_id)
         staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
         rows = records.rows if unread is None and records.schema == schema else None
         if rows is not None and records.rows_only:
@@ -177,7 +177,7 @@ class Writer:
         raise _too_many_writers(name)
 
     @staticmethod
-    def _after(found: TableOffsets, batch: Batch) -> TableOffsets:
+    def _offsets_after(found: TableOffsets, batch: Batch) -> TableOffsets:
         """The offsets of the table once it has the batch."""
         return TableOffsets(
             offsets=offsets.furthest(found.offsets, batch.end),
