@@ -144,7 +144,7 @@ def _new_name() -> str:
     return f"t{next(_numbers)}_{os.getpid()}"
 
 
-def _config(opensearch_url: str, warehouse: Path, name: str, **overrides: Any) -> SyncConfig:
+def _config(opensearch_url: str, warehouse: Path, name: str, /, **overrides: Any) -> SyncConfig:
     values = {
         "table": f"lake.ns.{name}",
         "index": name,

@@ -102,9 +102,8 @@ class Victim:
                 time.sleep(blow.seconds)
                 if self.process.poll() is None:
                     killed.append(f"at some moment, after {requests[-1] if requests else 'no request'}")
-                self.kill()
-                return killed[0]
-            ended = self.ended()
+                    self.kill()
+            ended = "" if killed and blow.seconds else self.ended()
             self.kill()
         return killed[0] if killed else ended
 

@@ -126,7 +126,10 @@ class DescribeMetrics:
         server.shutdown()
         server.server_close()
         thread.join()
-        assert ("icecdc_run_success{" in got[0][1], got[0][0].endswith("/icecdc_job/sync")) == (True, True)
+        assert ("icecdc_run_success{" in got[0][1], got[0][0].endswith(f"/icecdc_job/sync/index/{exported.index}")) == (
+            True,
+            True,
+        )
 
 
 class DescribeAFailedRun:

@@ -17,9 +17,9 @@ def synced(spark, sql, make_config):
     """Parameters and report of a sync over an append, an UPDATE of one of 100 rows, and a compaction."""
     config = make_config()
     sql(CREATE)
-    sql("INSERT INTO {t} SELECT id, 'old' FROM range(100)")
+    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 100, 1, 1)")
     sync_changes(spark, config)
-    sql("INSERT INTO {t} SELECT id, 'new' FROM range(100, 110)")
+    sql("INSERT INTO {t} SELECT id, 'new' FROM range(100, 110, 1, 1)")
     sql("UPDATE {t} SET name = 'updated' WHERE id = 7")
     spark.sql(f"CALL lake.system.rewrite_data_files(table => '{config.table}', options => map('rewrite-all', 'true'))")
     return config, sync_changes(spark, config)
