@@ -126,10 +126,8 @@ class DescribeMetrics:
         server.shutdown()
         server.server_close()
         thread.join()
-        assert ("icecdc_run_success{" in got[0][1], got[0][0].endswith(f"/icecdc_job/sync/index/{exported.index}")) == (
-            True,
-            True,
-        )
+        ((path, text),) = got
+        assert ("icecdc_run_success{" in text, path.endswith(f"/icecdc_job/sync/index/{exported.index}")) == (True, True)
 
 
 class DescribeAFailedRun:
