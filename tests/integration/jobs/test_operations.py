@@ -127,7 +127,8 @@ class DescribeMetrics:
         server.server_close()
         thread.join()
         ((path, text),) = got
-        assert ("icecdc_run_success{" in text, path.endswith(f"/icecdc_job/sync/index/{exported.index}")) == (True, True)
+        group = f"/icecdc_job/sync/index/{exported.index}"
+        assert ("icecdc_run_success{" in text, path.endswith(group)) == (True, True)
 
 
 class DescribeAFailedRun:
