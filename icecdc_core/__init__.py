@@ -1,4 +1,4 @@
-"""Keep OpenSearch indexes equal to Apache Iceberg tables: export, sync by snapshot diffs, validate."""
+"""Keep OpenSearch indexes in sync with Apache Iceberg tables: export, sync by snapshot diffs, validate."""
 
 from __future__ import annotations
 
