@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import reduce
 from itertools import count
 
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.opensearch.counts import Counts
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import stop_on_sigterm
 
@@ -73,16 +73,11 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
         for stage, seconds in report.stage_seconds.items():
             stages[stage] = stages.get(stage, 0.0) + seconds
     return replace(
-        last,
+        reduce(RunReport.then, reports),
         kind=first.kind,
-        from_snapshot_id=first.from_snapshot_id,
         strategy=", ".join(dict.fromkeys(strategies)) or last.strategy,
         seconds=sum(report.seconds for report in reports),
-        steps=[step for report in reports for step in report.steps],
-        notes=[note for report in reports for note in report.notes],
         stage_seconds=stages,
-        rejected_samples=[sample for report in reports for sample in report.rejected_samples],
         lag_snapshots=first.lag_snapshots,
         lag_seconds=first.lag_seconds,
-        **asdict(sum((report.counts for report in reports), Counts())),
     )

@@ -15,18 +15,18 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.documents.mapping import check_supported, index_mapping
+from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_ours
 from icecdc_core.reporting.reports import Report, check_report_path
-from icecdc_core.runs.run import connect
+from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.identifiers import require_unique
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.source import Source, open_source
+from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     found: dict[str, Any] = {"versions": _versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))
     _collect(errors, lambda: require_catalog(spark, config))
-    source = _collect(errors, lambda: _open(spark, config))
+    source = _collect(errors, lambda: open_indexable_source(spark, config))
     if source is not None:
         found |= _about(source)
         _collect(errors, lambda: _check_rows(source, config, found))
@@ -150,7 +150,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
 @with_literal_names
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
     """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
-    source = _open(spark, config)
+    source = open_indexable_source(spark, config)
     with closing(connect(config)) as client, spark_errors(config, source.table):
         rows = _count_rows(source)
         source.table.release()
@@ -161,12 +161,6 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
             except NotFoundError:
                 documents = 0
         return {"rows": rows, "documents": documents}
-
-
-def _open(spark: SparkSession, config: SyncConfig) -> Source:
-    source = open_source(spark, config)
-    check_supported(source.schema)
-    return source
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

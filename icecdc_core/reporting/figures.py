@@ -112,14 +112,6 @@ def rows_and_documents_figure(counts: Mapping[str, int]) -> Figure:
         return figure
 
 
-def stage_figure(stage_seconds: Mapping[str, float], seconds: float) -> Figure:
-    """The time every stage took."""
-    with rc_context(STYLE):
-        figure, (axes,) = panels(1, height=1.3 + 0.3 * max(len(stage_seconds), 1))
-        _draw_stages(axes, stage_seconds, seconds)
-        return figure
-
-
 def validation_figure(report: Mapping[str, Any]) -> Figure:
     """Rows against documents, the differences, and the time every stage took."""
     with rc_context(STYLE):

@@ -73,7 +73,7 @@ _PLAIN = {
 }
 
 
-class RunMetrics(Collector):
+class RunMetrics:
     """The metrics of one run.
 
     Args:
@@ -99,9 +99,7 @@ class RunMetrics(Collector):
     @property
     def registry(self) -> CollectorRegistry:
         """A registry with these metrics only."""
-        registry = CollectorRegistry()
-        registry.register(self)
-        return registry
+        return _registry(self.collect())
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""

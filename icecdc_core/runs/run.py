@@ -80,8 +80,7 @@ class Run(JobRun["SyncConfig"]):
         """Open the table as it is now and check that documents can hold its columns, see ``open_source``."""
         if self._source is not None:
             self._source.table.release()
-        source = open_source(self.spark, self.config, needs_history=needs_history)
-        check_supported(source.schema)
+        source = open_indexable_source(self.spark, self.config, needs_history)
         self._opened.callback(source.table.release)
         self._source = source
         return source
@@ -187,6 +186,23 @@ class Run(JobRun["SyncConfig"]):
                     self.client.delete_pit(body={"pit_id": self._points_in_time})
             except OpenSearchException:
                 pass  # they expire by themselves
+
+
+def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
+    """Open the table as `open_source` does, and check that documents can hold its columns.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        config: The job's parameters.
+        needs_history: See `open_source`.
+
+    Raises:
+        UnsupportedTypeError: A document cannot hold a selected column.
+        IcecdcError: What `open_source` raises.
+    """
+    source = open_source(spark, config, needs_history=needs_history)
+    check_supported(source.schema)
+    return source
 
 
 def connect(config: SyncConfig) -> OpenSearch:

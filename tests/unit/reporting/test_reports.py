@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure, stage_figure
+from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure
 from icecdc_core.reporting.reports import RunReport, ValidationReport, progress, write_report
 
 SYNC = RunReport(
@@ -132,7 +133,7 @@ class DescribeFigures:
         assert real.get_xlim()[1] < 20_000 < carried.get_xlim()[1]
 
     def it_says_that_there_is_nothing_to_show(self):
-        actual = _texts(changes_figure(CHANGES.iloc[:0])) + _texts(stage_figure({}, 0.0))
+        actual = _texts(changes_figure(CHANGES.iloc[:0])) + _texts(replace(SYNC, stage_seconds={}).figure())
         assert "No new snapshot" in actual
         assert "nothing to do" in actual
 
