@@ -6,7 +6,8 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
 from typing_extensions import Self
@@ -217,11 +218,13 @@ def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str =
 
 
 def _type_text(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = get_args(annotation)[0]  # the other types are for Python only
     if annotation is Properties:
         return "dict[str, str]"
     if annotation in (str, int, float, bool):
         return str(annotation.__name__)
-    return "str" if getattr(annotation, "__origin__", None) is Literal else str(annotation)
+    return "str" if get_origin(annotation) is Literal else str(annotation).replace("typing.", "")
 
 
 def _plain(default: Any) -> Any:

@@ -34,6 +34,8 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
             f"identifier_columns: {', '.join(outside)} not in columns={names['columns']!r}. "
             "Remedy: add them to columns, or leave columns empty to take all."
         )
+    if given.get("select") and given.get("columns"):
+        problems.append("select: given together with columns. Remedy: name the columns in select.")
     if given.get("opensearch_username") and not given.get("opensearch_password"):
         problems.append(
             f"opensearch_password: missing for opensearch_username={given['opensearch_username']!r}. "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.columns import quoted
@@ -46,6 +47,11 @@ DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
 AwsService = Annotated[Literal["es"], BeforeValidator(urls.aws_service), LowerCase]
+# A function from frame to frame is for Python only; a file cannot name one.
+Select = Annotated[list[str] | SkipJsonSchema[Callable[[Any], Any]], BeforeValidator(values.expressions)]
+Lag = Annotated[Seconds, BeforeValidator(values.duration)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(values.json_object)]
+Reserved = Annotated[str, BeforeValidator(values.reserved)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
@@ -114,6 +120,35 @@ class SyncConfig(ParameterModel):
         examples=["order_id,line,amount"],
         description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
     )
+    alias: Name = Field(
+        "", examples=["f"], description="Name of the table in the expressions of select. Default: none."
+    )
+    select: Select = Field(
+        default_factory=list,
+        examples=['["* EXCEPT (email)", "sha2(email, 256) AS owner"]'],
+        description="Fields of the document as Spark SQL expressions, a list or JSON array of texts as "
+        "DataFrame.selectExpr takes them. Default: the columns.",
+    )
+    mapping: JsonObject = Field(
+        default_factory=dict,
+        examples=['{"title": {"type": "text", "analyzer": "english"}}'],
+        description="Mapping of fields by name, a mapping or JSON object, merged over the generated mapping. "
+        "Default: none.",
+    )
+    settings: JsonObject = Field(
+        default_factory=dict,
+        examples=['{"refresh_interval": "5s"}'],
+        description="Index settings, a mapping or JSON object. Default: none.",
+    )
+    pipeline_fields: Names = Field(
+        default_factory=list,
+        examples=["embedding"],
+        description='Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not '
+        "compare them. Default: none.",
+    )
+    routing: Reserved = Field("", description="Reserved for the routing of documents; not supported yet.")
+    index_column: Reserved = Field("", description="Reserved for an index chosen by a column; not supported yet.")
+    nest: Reserved = Field("", description="Reserved for documents of several tables; not supported yet.")
     row_filter: str = Field(
         "",
         examples=["region = 'EU'"],
@@ -158,6 +193,12 @@ class SyncConfig(ParameterModel):
     )
     poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
     max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
+    target_lag: Lag = Field(
+        0.0,
+        examples=["10s"],
+        description="Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m "
+        "or 1h. Default: none.",
+    )
     report_path: ReportPath = ""
     log_path: LogPath = ""
     metrics_folder: str = Field(

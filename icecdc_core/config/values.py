@@ -15,6 +15,8 @@ from icecdc_core.secrets import Properties, is_reference
 _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_INDEX_BYTES = 255
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
@@ -147,6 +149,48 @@ def properties(value: object) -> Properties:
             raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
+
+
+def expressions(value: object) -> object:
+    """Spark SQL expressions from a list, a JSON array or one text; or a function from frame to frame."""
+    remedy = (
+        'give a list of texts as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
+    )
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        value = json_array(value, remedy) if value.startswith("[") else [value]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise refused("is not a list of expressions", remedy)
+    if any(not item.strip() for item in value):
+        raise refused("has a blank expression", "remove it")
+    return [item.strip() for item in value]
+
+
+def json_object(value: object) -> object:
+    """A mapping with texts as keys, from a mapping or a JSON object."""
+    remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise refused(f"is not valid JSON: {error.msg} at character {error.pos}", remedy) from None
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
+        raise refused("is not an object", remedy)
+    return dict(value)
+
+
+def duration(value: object) -> object:
+    """A number of seconds, from a number or a text such as 500ms, 10s, 5m, 1h or 1d."""
+    match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    return float(match["number"]) * _SECONDS[match["unit"]] if match else value
+
+
+def reserved(value: object) -> object:
+    """The value of a parameter that this release does not support: an empty one."""
+    if value:
+        raise refused("is not supported by this release", "leave it out")
+    return ""
 
 
 def start_point(text: str) -> str | int | datetime | None:
