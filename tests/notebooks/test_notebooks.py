@@ -162,7 +162,7 @@ class DescribeTheDatabricksWay:
             },
         }
         path = tmp_path / "indexes.yml"
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
         lists = Dbutils(index_file=str(path), index="")
         chosen = {"index_file": str(path), "index": config.index}
 
