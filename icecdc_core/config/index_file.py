@@ -62,6 +62,8 @@ class IndexFile:
             if self._defaults.parameters.pop(name, None) is not None:
                 problem = f"defaults.{name}: describes one index. Remedy: move it to the index."
                 self._defaults.problems.append(problem)
+        if any(not name.strip() for name in indexes):
+            self._defaults.problems.append("indexes: has a blank name. Remedy: name every index.")
         self._entries = {name: self._section(entry, f"indexes.{name}") for name, entry in indexes.items()}
 
     @property
@@ -106,7 +108,10 @@ class IndexFile:
         for name, entry in self._entries.items():
             found = list(entry.problems)
             try:
-                made[name] = kind(**{"index": name, **_merged(self._defaults.parameters, entry.parameters), **given})
+                merged = _merged(self._defaults.parameters, entry.parameters)
+                merged["index"] = merged.get("index") or name
+                # Others are made only to find those that share an index with a chosen one.
+                made[name] = kind(**{**merged, **(given if name in only else {})})
             except ConfigError as error:
                 found += self._placed(error.problems, name, given)
             if name in only:
@@ -170,15 +175,16 @@ class IndexFile:
 def _content(path: str | Path) -> dict[str, Any]:
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8-sig")
-        content = read_yaml(text, lambda keys: _parameter(keys) in _JSON)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+    except (OSError, RuntimeError, ValueError) as error:  # no home folder; a path or a text with wrong bytes
+        reason = error.strerror if isinstance(error, OSError) else "its path or its text is not valid UTF-8"
         raise ConfigError(
             f"The index file cannot be read: {reason}",
             subject="index_file",
             value=str(path),
             remedy="name a YAML file that this machine can read",
         ) from error
+    try:
+        content = read_yaml(text, lambda keys: _parameter(keys) in _JSON)
     except ConfigError as error:
         error.problems = [f"{path}: {problem}" for problem in error.problems]
         raise

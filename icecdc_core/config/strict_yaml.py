@@ -93,7 +93,7 @@ class _Reader:
             raise _at(node, f"has the tag {node.tag!r}", "write plain mappings and lists")
         if node.tag == f"{_PREFIX}null":
             return None
-        if node.tag == f"{_PREFIX}json" and self._is_json(path):
+        if node.tag == f"{_PREFIX}json" and self._is_json(path) and _PLAIN.fullmatch(node.value):
             return json.loads(node.value.lower())
         if node.tag in (f"{_PREFIX}json", f"{_PREFIX}str", f"{_PREFIX}merge"):
             return node.value

@@ -60,9 +60,10 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
             config = kind(**given)
     except ConfigError as error:
         problems += error.problems
-    has_url = bool(config and "opensearch_url" in config.model_fields_set) or (path and config is None)
     needs_url = namespace.get("dbutils") is not None and "opensearch_url" in kind.model_fields
-    if needs_url and not has_url and not given.get("opensearch_url"):
+    # The file may have the URL, and one that is wrong has its own problems.
+    has_url = "opensearch_url" in config.model_fields_set if config and path else path or given.get("opensearch_url")
+    if needs_url and not has_url:
         problems.append(
             "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
             "of the cluster can reach; an embedded one is only for a single machine."

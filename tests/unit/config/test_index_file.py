@@ -87,6 +87,10 @@ class DescribeLoad:
         path = write(f"{ONE}    index: films-v2\n")
         assert SyncConfig.load(path, "films").index == "films-v2"
 
+    @pytest.mark.parametrize("empty", ['""', "null"])
+    def it_takes_an_empty_index_as_not_given(self, write, empty):
+        assert SyncConfig.load(write(f"{ONE}    index: {empty}\n")).index == "films"
+
     def it_needs_a_name_when_there_are_several(self, write):
         path = write(f"{ONE}  actors:\n    table: lake.shop.actor\n")
         with pytest.raises(ConfigError, match=r"has several indexes.*name one of films, actors"):
@@ -159,6 +163,17 @@ class DescribeOverrides:
         path = write("defaults: {branch: dev, settings: {a: 1}}\nindexes: {films: {table: lake.shop.film}}")
         actual = SyncConfig.load(path, table="lake.dev.film", branch="x", settings='{"b": 2}')
         assert (actual.table, actual.branch, actual.settings) == ("lake.dev.film", "x", {"b": 2})
+
+    def it_does_not_move_other_indexes_with_them(self, write):
+        path = write("""
+            indexes:
+              test: {table: lake.ns.a, index: a, opensearch_url: "https://test:9200"}
+              live: {table: lake.ns.a, index: a, opensearch_url: "https://live:9200"}
+            """)
+        actual = SyncConfig.load(path, "test", opensearch_url="http://127.0.0.1:9200")
+        assert (actual.index, actual.opensearch_url) == ("a", "http://127.0.0.1:9200")
+        with pytest.raises(ConfigError, match=r"indexes\.live\.index: 'a' is also the index of indexes\.test"):
+            SyncConfig.load(path, "test", opensearch_url="https://live:9200")
 
     @pytest.mark.parametrize("empty", ["", None])
     def it_reads_an_empty_one_as_not_given(self, write, empty):
@@ -280,6 +295,7 @@ class DescribeYaml:
             ("defaults: {}\n", "indexes: missing"),
             ("indexes:\n", "indexes: missing"),
             ("indexes: [films]\n", "indexes: missing"),
+            ("indexes: {'': {table: a.b.c}}\n", "indexes: has a blank name"),
         ],
     )
     def it_refuses_what_it_cannot_read_and_says_where(self, write, text, words):
@@ -297,14 +313,14 @@ class DescribeYaml:
             SyncConfig.load(write("defaults: {opensearch_password: hunter2, a: b: c}\n"))
         assert "hunter2" not in str(raised.value)
 
-    @pytest.mark.parametrize("name", ["missing.yml", "."])
+    @pytest.mark.parametrize("name", ["missing.yml", ".", "a\0.yml"])
     def it_refuses_a_file_that_cannot_be_read(self, tmp_path, name):
         with pytest.raises(ConfigError, match=r"cannot be read.*\[index_file="):
             SyncConfig.load(tmp_path / name)
 
     def it_refuses_a_file_that_is_not_text(self, tmp_path):
         (tmp_path / "a.yml").write_bytes(b"indexes: \xff\xfe")
-        with pytest.raises(ConfigError, match="not UTF-8"):
+        with pytest.raises(ConfigError, match="not valid UTF-8"):
             SyncConfig.load(tmp_path / "a.yml")
 
     def it_reads_a_file_with_a_byte_order_mark(self, tmp_path):
