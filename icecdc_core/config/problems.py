@@ -51,12 +51,31 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
         )
     if str(given.get("opensearch_url", "")).startswith("http:") and given.get("opensearch_client_cert"):
         problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
-    problems += _setting_problems(given)
+    problems += _setting_problems(given) + _lag_problems(given)
     if given.get("index") == given.get("positions_index", "icecdc-positions"):
         problems.append(
             f"index: {given.get('index')!r} is also the positions_index. Remedy: give the index another name."
         )
     return problems
+
+
+def _lag_problems(given: Mapping[str, Any]) -> list[str]:
+    """A target lag that the poll interval alone exceeds."""
+    interval, target = (_seconds(given.get(name)) for name in ("poll_interval_seconds", "target_lag"))
+    if not 0 < target < interval:
+        return []
+    return [
+        f"target_lag: {given['target_lag']!r} is shorter than poll_interval_seconds={given['poll_interval_seconds']!r}. "
+        "Remedy: leave poll_interval_seconds out, so that the pause follows from target_lag, or raise target_lag."
+    ]
+
+
+def _seconds(value: Any) -> float:
+    """A duration as a number; 0 when it is missing or wrong."""
+    try:
+        return float(values.duration(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
 
 
 def _setting_problems(given: Mapping[str, Any]) -> list[str]:

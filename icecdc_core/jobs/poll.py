@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -10,7 +12,11 @@ from itertools import count
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.jobs.pace import Pace, Verdict
 from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.logs import event, log_fields, logging_to
+from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import stop_on_sigterm
 
@@ -21,26 +27,37 @@ def follow_changes(
     *,
     sync: Callable[[SparkSession, SyncConfig], RunReport] = sync_changes,
     sleep: Callable[[float], object] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> RunReport:
-    """Sync once, or every ``poll_interval_seconds`` until ``max_polls`` are done (0: no limit).
+    """Sync once, or again and again until ``max_polls`` are done (0: no limit).
+
+    It polls if ``poll_interval_seconds`` or ``target_lag`` is set. With ``target_lag`` a pause is as long as the target
+    allows, see ``Pace``, and at most ``poll_interval_seconds`` if that is set.
 
     Each poll prints one line. With ``report_path`` the report so far is written after every poll, so that a run without
     a limit can be watched. SIGTERM ends the run after the current poll, or at once while it waits for the next one.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The job's parameters. With ``poll_interval_seconds`` 0 there is exactly one poll.
+        config: The job's parameters. Without ``poll_interval_seconds`` and ``target_lag`` there is exactly one poll.
         sync: One poll.
         sleep: Waits so many seconds between two polls; None: until SIGTERM at most.
+        clock: A monotonic clock, in seconds.
 
     Returns:
         One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
     """
-    limit = config.max_polls if config.poll_interval_seconds else 1
+    limit = config.max_polls if config.poll_interval_seconds or config.target_lag else 1
+    pace = Pace(config.target_lag, config.poll_interval_seconds)
     reports: list[RunReport] = []
     with stop_on_sigterm() as stop:
         for number in count(1):
-            report = sync(spark, config)
+            began = clock()
+            report = replace(sync(spark, config), target_lag_seconds=config.target_lag or None)
+            if limit != 1:
+                verdict = pace.poll_ended(began, clock(), report.worst_lag_seconds)
+                report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
+                _publish_lag(config, report, pace, verdict)
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             reports = [combine([*reports, report])]
             if config.report_path:
@@ -51,7 +68,7 @@ def follow_changes(
             )
             print(line, flush=True)  # noqa: T201
             if number != limit and not stop.requested:
-                (sleep or stop.wait)(config.poll_interval_seconds)
+                (sleep or stop.wait)(pace.pause)
             if number == limit or stop.requested:
                 break
     if not stop.requested:
@@ -67,6 +84,8 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
     if len(reports) == 1:
         return reports[0]
     first, last = reports[0], reports[-1]
+    lags = [report.worst_lag_seconds for report in reports if report.worst_lag_seconds is not None]
+    kept = [report.lag_kept for report in reports if report.lag_kept is not None]
     strategies = [report.strategy for report in reports if report.upserts or report.deletes]
     stages: dict[str, float] = {}
     for report in reports:
@@ -80,4 +99,22 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
         stage_seconds=stages,
         lag_snapshots=first.lag_snapshots,
         lag_seconds=first.lag_seconds,
+        worst_lag_seconds=max(lags, default=None),
+        lag_kept=all(kept) if kept else None,
     )
+
+
+def _publish_lag(config: SyncConfig, report: RunReport, pace: Pace, verdict: Verdict) -> None:
+    """Log when the run begins or stops keeping its target lag, and publish its metrics of the lag."""
+    if not config.target_lag:
+        return
+    labels = {"job": "sync", **config.subject}
+    # The poll has closed its log.
+    with logging_to(config.log_path), log_fields(**labels, run_id=report.run_id):
+        if verdict.changed:
+            fields = {"target_lag_seconds": config.target_lag, "lag_seconds": verdict.lag, "seconds": report.seconds}
+            if verdict.kept:
+                event("the target lag is kept again", logging.INFO, **fields)
+            else:
+                event("the target lag is not kept", logging.WARNING, **fields)
+        publish(LagMetrics(labels, config.target_lag, verdict.lag, pace.seconds_kept, pace.seconds_missed), config)

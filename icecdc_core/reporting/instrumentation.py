@@ -99,7 +99,7 @@ class JobRun(Generic[C]):
                 counts = {name: self._facts[name] for name in _COUNTS if name in self._facts}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
             if error is not None or self._finished is not None:
-                self._publish_metrics()
+                publish(RunMetrics(self._facts, time.time()), self.config)
 
     def _open(self) -> None:
         """Open what the job needs; what fails here is reported like any other failure of the run."""
@@ -116,6 +116,9 @@ class JobRun(Generic[C]):
         if isinstance(report, RunReport):
             known = {name: self._facts[name] for name in ("lag_snapshots", "lag_seconds") if name in self._facts}
             report = replace(report, **known)
+            if report.lag_snapshots and "lag_read_at" in self._facts and not report.dry_run:
+                waited = self.seconds - self._facts["lag_read_at"]
+                report = replace(report, worst_lag_seconds=round((report.lag_seconds or 0.0) + waited, 3))
         self._finished = report
         return report
 
@@ -151,19 +154,17 @@ class JobRun(Generic[C]):
             except ConfigError as unwritable:  # must not hide why the run failed
                 event(str(unwritable), logging.WARNING)
 
-    def _publish_metrics(self) -> None:
-        """Write and push the metrics; a problem here is logged and does not change how the run ended."""
-        folder, url, facts = self.config.metrics_folder, self.config.metrics_url, self._facts
-        if not (folder or url):
-            return
-        metrics = RunMetrics(facts, time.time())
-        problems = []
-        if folder:
-            problems.append(write_metrics(metrics, folder, facts["job"], facts["index"]))
-        if url:
-            problems.append(push_metrics(metrics, url, facts["job"], facts["index"]))
-        for problem in filter(None, problems):
-            event(f"the metrics were not published: {problem}", logging.WARNING)
+
+def publish(metrics: RunMetrics, config: ParameterModel) -> None:
+    """Write and push the metrics; a problem here is logged and does not change how the run ended."""
+    job, index = metrics.labels["job"], metrics.labels["index"]
+    problems = []
+    if config.metrics_folder:
+        problems.append(write_metrics(metrics, config.metrics_folder, job, index))
+    if config.metrics_url:
+        problems.append(push_metrics(metrics, config.metrics_url, job, index))
+    for problem in filter(None, problems):
+        event(f"the metrics were not published: {problem}", logging.WARNING)
 
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:

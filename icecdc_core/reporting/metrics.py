@@ -41,6 +41,14 @@ METRICS = [
         "seconds",
         "Age of the oldest commit that the index did not hold, at the start and at the end of the run.",
     ),
+    Metric("icecdc_target_lag_seconds", "seconds", "The target lag of a polling run."),
+    Metric(
+        "icecdc_lag_achieved_seconds",
+        "seconds",
+        "Longest time from a commit until it was searchable, in the last poll that found commits.",
+    ),
+    Metric("icecdc_target_lag_kept_seconds", "seconds", "How long the polling run has kept its target lag."),
+    Metric("icecdc_target_lag_missed_seconds", "seconds", "How long it has not."),
     Metric("icecdc_documents", "documents", "Documents by result: upserts, deletes, already_applied, rejected."),
     Metric("icecdc_carryovers", "rows", "Unchanged rows of rewritten files that were found and not sent."),
     Metric("icecdc_snapshots", "snapshots", "Snapshots in the range that was read."),
@@ -76,6 +84,9 @@ _PLAIN = {
 class RunMetrics:
     """The metrics of one run.
 
+    Attributes:
+        labels: The labels that all of them have.
+
     Args:
         facts: What is known of the run, by the names of its report; ``job``, ``table``, ``index`` and ``state`` are
             required.
@@ -83,7 +94,7 @@ class RunMetrics:
     """
 
     def __init__(self, facts: Mapping[str, Any], now: float) -> None:
-        self._labels = {name: str(facts[name]) for name in ("job", "table", "index")}
+        self.labels = {name: str(facts[name]) for name in ("job", "table", "index")}
         self._samples = _samples(facts, now)
 
     def collect(self) -> Iterable[Family]:
@@ -91,9 +102,9 @@ class RunMetrics:
         for metric in METRICS:
             samples = self._samples.get(metric.name)
             if samples:
-                family = GaugeMetricFamily(metric.name, metric.help, labels=[*self._labels, *samples[0][0]])
+                family = GaugeMetricFamily(metric.name, metric.help, labels=[*self.labels, *samples[0][0]])
                 for own, value in samples:
-                    family.add_metric([*self._labels.values(), *own.values()], float(value))
+                    family.add_metric([*self.labels.values(), *own.values()], float(value))
                 yield family
 
     @property
@@ -104,6 +115,29 @@ class RunMetrics:
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry).decode()
+
+
+class LagMetrics(RunMetrics):
+    """How a polling run keeps its target lag.
+
+    Args:
+        labels: ``job``, ``table`` and ``index``.
+        target: The target lag, in seconds.
+        achieved: The lag of the last poll; None: it found no commit.
+        kept: Seconds in which no commit waited longer than the target.
+        missed: Seconds in which a commit did.
+    """
+
+    def __init__(
+        self, labels: Mapping[str, str], target: float, achieved: float | None, kept: float, missed: float
+    ) -> None:
+        self.labels = dict(labels)
+        self._samples = {
+            "icecdc_target_lag_seconds": [({}, target)],
+            "icecdc_lag_achieved_seconds": [] if achieved is None else [({}, achieved)],
+            "icecdc_target_lag_kept_seconds": [({}, kept)],
+            "icecdc_target_lag_missed_seconds": [({}, missed)],
+        }
 
 
 class _Families(Collector):

@@ -82,6 +82,12 @@ class RunReport(Report):
         lag_seconds: Age in seconds of the oldest commit that the index lacked then; null if that was not determined.
         notes: What one should know about the run.
         stopped: Whether SIGTERM ended the polling.
+        target_lag_seconds: ``target_lag`` in seconds; null if it is not set.
+        lag_kept: Whether a polling run kept ``target_lag``: no poll took longer, and each commit that was made while it
+            polled was searchable in time. Null without ``target_lag``, for a single sync, and if there was no such
+            commit.
+        worst_lag_seconds: Longest time in seconds from a commit until it was searchable. A polling run leaves out the
+            commits that its first poll found. Null if there was no commit, and for the first export.
     """
 
     kind: str
@@ -110,6 +116,9 @@ class RunReport(Report):
     lag_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
     stopped: bool = False
+    target_lag_seconds: float | None = None
+    lag_kept: bool | None = None
+    worst_lag_seconds: float | None = None
 
     @property
     def counts(self) -> Counts:
@@ -144,6 +153,7 @@ class RunReport(Report):
             ("rejected", f"{self.rejected:,}"),
             ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
             ("behind at the start", _lag_text(self.lag_snapshots, self.lag_seconds)),
+            ("longest lag of a commit", _worst_lag_text(self)),
             ("seconds", f"{self.seconds:,.1f}"),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("note", "; ".join(self.notes)),
@@ -308,6 +318,13 @@ def _lag_text(snapshots: int | None, seconds: float | None) -> str:
     if not snapshots or seconds is None:
         return ""
     return f"{snapshots:,} snapshots, {seconds:,.0f} s"
+
+
+def _worst_lag_text(report: RunReport) -> str:
+    parts = [] if report.worst_lag_seconds is None else [f"{report.worst_lag_seconds:,.1f} s"]
+    if report.lag_kept is not None:
+        parts.append(f"target {report.target_lag_seconds:g} s {'kept' if report.lag_kept else 'NOT kept'}")
+    return ", ".join(parts)
 
 
 def _text(value: object) -> str:

@@ -107,6 +107,8 @@ class Run(JobRun["SyncConfig"]):
         """Note how far the index is behind its table."""
         snapshots, seconds = lag(source.metadata, position.snapshot_id if position else None, source.head)
         self.note(lag_snapshots=snapshots, lag_seconds=seconds)
+        if position is not None and position.exists:
+            self.note(lag_read_at=self.seconds)
 
     def require_position(self, source: Source, needs_history: bool = True) -> Position:
         """Return the position of an index that must exist.

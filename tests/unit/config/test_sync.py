@@ -240,11 +240,24 @@ class DescribeProblems:
             ({"opensearch_username": "u"}, "opensearch_password: missing"),
             ({"opensearch_password": "env:P"}, "opensearch_username: missing"),
             ({"index": "icecdc-positions"}, "index: 'icecdc-positions' is also the positions_index"),
+            (
+                {"target_lag": "10s", "poll_interval_seconds": "30"},
+                "target_lag: '10s' is shorter than poll_interval_seconds='30'. Remedy: ",
+            ),
         ],
     )
     def it_sees_what_does_not_fit_together(self, parameters, words):
         (problem,) = problems(**parameters)
         assert problem.startswith(words)
+
+    @pytest.mark.parametrize(("target_lag", "interval"), [("10s", 10), ("5m", 0), ("", 30), (2.5, "0.5")])
+    def it_accepts_a_target_lag_that_is_not_shorter_than_the_poll_interval(self, target_lag, interval):
+        given = {"target_lag": target_lag, "poll_interval_seconds": interval}
+        assert SyncConfig(table="lake.ns.t", **given).poll_interval_seconds == float(interval)
+
+    def it_reports_a_wrong_target_lag_once(self):
+        (problem,) = problems(target_lag="soon", poll_interval_seconds=30)
+        assert problem.startswith("target_lag: ")
 
 
 class DescribeSettingsGivenTwice:

@@ -77,6 +77,82 @@ class DescribePolls:
         assert slept == [2.5, 2.5]
 
 
+class FakeTime:
+    """A clock that only syncs and pauses move; ``syncs`` are the seconds that a sync takes and the lag it reports."""
+
+    def __init__(self, *syncs: tuple[float, float | None]) -> None:
+        self.now, self.pauses = 0.0, []
+        self._syncs = iter(syncs)
+
+    def sync(self, spark: object, config: SyncConfig) -> RunReport:
+        seconds, lag = next(self._syncs)
+        self.now += seconds
+        return RunReport(kind="sync", table=config.table, index=config.index, worst_lag_seconds=lag, seconds=seconds)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(round(seconds, 3))
+        self.now += seconds
+
+    def follow(self, **parameters: Any) -> RunReport:
+        return follow_changes(None, _config(**parameters), sync=self.sync, sleep=self.sleep, clock=lambda: self.now)
+
+
+class DescribeTargetLag:
+    def it_waits_as_long_as_the_target_allows(self):
+        fake = FakeTime((2, 60.0), (0.2, None), (4, 9.0), (1, 3.0))
+        fake.follow(target_lag="10s", max_polls=4)
+        assert fake.pauses == [5.5, 7.3, 1.0]
+
+    @pytest.mark.parametrize(("max_polls", "expected"), [(1, 1), (3, 3)])
+    def it_is_bounded_by_max_polls(self, max_polls, expected):
+        fake = FakeTime(*[(0.2, None)] * 5)
+        fake.follow(target_lag="10s", max_polls=max_polls)
+        assert len(fake.pauses) + 1 == expected
+
+    def it_goes_on_without_a_limit_when_max_polls_is_zero(self):
+        fake = FakeTime(*[(0.2, None)] * 20)
+        with pytest.raises(StopIteration):
+            fake.follow(target_lag="10s", max_polls=0)
+        assert len(fake.pauses) == 20
+
+    @pytest.mark.parametrize(
+        ("syncs", "parameters", "expected"),
+        [
+            # A single sync measures, and does not judge.
+            ([(2, 60.0)], {"target_lag": "10s"}, (10.0, None, 60.0)),
+            ([(2, 60.0)], {}, (None, None, 60.0)),
+            ([(2, 60.0), (1, 3.0), (1, 4.0)], {"target_lag": "10s", "max_polls": 3}, (10.0, True, 4.0)),
+            ([(2, 60.0), (9, 13.0), (1, 4.0)], {"target_lag": "10s", "max_polls": 3}, (10.0, False, 13.0)),
+            ([(2, 60.0), (1, None)], {"target_lag": "10s", "max_polls": 2}, (10.0, None, None)),
+            ([(2, 60.0), (1, 3.0)], {"poll_interval_seconds": 5, "max_polls": 2}, (None, None, 3.0)),
+        ],
+    )
+    def it_reports_the_longest_lag_and_whether_the_target_was_kept(self, syncs, parameters, expected):
+        report = FakeTime(*syncs).follow(**parameters)
+        assert (report.target_lag_seconds, report.lag_kept, report.worst_lag_seconds) == expected
+
+    def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path: Path):
+        log = tmp_path / "log.jsonl"
+        fake = FakeTime((1, None), (12, 14.0), (12, 14.0), (0.2, None), (1, 2.0), (1, 2.0))
+        fake.follow(target_lag="10s", max_polls=6, log_path=str(log))
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        actual = [(entry["level"], entry["message"], entry["lag_seconds"]) for entry in entries]
+        expected = [("warning", "the target lag is not kept", 14.0), ("info", "the target lag is kept again", 2.0)]
+        assert actual == expected
+        assert {"job", "table", "index", "run_id", "target_lag_seconds", "seconds"} <= entries[0].keys()
+
+    def it_publishes_how_long_the_target_was_kept(self, tmp_path: Path):
+        FakeTime((1, None), (1, 4.0), (8, 13.0)).follow(target_lag="10s", max_polls=3, metrics_folder=str(tmp_path))
+        lines = (tmp_path / "icecdc-t-sync.prom").read_text().splitlines()
+        found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
+        assert found == {
+            "icecdc_target_lag_seconds": 10,
+            "icecdc_lag_achieved_seconds": 13,
+            "icecdc_target_lag_kept_seconds": pytest.approx(4 + 1 + 7.75 + 8 - 3),
+            "icecdc_target_lag_missed_seconds": 3,
+        }
+
+
 class DescribeCombine:
     def it_adds_counts_and_times_and_spans_the_range(self):
         sync = _reports()

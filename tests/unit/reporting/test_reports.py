@@ -86,6 +86,19 @@ class DescribeReports:
         source = RunReport(kind="sync", table="lake.ns.t", index="t", dry_run=True)
         assert source.summary().loc["run", "value"] == "sync (dry run: nothing was written)"
 
+    @pytest.mark.parametrize(
+        ("target", "kept", "worst", "expected"),
+        [
+            (10.0, True, 2.34, "2.3 s, target 10 s kept"),
+            (10.0, False, 12.0, "12.0 s, target 10 s NOT kept"),
+            (None, None, 2.34, "2.3 s"),
+            (10.0, None, None, None),
+        ],
+    )
+    def it_says_how_long_a_commit_waited(self, target, kept, worst, expected):
+        source = replace(SYNC, target_lag_seconds=target, lag_kept=kept, worst_lag_seconds=worst)
+        assert source.summary()["value"].get("longest lag of a commit") == expected
+
     @pytest.mark.parametrize(("ok", "expected"), [(True, "equal"), (False, "NOT equal")])
     def it_gives_the_verdict_in_words(self, ok, expected):
         source = ValidationReport(ok=ok, source_rows=1, index_documents=1)
