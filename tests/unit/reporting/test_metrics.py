@@ -14,7 +14,7 @@ from icecdc_core.reporting.metrics import METRICS, LagMetrics, RunMetrics, check
 
 OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
-FACTS_OF_A_POLL = {"job": "sync", "table": "lake.ns.t", "index": "t"}
+LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
 
 def samples(text):
@@ -75,14 +75,14 @@ class DescribeRunMetrics:
 class DescribeLagMetrics:
     @pytest.mark.parametrize(("achieved", "expected"), [(None, {}), (2.5, {"icecdc_lag_achieved_seconds": 2.5})])
     def it_says_how_long_the_target_lag_was_kept(self, achieved, expected):
-        found = samples(LagMetrics(FACTS_OF_A_POLL, 10.0, achieved, 60.0, 1.5).text())
+        found = samples(LagMetrics(LABELS, 10.0, achieved, 60.0, 1.5).text())
         target = {"icecdc_target_lag_seconds": 10}
         times = {"icecdc_target_lag_kept_seconds": 60, "icecdc_target_lag_missed_seconds": 1.5}
         assert {name: value for (name, _), value in found.items()} == target | expected | times
 
     def it_leaves_the_metrics_of_the_poll_in_the_file(self, tmp_path):
         write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
-        write_metrics(LagMetrics(FACTS_OF_A_POLL, 10.0, 2.5, 60.0, 1.5), str(tmp_path), "sync", "t")
+        write_metrics(LagMetrics(LABELS, 10.0, 2.5, 60.0, 1.5), str(tmp_path), "sync", "t")
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         assert (found["icecdc_run_seconds", ""], found["icecdc_lag_achieved_seconds", ""]) == (2.5, 2.5)
 
