@@ -65,7 +65,8 @@ def _lag_problems(given: Mapping[str, Any]) -> list[str]:
     if not 0 < target < interval:
         return []
     return [
-        f"target_lag: {given['target_lag']!r} is shorter than poll_interval_seconds={given['poll_interval_seconds']!r}. "
+        f"target_lag: {given['target_lag']!r} is shorter than "
+        f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
         "Remedy: leave poll_interval_seconds out, so that the pause follows from target_lag, or raise target_lag."
     ]
 

@@ -194,7 +194,10 @@ class SyncConfig(ParameterModel):
     fail_on_difference: bool = Field(
         False, description="Let the validation notebook fail, after its report, when index and table differ."
     )
-    poll_interval_seconds: Seconds = Field(0.0, description="Seconds between two polls; 0: sync once.")
+    poll_interval_seconds: Seconds = Field(
+        0.0,
+        description="Seconds between two polls, at most with target_lag; 0: target_lag alone decides, or sync once.",
+    )
     max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
     target_lag: Lag = Field(
         0.0,

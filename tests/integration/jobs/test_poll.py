@@ -109,12 +109,10 @@ class DescribeASingleSync:
     def it_measures_the_lag_of_the_oldest_commit_without_a_verdict(self, spark, sql, exported):
         begin = time.monotonic()
         sql("INSERT INTO {t} VALUES (1, 'n1')")
+        time.sleep(2)
         sql("INSERT INTO {t} VALUES (2, 'n2')")
-        between = time.monotonic()
-        time.sleep(1)
         report = follow_changes(spark, exported.replace(max_polls=1))
-        now = time.monotonic()
-        assert now - between - 0.5 < report.worst_lag_seconds <= now - begin
+        assert 2 < report.worst_lag_seconds <= time.monotonic() - begin
         assert (report.target_lag_seconds, report.lag_kept) == (TARGET_LAG, None)
 
     def it_measures_nothing_in_a_dry_run_or_when_nothing_is_new(self, spark, sql, exported):
