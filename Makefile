@@ -48,11 +48,15 @@ demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync
 
 .PHONY: test
 test: setup ## Run the tests, in WORKERS processes of about 6 GiB each
-	@$(VENV_PYTHON) -m pytest -m "not tools" $(PROCESSES) $(ARGS)
+	@$(VENV_PYTHON) -m pytest -m "not tools and not long" $(PROCESSES) $(ARGS)
 
 .PHONY: test-tools
 test-tools: setup ## Run the tests of what comes with the package: embedded services and benchmarks
 	@$(VENV_PYTHON) -m pytest tests/integration -m tools $(ARGS)
+
+.PHONY: test-long
+test-long: setup ## Run the tests that `make test` leaves out for their length: all notebooks in kernels, more kills
+	@$(VENV_PYTHON) -m pytest -m long $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## Run every test and measure branch coverage, which takes longer; the package must be covered

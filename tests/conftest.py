@@ -139,9 +139,10 @@ def name() -> str:
 
 
 @pytest.fixture
-def make_config(opensearch_url: str, warehouse: Path, name: str) -> Callable[..., SyncConfig]:
-    """Build a SyncConfig for the table and index of this test; keyword arguments override."""
-    return lambda **overrides: _config(opensearch_url, warehouse, name, **overrides)
+def make_config(opensearch_url: str, warehouse: Path, name: str) -> Iterator[Callable[..., SyncConfig]]:
+    """Build a SyncConfig for the table and index of this test, which goes in the end; keyword arguments override."""
+    yield lambda **overrides: _config(opensearch_url, warehouse, name, **overrides)
+    _delete_indexes(opensearch_url, name)
 
 
 @pytest.fixture(scope="class")
@@ -150,6 +151,17 @@ def shared_config(spark: SparkSession, opensearch_url: str, warehouse: Path) -> 
     config = _config(opensearch_url, warehouse, _new_name())
     yield config
     spark.sql(f"DROP TABLE IF EXISTS {config.table}")
+    _delete_indexes(opensearch_url, config.index)
+
+
+def _delete_indexes(opensearch_url: str, name: str) -> None:
+    """Delete a test's indexes: with each one that is there, OpenSearch takes longer to make another."""
+    from opensearchpy import OpenSearch
+
+    wanted = f"{name}-*,positions-{name}"
+    client = OpenSearch(opensearch_url)
+    client.indices.delete(index=wanted, params={"expand_wildcards": "all", "ignore_unavailable": "true"})
+    client.close()
 
 
 def _new_name() -> str:

@@ -16,6 +16,8 @@ from tests.faults.killing import rows_as_documents
 
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
+# Runs of `make faults` are longer: more rows, more kills.
+ROWS, KILLS = (2000, 3) if "ICECDC_CLUSTER_RUNS" in os.environ else (500, 1)
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 
 
@@ -26,12 +28,12 @@ def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_confi
     config = make_config(bulk_bytes=16 * 1024)
     sql("CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
     for part in range(4):
-        sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * 2000}, {part * 2000 + 2000})")
+        sql(f"INSERT INTO {{t}} SELECT id, concat('n', id) FROM range({part * ROWS}, {part * ROWS + ROWS})")
     given = {name: getattr(config, name) for name in config.model_fields_set}
     given = {name: dict(value) if name == "catalog_properties" else value for name, value in given.items()}
     given["spark_conf"] = resolved_jars()
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(given), str(SEED + number), "3"],
+        [sys.executable, str(SCRIPT), json.dumps(given), str(SEED + number), str(KILLS)],
         capture_output=True,
         text=True,
         timeout=800,

@@ -154,11 +154,12 @@ class DescribeRestartedBrokers:
             topic = Topic(servers)
             topic.send(*({"id": number} for number in range(50)))
             config = make_ingest(bootstrap_servers=servers, topics=topic.name)
-            ending = config.replace(trigger="continuous", trigger_interval_seconds=0.2, max_seconds=25)
+            ending = config.replace(trigger="continuous", trigger_interval_seconds=0.2, max_seconds=18)
             ended = []
             running = threading.Thread(target=lambda: ended.append(self.outcome(spark, ending)))
             running.start()
-            time.sleep(8)
+            while running.is_alive() and spark.table(config.table).count() < 50:
+                time.sleep(0.2)
         port = int(servers.rpartition(":")[2])
         with running_kafka(data_folder=tmp_path / "kafka", port=port) as servers:
             topic.send(*({"id": number} for number in range(50, 100)))

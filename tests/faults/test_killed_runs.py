@@ -16,6 +16,8 @@ from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
+LONG = pytest.mark.long
+"""For the samples that `make test` leaves to `make test-long` and `make faults`."""
 
 
 @pytest.fixture
@@ -42,9 +44,9 @@ def change(sql):
 @pytest.mark.parametrize(
     ("target", "meaning"),
     [
-        ("commits.positions.IndexLock.begin", "begun, nothing written"),
+        pytest.param("commits.positions.IndexLock.begin", "begun, nothing written", marks=LONG),
         ("jobs.sync.write_batch", "everything written, not committed"),
-        ("commits.positions.PositionStore.append_log", "logged, position not moved"),
+        pytest.param("commits.positions.PositionStore.append_log", "logged, position not moved", marks=LONG),
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
 )
@@ -62,7 +64,11 @@ def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, die
 
 @pytest.mark.parametrize(
     ("target", "calls"),
-    [("commits.positions.IndexLock.begin", 1), ("commits.positions.IndexLock.progress", 2), ("jobs.export.publish", 1)],
+    [
+        pytest.param("commits.positions.IndexLock.begin", 1, marks=LONG),
+        ("commits.positions.IndexLock.progress", 2),
+        pytest.param("jobs.export.publish", 1, marks=LONG),
+    ],
     ids=["begun", "two_groups_in", "published"],
 )
 def it_resumes_a_killed_export(spark, sql, make_config, die, target, calls):
@@ -77,6 +83,7 @@ def it_resumes_a_killed_export(spark, sql, make_config, die, target, calls):
     assert validate_table(spark, config).ok
 
 
+@LONG
 def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config, die):
     config = make_config(export_group_bytes=1)
     sql(CREATE)

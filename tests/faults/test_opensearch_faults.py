@@ -99,7 +99,8 @@ class DescribeOneFault:
             return FAULTS[fault]
 
         with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            through = config.replace(opensearch_url=proxy.url)
+            # Each kind of request waits that long for a server that stalls.
+            through = config.replace(opensearch_url=proxy.url, request_timeout_seconds=1 if fault == "stalled" else 2)
             export_table(spark, through)
             change(sql)
             sync_changes(spark, through)

@@ -21,7 +21,7 @@ from tests.faults.test_opensearch_faults import FAULTS
 from tests.faults.test_random_kills import KINDS, change
 from tests.loopback_proxy import loopback_proxy
 
-MINUTES = float(os.environ.get("ICECDC_SOAK_MINUTES", "0.2"))
+MINUTES = float(os.environ.get("ICECDC_SOAK_MINUTES", "0.1"))
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 WRITERS = ("v2 copy-on-write", "v3 merge-on-read")
 

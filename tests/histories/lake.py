@@ -55,7 +55,7 @@ KINDS = (
 
 
 SAMPLE = ("v2 equality deletes", "v3 deletion vectors")
-"""The kinds that every run of the tests goes through; `make histories` goes through all.
+"""The kinds that share what every run of the tests goes through; `make histories` goes through it on all kinds.
 
 Most other tests are of copy-on-write.
 """

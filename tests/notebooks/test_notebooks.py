@@ -79,6 +79,7 @@ def _documents(client: OpenSearch, index: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 class DescribeThePapermillWay:
+    @pytest.mark.long
     def it_runs_all_notebooks_one_after_the_other(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
     ):
