@@ -19,11 +19,15 @@ docs/types.md has the same table for Iceberg's types, with their JSON and whethe
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX, RESERVED
+from icecdc_core.documents.field_types import check_fields
+from icecdc_core.documents.merged_mapping import merged_properties
 from icecdc_core.errors import UnsupportedTypeError
 
 _STORED_ONLY: dict[str, Any] = {"type": "object", "enabled": False}
@@ -70,19 +74,32 @@ METADATA_FIELDS = frozenset(
 )
 
 
-def index_mapping(schema: T.StructType) -> dict[str, Any]:
+def index_mapping(
+    schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping.
+
+    Args:
+        schema: The columns of a document.
+        mapping: The user's mapping of fields, merged over the generated one.
+        pipeline_fields: The fields that an ingest pipeline makes.
 
     Raises:
         UnsupportedTypeError: A document cannot have a column's type or name.
+        ConfigError: The user's mapping does not fit the documents.
     """
     check_supported(schema)
-    return {"dynamic": "strict", "properties": {field.name: _field_mapping(field.dataType) for field in schema.fields}}
+    generated = {field.name: _field_mapping(field.dataType) for field in schema.fields}
+    merged = merged_properties(generated, mapping or {}, pipeline_fields)
+    check_fields(schema, merged)
+    return {"dynamic": "strict", "properties": merged}
 
 
-def index_limits(schema: T.StructType) -> dict[str, int]:
-    """Return the index settings that a wide or deep table needs, such as `mapping.total_fields.limit`."""
-    properties = index_mapping(schema)["properties"]
+def index_limits(
+    schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
+) -> dict[str, int]:
+    """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`."""
+    properties = index_mapping(schema, mapping, pipeline_fields)["properties"]
     fields, depth = _field_count(properties), _depth(properties)
     limits = {}
     if fields > _DEFAULT_FIELD_LIMIT:
@@ -147,7 +164,7 @@ def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
 
 def _simple_field(data_type: T.DataType) -> dict[str, Any] | None:
     found = next((field for known, field in _SIMPLE_FIELDS.items() if isinstance(data_type, known)), None)
-    return dict(found) if found else None
+    return deepcopy(found)
 
 
 def _field_count(properties: dict[str, Any]) -> int:

@@ -1,0 +1,145 @@
+"""Which field types a column can have: what fails for every document is refused before anything is written.
+
+Other types and options are left to OpenSearch, which refuses them when it creates the index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import types as T
+
+from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, wrong
+from icecdc_core.errors import ConfigError
+
+_KINDS: tuple[tuple[type[T.DataType], str], ...] = (
+    (T.BooleanType, "boolean"),
+    (T.DecimalType, "decimal"),
+    (T.NumericType, "number"),
+    (T.StringType, "string"),
+    (T.DateType, "date"),
+    (T.TimestampType, "timestamp"),
+    (T.TimestampNTZType, "timestamp"),
+    (T.BinaryType, "binary"),
+    (T.StructType, "struct"),
+    (T.MapType, "map"),
+)
+_NUMBERS = frozenset({"number", "decimal", "string"})
+_TEXTS = _NUMBERS | {"boolean", "date", "timestamp", "binary"}
+_OBJECTS = frozenset({"struct", "map"})
+# By field type: the kinds of values that it reads from JSON. Decimals, dates and binaries are texts there.
+_READS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("keyword", "text", "match_only_text", "wildcard", "search_as_you_type", "token_count"), _TEXTS),
+    **dict.fromkeys(("byte", "short", "integer", "long", "unsigned_long"), _NUMBERS),
+    **dict.fromkeys(("half_float", "float", "double", "scaled_float", "rank_feature"), _NUMBERS),
+    **dict.fromkeys(("object", "nested", "flat_object", "rank_features", "percolator"), _OBJECTS),
+    **dict.fromkeys(("integer_range", "long_range", "float_range", "double_range", "date_range"), _OBJECTS),
+    **dict.fromkeys(("date", "date_nanos"), _NUMBERS | {"date", "timestamp"}),
+    **dict.fromkeys(("ip", "semantic"), frozenset({"string"})),
+    **dict.fromkeys(("geo_shape", "completion", "ip_range", "join"), _OBJECTS | {"string"}),
+    "boolean": frozenset({"boolean", "string"}),
+    "binary": frozenset({"binary", "string"}),
+    "geo_point": _OBJECTS | {"string", "array of number"},
+    "knn_vector": frozenset({"array of number"}),
+    "alias": frozenset(),
+}
+# By field type: a struct needs all fields of one of these sets, in any case.
+_POINTS = ({"lat", "lon"}, {"type", "coordinates"}, {"geohash"})
+_BOUNDS = frozenset({"gte", "gt", "lte", "lt"})
+_ISO = frozenset({"date_optional_time", "date_optional_time_nanos", "iso8601"})
+# Formats that read our texts, without the prefix `strict_`.
+_READABLE = {"date": _ISO | {"date", "year_month_day", "yyyy-MM-dd", "uuuu-MM-dd"}, "timestamp": _ISO}
+_EXAMPLES = {"date": "2026-01-31", "timestamp": "2026-01-31T12:00:00.500000Z"}
+_ISO_PATTERN = re.compile(r"(yyyy|uuuu)-MM-dd'T'HH:mm:ss\.(SSSSSS|n)")
+
+
+def check_fields(schema: T.StructType, merged: Properties) -> None:
+    """Check that each column fits its field, and that each vector has a dimension.
+
+    Args:
+        schema: The columns of a document.
+        merged: The mapping of its fields.
+
+    Raises:
+        ConfigError: A combination fails for every document; the error names the column's type and the field's.
+    """
+    for column in schema.fields:
+        _check_field(column.name, column.dataType, merged)
+    _check_vectors(merged, "")
+
+
+def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a date field with the format of our dates, unless it has one: the default cannot read every year."""
+    is_date = field.get("type") in ("date", "date_nanos") and generated.get("type") == "date"
+    return {"format": generated["format"], **field} if is_date else field
+
+
+def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
+    field = find_field(merged, path)
+    element, is_array = data_type, False
+    while isinstance(element, T.ArrayType):
+        element, is_array = element.elementType, True
+    kind = next((kind for known, kind in _KINDS if isinstance(element, known)), "")
+    if field is None or not kind or field.get("enabled") is False:
+        return
+    field_type = str(field.get("type", "object"))
+    accepted = _READS.get(field_type)
+    if accepted is not None and kind not in accepted and not (is_array and f"array of {kind}" in accepted):
+        raise _unreadable(path, data_type, field_type, _ways(accepted))
+    if isinstance(element, T.StructType):
+        _check_struct(path, element, field_type)
+        if field_type in OBJECTS:
+            for inner in element.fields:
+                _check_field(f"{path}.{inner.name}", inner.dataType, merged)
+    if field_type in ("date", "date_nanos") and kind in _READABLE and not _reads(str(field.get("format", "")), kind):
+        raise wrong(
+            f"The field '{path}' has the format '{field['format']}', which cannot read texts such as {_EXAMPLES[kind]}",
+            path,
+            "add ||strict_date_optional_time_nanos to the format, or make a text of that format in select with "
+            "date_format()",
+        )
+
+
+def _check_struct(path: str, struct: T.StructType, field_type: str) -> None:
+    names = set(struct.fieldNames())
+    if field_type == "geo_point" and not any(needed <= names for needed in _POINTS):
+        raise _unreadable(path, struct, field_type, "a struct needs the fields lat and lon; make one in select")
+    if field_type.endswith("_range") and not names <= _BOUNDS:
+        raise _unreadable(
+            path, struct, field_type, "a struct may have the fields gte, gt, lte and lt; make one in select"
+        )
+
+
+def _reads(formats: str, kind: str) -> bool:
+    names = [each.strip().removeprefix("strict_") for each in formats.split("||")]
+    return not formats or any(name in _READABLE[kind] or bool(_ISO_PATTERN.match(name)) for name in names)
+
+
+def _check_vectors(properties: Properties, prefix: str) -> None:
+    for name, field in properties.items():
+        _check_vectors(field.get("properties", {}), f"{prefix}{name}.")
+        if field.get("type") != "knn_vector" or "model_id" in field:
+            continue
+        dimension = field.get("dimension")
+        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+            raise wrong(
+                f"The vector '{prefix}{name}' has no valid dimension",
+                dimension,
+                f'set it to the length of the arrays: {{"{name}": {{"type": "knn_vector", "dimension": 384}}}}',
+            )
+
+
+def _ways(accepted: frozenset[str]) -> str:
+    if not accepted:
+        return "a field alias is no field of a document; give the alias a name that no column has"
+    return f"it reads {', '.join(sorted(accepted))}; choose another type, or cast the column in select"
+
+
+def _unreadable(path: str, data_type: T.DataType, field_type: str, remedy: str) -> ConfigError:
+    return wrong(
+        f"The column '{path}' of the type {data_type.simpleString()} cannot be a field of the type {field_type}",
+        path,
+        remedy,
+    )
