@@ -113,7 +113,9 @@ class TinyOpenSearch:
             ((kind, change),) = action.items()
             entry = self.indexes[change["index"]]
             if kind == "add":
-                entry["aliases"][change["alias"]] = {}
+                entry["aliases"][change["alias"]] = {
+                    name: value for name, value in change.items() if name not in ("index", "alias")
+                }
             else:
                 entry["aliases"].pop(change["alias"], None)
         return 200, {"acknowledged": True}

@@ -14,6 +14,9 @@ from pyspark.sql import types as T
 from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, wrong
 from icecdc_core.errors import ConfigError
 
+VECTOR = "knn_vector"
+"""The field type of the k-NN plugin."""
+
 _KINDS: tuple[tuple[type[T.DataType], str], ...] = (
     (T.BooleanType, "boolean"),
     (T.DecimalType, "decimal"),
@@ -42,7 +45,7 @@ _READS: dict[str, frozenset[str]] = {
     "boolean": frozenset({"boolean", "string"}),
     "binary": frozenset({"binary", "string"}),
     "geo_point": _OBJECTS | {"string", "array of number"},
-    "knn_vector": frozenset({"array of number"}),
+    VECTOR: frozenset({"array of number"}),
     "alias": frozenset(),
 }
 # By field type: a struct needs all fields of one of these sets, in any case.
@@ -68,6 +71,19 @@ def check_fields(schema: T.StructType, merged: Properties) -> None:
     for column in schema.fields:
         _check_field(column.name, column.dataType, merged)
     _check_vectors(merged, "")
+
+
+def has_field_type(mapping: object, field_type: str) -> bool:
+    """Return whether a mapping of fields has a field of a type.
+
+    Args:
+        mapping: The fields by name, as a user wrote them.
+        field_type: The type.
+    """
+    fields = [field for field in mapping.values() if isinstance(field, Mapping)] if isinstance(mapping, Mapping) else []
+    return any(
+        field.get("type") == field_type or has_field_type(field.get("properties"), field_type) for field in fields
+    )
 
 
 def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +136,7 @@ def _reads(formats: str, kind: str) -> bool:
 def _check_vectors(properties: Properties, prefix: str) -> None:
     for name, field in properties.items():
         _check_vectors(field.get("properties", {}), f"{prefix}{name}.")
-        if field.get("type") != "knn_vector" or "model_id" in field:
+        if field.get("type") != VECTOR or "model_id" in field:
             continue
         dimension = field.get("dimension")
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:

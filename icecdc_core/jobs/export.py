@@ -11,6 +11,7 @@ from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     drop_leftovers,
@@ -60,6 +61,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             source = run.open_source()
             require_ours(run.client, config)
+            require_server_features(run.client, config)
             position = run.read_position()
         if config.dry_run:
             return run.finish(dry_run_export(run, source, position.batch if position else None))

@@ -12,6 +12,7 @@ from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     evolve_mapping,
@@ -69,6 +70,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
                 require_ours(run.client, config)
             else:
                 require_present(run.client, *position.committed_index)
+            require_server_features(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, source, position))
         if position is not None and _is_up_to_date(position, source):
@@ -127,7 +129,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
             lock.begin(_batch(source, position, wanted.end, epoch, config.on_duplicate_identifier))
         with run.stage("write"), partitions_for(run.spark, plan.file_bytes):
             if position.schema != source.schema_json:
-                evolve_mapping(run.client, position.physical_index, source.schema)
+                evolve_mapping(run.client, config, position.physical_index, source.schema)
             written = write_batch(run, lock, documents)
             run.client.indices.refresh(index=position.physical_index)
     source.table.release()

@@ -7,11 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import NotFoundError, RequestError
+from opensearchpy.exceptions import RequestError
 
+from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
+from icecdc_core.opensearch.aliases import publish
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
+from icecdc_core.opensearch.index_definitions import major_version, reason, typed_refusals
+from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
 from icecdc_core.opensearch.physical_indexes import (
     icecdc_meta,
     index_uuid,
@@ -43,9 +47,6 @@ __all__ = [
     "write_alias",
 ]
 
-# How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
-# back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
-_GC_DELETES = "1h"
 # Settings that differ between two indexes that were created the same way.
 _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
 
@@ -97,25 +98,20 @@ def create_physical(
 
     Raises:
         IndexConflictError: Somebody else created an index of that name.
+        ConfigError: OpenSearch refuses the user's mapping or settings.
     """
-    settings: dict[str, Any] = {
-        "number_of_shards": config.number_of_shards,
-        "number_of_replicas": 0 if loading else config.number_of_replicas,
-        "gc_deletes": _GC_DELETES,
-        **index_limits(schema),
-    }
-    if loading:
-        # Nobody reads it before it is complete, so refreshes and replicas would only cost time.
-        settings["refresh_interval"] = "-1"
-    mapping = index_mapping(schema)
+    mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
+    server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
+    settings = new_index_settings(config, _limits(config, schema), loading, server_major)
     mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index, "run": run_id}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
-    try:
-        client.indices.create(index=physical, body=body)
-    except RequestError as error:
-        # An attempt whose answer was lost created it, or somebody else.
-        if error.error != "resource_already_exists_exception":
-            raise
+    with typed_refusals(config):
+        try:
+            client.indices.create(index=physical, body=body)
+        except RequestError as error:
+            # An attempt whose answer was lost created it, or somebody else.
+            if error.error != "resource_already_exists_exception":
+                raise
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("run") != run_id:
         raise IndexConflictError(
@@ -158,32 +154,6 @@ def drop_unread(client: OpenSearch, config: SyncConfig, physical: str) -> None:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
-def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-    """
-    client.indices.put_settings(
-        index=physical,
-        body={"index": {"number_of_replicas": config.number_of_replicas, "refresh_interval": None}},
-    )
-    client.indices.refresh(index=physical)
-    try:
-        published = list(client.indices.get_alias(name=config.index))
-    except NotFoundError:
-        published = []
-    actions: list[dict[str, Any]] = [
-        {"remove": {"index": name, "alias": config.index, "must_exist": False}}
-        for name in published
-        if name != physical
-    ]
-    actions.append({"add": {"index": physical, "alias": config.index}})
-    client.indices.update_aliases(body={"actions": actions})
-
-
 def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> None:
     """Delete the physical indexes of earlier exports.
 
@@ -197,11 +167,12 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> No
             client.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 
-def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> None:
+def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
     """Add the fields of new columns to the mapping; existing fields do not change.
 
     Args:
         client: The client.
+        config: The job's parameters.
         physical: The name of the index.
         schema: The columns of a document.
 
@@ -209,13 +180,14 @@ def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> Non
         SchemaChangeError: The index has a field of that name with another type, for example from a batch that was
             never committed.
     """
-    if limits := index_limits(schema):
+    if limits := _limits(config, schema):
         client.indices.put_settings(index=physical, body={"index": limits})
+    properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
     try:
-        client.indices.put_mapping(index=physical, body={"properties": index_mapping(schema)["properties"]})
+        client.indices.put_mapping(index=physical, body={"properties": properties})
     except RequestError as error:
         raise SchemaChangeError(
-            f"The table's new columns cannot be added to the mapping of index '{physical}': {_reason(error)}",
+            f"The table's new columns cannot be added to the mapping of index '{physical}': {reason(error)}",
             subject="on_schema_change",
             value="fail",
             remedy="run the export (it builds a new index behind the alias, without downtime), "
@@ -223,9 +195,11 @@ def evolve_mapping(client: OpenSearch, physical: str, schema: StructType) -> Non
         ) from error
 
 
-def _reason(error: RequestError) -> str:
-    details = error.info.get("error") if isinstance(error.info, dict) else None
-    return str(details.get("reason")) if isinstance(details, dict) else str(error)
+def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
+    """The limits that the mapping needs and the user does not set."""
+    given = flat_settings(config.settings)
+    limits = index_limits(schema, config.mapping, config.pipeline_fields)
+    return {name: value for name, value in limits.items() if name not in given}
 
 
 def _digest(entry: dict[str, Any], own_alias: str) -> str:

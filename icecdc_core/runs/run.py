@@ -12,10 +12,11 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 
 from icecdc_core.commits.positions import IndexLock, Position, PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.documents.mapping import check_supported
+from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import require_present, require_table
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
@@ -202,10 +203,12 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
 
     Raises:
         UnsupportedTypeError: A document cannot hold a selected column.
+        ConfigError: The mapping does not fit the documents, or a setting is refused.
         IcecdcError: What `open_source` raises.
     """
+    check_settings(config.settings)
     source = open_source(spark, config, needs_history=needs_history)
-    check_supported(source.schema)
+    index_mapping(source.schema, config.mapping, config.pipeline_fields)
     return replace(source, spec=stored_spec(config.mapping, config.settings))
 
 

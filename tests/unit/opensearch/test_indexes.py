@@ -129,14 +129,14 @@ class DescribeDeletion:
 
 
 class DescribeEvolveMapping:
-    def it_adds_new_fields(self, server, client, published):
-        evolve_mapping(client, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
+    def it_adds_new_fields(self, server, client, config, published):
+        evolve_mapping(client, config, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
         assert server.indexes[ONE]["mappings"]["properties"]["extra"] == {"type": "long"}
 
-    def it_fails_with_the_remedy_when_a_field_has_another_type(self, client, published):
+    def it_fails_with_the_remedy_when_a_field_has_another_type(self, client, config, published):
         other = StructType().add("id", StringType())
         with pytest.raises(SchemaChangeError, match=r"mapper \[id\].*on_schema_change=reexport"):
-            evolve_mapping(client, ONE, other)
+            evolve_mapping(client, config, ONE, other)
 
 
 class DescribeRequireOurs:

@@ -1,0 +1,194 @@
+"""The settings of a physical index: the user's over ours, and which of them would break a sync or a validation; pure.
+
+A setting may be nested or dotted, with or without `index.`: `{"index": {"translog": {"sync_interval": "5s"}}}` is
+`{"translog.sync_interval": "5s"}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.checksums.index_pages import PAGE_DOCUMENTS
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+# How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
+# back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
+_GC_DELETES = "1h"
+_GC_DELETES_SECONDS = 3600.0
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(nanos|micros|ms|s|m|h|d)", re.IGNORECASE)
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Settings that wait until the index is published, because an index that nobody reads needs none of them.
+_WHEN_PUBLISHED = ("refresh_interval", "number_of_replicas", "auto_expand_replicas")
+
+
+class _Rule(NamedTuple):
+    """A setting, or all that begin with it and a dot; which values are refused; why; and the remedy."""
+
+    name: str
+    is_refused: Callable[[Any], bool]
+    reason: str
+    remedy: str
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() == "true"
+
+
+def _is_short(value: Any) -> bool:
+    match = _DURATION.fullmatch(str(value).strip())
+    return match is None or float(match[1]) * _SECONDS[match[2].lower()] < _GC_DELETES_SECONDS
+
+
+def _is_below_page(value: Any) -> bool:
+    text = str(value).strip()
+    return text.isdecimal() and int(text) < PAGE_DOCUMENTS
+
+
+_RULES = (
+    _Rule(
+        "gc_deletes",
+        _is_short,
+        "a late write could bring back a document whose deletion OpenSearch no longer remembers",
+        "set it to 1h or longer, or leave it out",
+    ),
+    _Rule(
+        "translog.durability",
+        lambda value: str(value).lower() != "request",
+        "a crash of the server could lose documents that icecdc has committed",
+        "leave it out; to write faster, raise bulk_bytes or bulk_connections",
+    ),
+    _Rule("blocks", _is_true, "a blocked index accepts no documents", "leave it out"),
+    _Rule(
+        "derived_source",
+        _is_true,
+        "OpenSearch would make `_source` again from the fields, and the index has less than the row",
+        "leave it out; validation needs the document as it was written",
+    ),
+    _Rule(
+        "knn.derived_source",
+        _is_true,
+        "OpenSearch would make the vectors in `_source` again from the index, which rounds them",
+        "leave it out; validation needs the document as it was written",
+    ),
+    _Rule(
+        "routing_partition_size",
+        lambda value: str(value) != "1",
+        "it needs a routing, and documents have none",
+        "leave it out",
+    ),
+    _Rule(
+        "hidden",
+        _is_true,
+        "wildcards do not find hidden indexes, and icecdc finds those of earlier exports by a wildcard",
+        "leave it out",
+    ),
+    _Rule(
+        "max_result_window",
+        _is_below_page,
+        f"the validation reads pages of {PAGE_DOCUMENTS} documents",
+        f"set it to {PAGE_DOCUMENTS} or more, or leave it out",
+    ),
+)
+
+
+def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's settings by their dotted names, without `index.`; null means the default.
+
+    Args:
+        settings: The settings, nested or dotted.
+
+    Raises:
+        ConfigError: A setting is given twice.
+    """
+    found: dict[str, Any] = {}
+    for path, value in _leaves(settings, ""):
+        name = path.removeprefix("index.")
+        if name in found:
+            raise _wrong(f"The setting '{name}' is given twice", name, "give it once; index. makes no difference")
+        found[name] = value
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check that the user's settings break neither sync nor validation.
+
+    Args:
+        settings: The settings, nested or dotted.
+
+    Raises:
+        ConfigError: A setting is refused; the error says why.
+    """
+    for name, value in flat_settings(settings).items():
+        for rule in _RULES:
+            if (name == rule.name or name.startswith(f"{rule.name}.")) and rule.is_refused(value):
+                raise _wrong(
+                    f"The setting '{name}' cannot be {value!r}: {rule.reason}",
+                    {name: value},
+                    f"{rule.remedy} (settings)",
+                )
+
+
+def new_index_settings(
+    config: SyncConfig, needed: Mapping[str, Any], loading: bool, server_major: int | None = None
+) -> dict[str, Any]:
+    """Return the settings of a new index; those of the user win over ours.
+
+    Args:
+        config: The job's parameters.
+        needed: What the mapping needs, such as limits.
+        loading: Whether the index is loaded before anybody reads it. Refreshes and replicas would then only cost time.
+        server_major: The server's major version if the mapping has vectors; None without vectors.
+    """
+    given = flat_settings(config.settings)
+    settings = {
+        "number_of_shards": config.number_of_shards,
+        "number_of_replicas": config.number_of_replicas,
+        "gc_deletes": _GC_DELETES,
+        # An index template could have set it to async.
+        "translog.durability": "request",
+        **needed,
+        **({} if server_major is None else _vector_settings(given, server_major)),
+        **given,
+    }
+    if loading:
+        settings = {name: value for name, value in settings.items() if name not in _WHEN_PUBLISHED}
+        settings |= {"number_of_replicas": 0, "refresh_interval": "-1"}
+    return settings
+
+
+def published_settings(config: SyncConfig) -> dict[str, Any]:
+    """Return the settings that an index gets when readers see it; null resets one to OpenSearch's default."""
+    given = flat_settings(config.settings)
+    ours = {"number_of_replicas": config.number_of_replicas, "refresh_interval": None}
+    return {**ours, **{name: given[name] for name in _WHEN_PUBLISHED if name in given}}
+
+
+def pipelines(settings: Mapping[str, Any]) -> list[str]:
+    """Return the ingest pipelines that the user's settings name."""
+    given = flat_settings(settings)
+    names = (str(given.get(name, "_none")) for name in ("default_pipeline", "final_pipeline"))
+    return sorted({name for name in names if name != "_none"})
+
+
+def _vector_settings(given: Mapping[str, Any], server_major: int) -> dict[str, Any]:
+    if not _is_true(given.get("knn", True)):
+        return {}
+    # From OpenSearch 3 on, `_source` otherwise has vectors that are made again from the index.
+    return {"knn": True, **({"knn.derived_source.enabled": False} if server_major >= 3 else {})}
+
+
+def _leaves(settings: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for name, value in settings.items():
+        path = f"{prefix}{name}"
+        leaves += _leaves(value, f"{path}.") if isinstance(value, Mapping) else [(path, value)]
+    return leaves
+
+
+def _wrong(message: str, value: object, remedy: str) -> ConfigError:
+    return ConfigError(message, subject="settings", value=value, remedy=remedy)
