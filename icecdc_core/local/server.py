@@ -29,7 +29,9 @@ _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
 
 # No disk watermarks: above 90 % OpenSearch allocates no shards, and a laptop's disk is often that full.
+# The runner's own roles are without ingest, which pipelines need.
 _SETTINGS = """\
+node.roles: [cluster_manager, data, ingest]
 network.host: 127.0.0.1
 transport.port: 0
 discovery.type: single-node

@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from icecdc_core.opensearch.answers import FastAnswers
 from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart, read_index, record_batch
+from icecdc_core.opensearch.checksums.pipeline_fields import without_fields
 from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
 def index_checksums(
     spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, parts: list[IndexPart]
 ) -> DataFrame:
-    """Return the checksums of the documents of an index.
+    """Return the checksums of the documents of an index, without the fields that an ingest pipeline makes.
 
     Args:
         spark: The session.
@@ -95,12 +96,14 @@ def index_checksums(
     Returns:
         A frame with ``id``, the checksum as ``high`` and ``low``, and the document's ``version``.
     """
+    pipeline_fields = config.pipeline_fields
 
     def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         checksum_of = _checksums_of(schema)
         # With a filter_path the server would parse each document instead of passing its bytes on.
         while hits := client.search(body=query, params=WHOLE)["hits"]["hits"]:
-            digests = _halves([checksum_of(hit["_source"]) for hit in hits])
+            sources = [without_fields(hit["_source"], pipeline_fields, schema) for hit in hits]
+            digests = _halves([checksum_of(source) for source in sources])
             yield record_batch(
                 _INDEX_COLUMNS, [hit["_id"] for hit in hits], *digests, [hit["_version"] for hit in hits]
             )

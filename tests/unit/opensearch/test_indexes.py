@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from opensearchpy.exceptions import RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError, SchemaChangeError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     digest_of_new_index,
@@ -71,6 +73,16 @@ class DescribeCreatePhysical:
         assert (settings["number_of_replicas"], settings.get("refresh_interval")) == (replicas, refresh)
         assert found["mappings"]["_meta"]["icecdc"] == {"table": "lake.ns.t", "index": "t", "run": "the-run"}
 
+    def it_creates_an_index_with_the_mapping_and_the_settings_of_the_user(self, server, client, config):
+        given = config.replace(mapping={"name": {"type": "keyword"}}, settings={"index": {"gc_deletes": "2h"}})
+        create_physical(client, given, ONE, SCHEMA, "the-run")
+        found = server.indexes[ONE]
+        settings = {name: found["settings"]["index"][name] for name in ("gc_deletes", "translog.durability")}
+        assert (found["mappings"]["properties"]["name"], settings) == (
+            {"type": "keyword"},
+            {"gc_deletes": "2h", "translog.durability": "request"},
+        )
+
     def it_accepts_an_index_that_the_same_run_created_when_the_answer_was_lost(self, client, config):
         first = create_physical(client, config, ONE, SCHEMA, "the-run")
         assert create_physical(client, config, ONE, SCHEMA, "the-run") == first
@@ -113,6 +125,76 @@ class DescribePublish:
         publish(client, config, ONE)
         assert "t" in server.indexes[ONE]["aliases"]
 
+    def it_moves_the_aliases_of_users_with_their_filters(self, server, client, config, published):
+        mine = {"filter": {"term": {"id": 1}}, "search_routing": "x"}
+        server.indexes[ONE]["aliases"] |= {"mine": mine, "plain": {}}
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        publish(client, config, TWO)
+        found = {name: entry["aliases"] for name, entry in server.indexes.items()}
+        expected = {ONE: {write_alias(ONE): {}}, TWO: {write_alias(TWO): {}, "t": {}, "mine": mine, "plain": {}}}
+        assert found == expected
+
+    def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
+        given = config.replace(settings={"refresh_interval": "5s", "index": {"number_of_replicas": 0}})
+        create_physical(client, given, ONE, SCHEMA, "the-run")
+        loading = dict(server.indexes[ONE]["settings"]["index"])
+        publish(client, given, ONE)
+        settings = server.indexes[ONE]["settings"]["index"]
+        names = ("refresh_interval", "number_of_replicas")
+        assert ([loading[name] for name in names], [settings[name] for name in names]) == (["-1", 0], ["5s", 0])
+
+
+class DescribeRefusalsOfTheServer:
+    @pytest.mark.parametrize(
+        ("given", "kind", "subject"),
+        [
+            ({"mapping": {"name": {"type": "nosuch"}}}, "mapper_parsing_exception", "mapping"),
+            ({"settings": {"nosuch": 1}}, "illegal_argument_exception", "settings"),
+            ({"mapping": {"name": {"type": "nosuch"}}}, "illegal_argument_exception", "mapping"),
+        ],
+    )
+    def it_names_the_parameter_and_the_reason(self, server, client, config, given, kind, subject):
+        server.trouble = lambda method, path: error(400, kind, "because of [nosuch]") if method == "PUT" else None
+        with pytest.raises(ConfigError, match=r"because of \[nosuch\]") as raised:
+            create_physical(client, config.replace(**given), ONE, SCHEMA, "the-run")
+        assert raised.value.subject == subject
+
+    def it_passes_a_refusal_on_that_is_not_about_the_parameters(self, server, client, config):
+        server.trouble = lambda method, path: error(400, "validation_exception") if method == "PUT" else None
+        with pytest.raises(RequestError, match="validation_exception"):
+            create_physical(client, config.replace(settings={"codec": "zstd"}), ONE, SCHEMA, "the-run")
+
+
+class DescribeRequireServerFeatures:
+    def it_asks_nothing_without_vectors_and_pipelines(self, server, client, config):
+        server.trouble = lambda method, path: error(500, "not_asked")
+        require_server_features(client, config)
+
+    @pytest.mark.parametrize(("plugins", "ok"), [(["opensearch-knn"], True), (["analysis-icu"], False), ([], False)])
+    def it_needs_the_plugin_for_vectors(self, server, client, config, plugins, ok):
+        answer = {"nodes": {"n": {"plugins": [{"name": name} for name in plugins]}}}
+        server.trouble = lambda method, path: (200, answer) if path == "/_nodes/plugins" else None
+        given = config.replace(mapping={"v": {"properties": {"w": {"type": "knn_vector", "dimension": 3}}}})
+        if ok:
+            require_server_features(client, given)
+        else:
+            with pytest.raises(ConfigError, match="no k-NN plugin"):
+                require_server_features(client, given)
+
+    def it_needs_the_pipelines(self, server, client, config):
+        there = (200, {"there": {}})
+        server.trouble = lambda method, path: there if path.endswith("/there") else error(404, "missing")
+        require_server_features(client, config.replace(settings={"default_pipeline": "there"}))
+        with pytest.raises(ConfigError, match="no ingest pipeline 'gone'.*PUT /_ingest/pipeline/gone"):
+            require_server_features(
+                client, config.replace(settings={"default_pipeline": "there", "final_pipeline": "gone"})
+            )
+
+    def it_leaves_it_to_the_server_if_it_may_not_ask(self, server, client, config):
+        server.trouble = lambda method, path: error(403, "security_exception")
+        vectors = {"v": {"type": "knn_vector", "dimension": 3}}
+        require_server_features(client, config.replace(mapping=vectors, settings={"default_pipeline": "p"}))
+
 
 class DescribeDeletion:
     def it_deletes_the_indexes_of_earlier_exports_and_no_others(self, server, client, config, published):
@@ -132,6 +214,11 @@ class DescribeEvolveMapping:
     def it_adds_new_fields(self, server, client, config, published):
         evolve_mapping(client, config, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
         assert server.indexes[ONE]["mappings"]["properties"]["extra"] == {"type": "long"}
+
+    def it_adds_new_fields_as_the_user_maps_them(self, server, client, config, published):
+        given = config.replace(mapping={"extra": {"type": "keyword"}})
+        evolve_mapping(client, given, ONE, StructType([*SCHEMA.fields, StructField("extra", LongType())]))
+        assert server.indexes[ONE]["mappings"]["properties"]["extra"] == {"type": "keyword"}
 
     def it_fails_with_the_remedy_when_a_field_has_another_type(self, client, config, published):
         other = StructType().add("id", StringType())
