@@ -87,7 +87,7 @@ def _setting_problems(given: Mapping[str, Any]) -> list[str]:
         return []
     problems = []
     spellings: dict[str, str] = {}
-    for spelling in _spellings(settings):
+    for spelling, _ in values.leaves(settings):  # type: ignore[arg-type]
         setting = spelling.removeprefix("index.")
         if setting in spellings:
             problems.append(f"settings: has {setting} twice. Remedy: keep one of its spellings.")
@@ -99,14 +99,6 @@ def _setting_problems(given: Mapping[str, Any]) -> list[str]:
                 "Remedy: keep one of them."
             )
     return problems
-
-
-def _spellings(settings: object, prefix: str = "") -> list[str]:
-    """The settings in a mapping with dots between the levels, in the order they are written."""
-    if not isinstance(settings, Mapping) or not settings:
-        return [prefix]
-    dot = f"{prefix}." if prefix else ""
-    return [spelling for key, value in settings.items() for spelling in _spellings(value, f"{dot}{key}")]
 
 
 def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -178,6 +178,15 @@ def json_object(value: object) -> object:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise refused("is not an object", remedy)
     return dict(value)
+
+
+def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value."""
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def duration(value: object) -> object:

@@ -1,11 +1,12 @@
 """The user's mapping merged over the generated one, field by field.
 
-A field with a `type` is what the user writes; nothing generated is left of it, except the fields of a struct that stays
-an `object` or becomes `nested`. A field without a `type` adds its options to the generated field.
+A field with another `type` is what the user writes; nothing generated is left of it, except the fields of a struct that
+becomes `nested`. A field without a `type`, or with the generated one, adds its options to the generated field.
 
 | generated | given | merged |
 |---|---|---|
 | `text` with `.keyword` | `{"type": "keyword"}` | `keyword` |
+| `text` with `.keyword` | `{"type": "text", "analyzer": "english"}` | `text`, `english`, with `.keyword` |
 | `text` with `.keyword` | `{"fields": {"raw": {"type": "wildcard"}}}` | `text` with `.keyword` and `.raw` |
 | `object` with `city` | `{"type": "nested"}` | `nested` with `city` |
 | `object` with `lat` and `lon` | `{"type": "geo_point"}` | `geo_point` |
@@ -83,7 +84,8 @@ def merged_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict
         generated: The generated field.
         given: The user's field.
     """
-    if "type" not in given:
+    adds = "type" not in given or (given["type"] == generated.get("type") and generated.get("enabled") is not False)
+    if adds:
         merged = _deep(generated, given)
     elif given["type"] in OBJECTS and "properties" in generated:
         merged = {"dynamic": "strict", "properties": dict(generated["properties"]), **deepcopy(dict(given))}

@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from icecdc_core.config.values import leaves
+
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"
 SPEC_KEYS = frozenset({MAPPING, SETTINGS, DIGEST})
 """The parts of a stored selection that are the spec."""
@@ -71,7 +73,7 @@ def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 def digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return a digest that differs if the spec means something else."""
-    parts = [flat(mapping), flat_settings(settings)]
+    parts = [dict(leaves(mapping)), _settings({SETTINGS: settings})]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -88,43 +90,31 @@ def spec_changes(
     if stored.get(DIGEST) == current.get(DIGEST):
         return []
     changes = []
-    for path, was, now in _differences(flat(stored.get(MAPPING) or {}), flat(current.get(MAPPING) or {})):
+    for path, was, now in _differences(*(dict(leaves(each.get(MAPPING) or {})) for each in (stored, current))):
         field, _, rest = path.partition(".")
         in_place = field in new_columns or rest.rpartition(".")[2] in _SEARCH_ONLY or ".meta." in path
         changes.append(SpecChange(f"{MAPPING}.{path}", was, now, in_place))
-    settings = (flat_settings(each.get(SETTINGS) or {}) for each in (stored, current))
-    for path, was, now in _differences(*settings):
+    for path, was, now in _differences(_settings(stored), _settings(current)):
         changes.append(SpecChange(f"{SETTINGS}.{path}", was, now, _is_dynamic(path)))
     return changes
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings to change on an index in place; None resets one to OpenSearch's default."""
-    settings = (flat_settings(each.get(SETTINGS) or {}) for each in (stored, current))
-    return {path: now for path, _, now in _differences(*settings) if _is_dynamic(path)}
+    return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if _is_dynamic(path)}
 
 
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested mapping as one of dotted paths; lists are values."""
-    found: dict[str, Any] = {}
-    for name, value in nested.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
-def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return index settings by their dotted names without `index.`, with values as OpenSearch returns them: texts."""
+def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings by their dotted names without `index.`, with values as OpenSearch returns them: texts."""
     return {
         name.removeprefix("index."): [_text(item) for item in value] if isinstance(value, list) else _text(value)
-        for name, value in flat(settings).items()
+        for name, value in leaves(spec.get(SETTINGS) or {})
+        if value is not None
     }
 
 
-def _text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value if value is None else str(value)
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_dynamic(path: str) -> bool:

@@ -170,7 +170,7 @@ def _follow_spec(run: Run, source: Source, lock: IndexLock) -> None:
         physical = lock.position.physical_index
         if settings := dynamic_settings(lock.position.selection, source.spec):
             run.client.indices.put_settings(index=physical, body={"index": settings})
-        evolve_mapping(run.client, physical, source.schema)
+        evolve_mapping(run.client, run.config, physical, source.schema)
         lock.write(replace(lock.position, selection=source.stored_selection))
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from icecdc_core.config.values import leaves
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.checksums.index_pages import PAGE_DOCUMENTS
 
@@ -106,7 +107,7 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: A setting is given twice.
     """
     found: dict[str, Any] = {}
-    for path, value in _leaves(settings, ""):
+    for path, value in leaves(settings):
         name = path.removeprefix("index.")
         if name in found:
             raise _wrong(f"The setting '{name}' is given twice", name, "give it once; index. makes no difference")
@@ -180,14 +181,6 @@ def _vector_settings(given: Mapping[str, Any], server_major: int) -> dict[str, A
         return {}
     # From OpenSearch 3 on, `_source` otherwise has vectors that are made again from the index.
     return {"knn": True, **({"knn.derived_source.enabled": False} if server_major >= 3 else {})}
-
-
-def _leaves(settings: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    leaves: list[tuple[str, Any]] = []
-    for name, value in settings.items():
-        path = f"{prefix}{name}"
-        leaves += _leaves(value, f"{path}.") if isinstance(value, Mapping) else [(path, value)]
-    return leaves
 
 
 def _wrong(message: str, value: object, remedy: str) -> ConfigError:

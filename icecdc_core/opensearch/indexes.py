@@ -11,6 +11,7 @@ from opensearchpy.exceptions import RequestError
 
 from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
+from icecdc_core.documents.spec import digest
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
 from icecdc_core.opensearch.aliases import publish
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
@@ -103,7 +104,8 @@ def create_physical(
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
     server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
     settings = new_index_settings(config, _limits(config, schema), loading, server_major)
-    mapping["_meta"] = {"icecdc": {"table": config.table, "index": config.index, "run": run_id}}
+    meta = {"table": config.table, "index": config.index, "run": run_id}
+    mapping["_meta"] = {"icecdc": {**meta, "spec": digest(config.mapping, config.settings)}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
     with typed_refusals(config):
         try:
@@ -168,7 +170,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> No
 
 
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
-    """Add the fields of new columns to the mapping; existing fields do not change.
+    """Add the fields of new columns to the mapping, and what the user's mapping may change of existing fields.
 
     Args:
         client: The client.
@@ -183,8 +185,10 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
     if limits := _limits(config, schema):
         client.indices.put_settings(index=physical, body={"index": limits})
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
+    meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
+    meta["spec"] = digest(config.mapping, config.settings)
     try:
-        client.indices.put_mapping(index=physical, body={"properties": properties})
+        client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:
         raise SchemaChangeError(
             f"The table's new columns cannot be added to the mapping of index '{physical}': {reason(error)}",

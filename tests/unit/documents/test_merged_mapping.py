@@ -42,7 +42,7 @@ class DescribeMerging:
         [
             ({}, {}),
             ({"title": {"type": "keyword"}}, {"title": {"type": "keyword"}}),
-            ({"title": {"type": "text", "analyzer": "english"}}, {"title": {"type": "text", "analyzer": "english"}}),
+            ({"title": {"type": "text", "analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
             ({"title": {"analyzer": "english"}}, {"title": {**TEXT, "analyzer": "english"}}),
             (
                 {"title": {"fields": {"raw": {"type": "wildcard"}}}},
@@ -52,9 +52,10 @@ class DescribeMerging:
                 {"title": {"fields": {"keyword": {"normalizer": "lowercase"}}}},
                 {"title": {"type": "text", "fields": {"keyword": {**KEYWORD["keyword"], "normalizer": "lowercase"}}}},
             ),
+            ({"title.keyword": {"type": "keyword"}}, {}),
             (
-                {"title.keyword": {"type": "keyword"}},
-                {"title": {"type": "text", "fields": {"keyword": {"type": "keyword"}}}},
+                {"title.keyword": {"type": "wildcard"}},
+                {"title": {"type": "text", "fields": {"keyword": {"type": "wildcard"}}}},
             ),
             ({"price": {"type": "scaled_float", "scaling_factor": 100}},) * 2,
             ({"scores": {"type": "rank_features"}},) * 2,
@@ -71,7 +72,7 @@ class DescribeMerging:
             ({"place": {"enabled": False}}, {"place": {"type": "object", "enabled": False}}),
         ],
     )  # fmt: skip
-    def it_replaces_a_field_with_a_type_and_adds_options_otherwise(self, mapping, expected):
+    def it_replaces_a_field_by_one_of_another_type_and_adds_options_otherwise(self, mapping, expected):
         assert changed(mapping) == expected
 
     @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.documents.spec import digest, dynamic_settings, flat_settings, spec_changes, stored_spec
+from icecdc_core.documents.spec import digest, dynamic_settings, spec_changes, stored_spec
 
 TITLE = {"title": {"type": "text", "analyzer": "english"}}
 
@@ -81,6 +81,6 @@ class DescribeDynamicSettings:
         now = stored_spec({}, {"max_result_window": 500, "knn": True})
         assert dynamic_settings(was, now) == {"refresh_interval": None, "max_result_window": "500"}
 
-
-def it_reads_lists_as_values():
-    assert flat_settings({"query": {"default_field": ["a", "b"]}}) == {"query.default_field": ["a", "b"]}
+    def it_takes_lists_as_values(self):
+        now = stored_spec({}, {"query": {"default_field": ["a", "b"]}})
+        assert dynamic_settings({}, now) == {"query.default_field": ["a", "b"]}

@@ -7,6 +7,7 @@ from opensearchpy.exceptions import RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.documents.spec import digest
 from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError, SchemaChangeError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
@@ -71,7 +72,8 @@ class DescribeCreatePhysical:
         settings = found["settings"]["index"]
         assert (list(found["aliases"]), found["mappings"]["dynamic"]) == (["t--000001--write"], "strict")
         assert (settings["number_of_replicas"], settings.get("refresh_interval")) == (replicas, refresh)
-        assert found["mappings"]["_meta"]["icecdc"] == {"table": "lake.ns.t", "index": "t", "run": "the-run"}
+        meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": digest({}, {})}
+        assert found["mappings"]["_meta"]["icecdc"] == meta
 
     def it_creates_an_index_with_the_mapping_and_the_settings_of_the_user(self, server, client, config):
         given = config.replace(mapping={"name": {"type": "keyword"}}, settings={"index": {"gc_deletes": "2h"}})
@@ -135,7 +137,8 @@ class DescribePublish:
         assert found == expected
 
     def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
-        given = config.replace(settings={"refresh_interval": "5s", "index": {"number_of_replicas": 0}})
+        settings = {"refresh_interval": "5s", "index": {"number_of_replicas": 0}}
+        given = SyncConfig(table=config.table, index="t", opensearch_url=server.url, settings=settings)
         create_physical(client, given, ONE, SCHEMA, "the-run")
         loading = dict(server.indexes[ONE]["settings"]["index"])
         publish(client, given, ONE)
@@ -185,7 +188,7 @@ class DescribeRequireServerFeatures:
         there = (200, {"there": {}})
         server.trouble = lambda method, path: there if path.endswith("/there") else error(404, "missing")
         require_server_features(client, config.replace(settings={"default_pipeline": "there"}))
-        with pytest.raises(ConfigError, match="no ingest pipeline 'gone'.*PUT /_ingest/pipeline/gone"):
+        with pytest.raises(ConfigError, match=r"no ingest pipeline 'gone'.*PUT /_ingest/pipeline/gone"):
             require_server_features(
                 client, config.replace(settings={"default_pipeline": "there", "final_pipeline": "gone"})
             )

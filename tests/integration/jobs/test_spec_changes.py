@@ -1,0 +1,121 @@
+"""A changed spec: what leaves indexed documents right is put in place, anything else needs a new index."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.documents.spec import DIGEST
+from icecdc_core.errors import SchemaChangeError
+from icecdc_core.opensearch.physical_indexes import icecdc_meta
+
+TITLE = {"type": "text", "analyzer": "standard"}
+
+
+@pytest.fixture
+def config(spark, sql, make_config):
+    """The parameters of an exported index whose title is a plain text."""
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    sql("INSERT INTO {t} SELECT id, concat('title ', id) FROM range(20)")
+    config = make_config(mapping={"title": TITLE})
+    export_table(spark, config)
+    return config
+
+
+def physical_index(opensearch, config):
+    (physical,) = opensearch.indices.get_alias(name=config.index)
+    return physical
+
+
+def of_index(opensearch, config):
+    """Settings and field mappings of the index behind the alias."""
+    entry = opensearch.indices.get(index=physical_index(opensearch, config))[physical_index(opensearch, config)]
+    return entry["settings"]["index"], entry["mappings"]["properties"]
+
+
+class DescribeAChangeInPlace:
+    def it_sets_dynamic_settings_and_resets_them(self, spark, opensearch, config):
+        before = physical_index(opensearch, config)
+        other = config.replace(settings={"refresh_interval": "7s", "max_result_window": 20000})
+        report = sync_changes(spark, other)
+        settings, _ = of_index(opensearch, config)
+        assert (settings["refresh_interval"], settings["max_result_window"]) == ("7s", "20000")
+        assert (report.upserts, physical_index(opensearch, config)) == (0, before)
+        sync_changes(spark, config)
+        settings, _ = of_index(opensearch, config)
+        assert "max_result_window" not in settings
+
+    def it_sets_a_search_analyzer(self, spark, opensearch, config):
+        sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
+        _, fields = of_index(opensearch, config)
+        assert fields["title"]["search_analyzer"] == "whitespace"
+
+    def it_maps_a_column_that_the_table_got_since(self, spark, sql, opensearch, config):
+        sql("ALTER TABLE {t} ADD COLUMN code STRING")
+        sql("INSERT INTO {t} VALUES (50, 'new', 'A B')")
+        sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}}))
+        found = opensearch.search(index=config.index, body={"query": {"term": {"code": "A B"}}})["hits"]["hits"]
+        assert [hit["_id"] for hit in found] == ["50"]
+
+    def it_is_known_from_then_on(self, spark, opensearch, config):
+        other = config.replace(settings={"refresh_interval": "7s"})
+        sync_changes(spark, other)
+        position = PositionStore(opensearch, config).read()
+        assert sync_changes(spark, other).strategy == "none"
+        assert PositionStore(opensearch, config).read() == position
+        entry = opensearch.indices.get(index=physical_index(opensearch, config))[physical_index(opensearch, config)]
+        assert icecdc_meta(entry)["spec"] == position.selection[DIGEST]
+
+
+class DescribeAChangeThatNeedsANewIndex:
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            (
+                {"mapping": {"title": {**TITLE, "fields": {"raw": {"type": "keyword"}}}}},
+                "mapping.title.fields.raw.type",
+            ),
+            ({"mapping": {"title": {**TITLE, "analyzer": "english"}}}, 'was "standard", is "english"'),
+            ({"mapping": {}}, "mapping.title.analyzer was .*, is not set"),
+            ({"settings": {"analysis.filter.f.type": "stop"}}, "settings.analysis.filter.f.type"),
+            ({"settings": {"codec": "best_compression"}}, "settings.codec was not set"),
+        ],
+    )
+    def it_fails_and_says_what_differs(self, spark, config, changes, problem):
+        with pytest.raises(SchemaChangeError, match=problem):
+            sync_changes(spark, config.replace(**changes))
+
+    def it_builds_one_behind_the_alias_when_the_policy_says_so(self, spark, opensearch, config):
+        missed, done = [], threading.Event()
+
+        def read():
+            while not done.is_set():
+                if opensearch.count(index=config.index)["count"] != 20:
+                    missed.append(1)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        before = physical_index(opensearch, config)
+        other = config.replace(mapping={"title": {**TITLE, "analyzer": "english"}}, on_schema_change="reexport")
+        report = sync_changes(spark, other)
+        done.set()
+        reader.join()
+        assert (report.strategy, report.upserts, missed) == ("reexport", 20, [])
+        assert physical_index(opensearch, config) != before
+        assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
+        assert validate_table(spark, other).ok
+
+
+class DescribeAPositionWithoutASpec:
+    def it_matches_an_index_for_which_nothing_was_chosen(self, spark, sql, make_config, opensearch):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        config = make_config()
+        export_table(spark, config)
+        assert DIGEST not in PositionStore(opensearch, config).read().selection
+        assert sync_changes(spark, config).strategy == "none"
+        sync_changes(spark, config.replace(settings={"refresh_interval": "7s"}))
+        assert of_index(opensearch, config)[0]["refresh_interval"] == "7s"
