@@ -18,7 +18,8 @@ _MOST_PARALLEL = 64
 _OPTION = re.compile(r"--[A-Za-z0-9_-]*")
 _FLAGS = ("json", "verbose", "help", "version")
 _OF_FILE = ("file", "only", "parallel")
-_BOOLEANS = {"", "true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"}
+_FALSE = {"", "false", "0", "no", "off", "f", "n"}
+_BOOLEANS = {"true", "1", "yes", "on", "t", "y"} | _FALSE
 
 
 @dataclass
@@ -167,9 +168,6 @@ def _combination_problems(request: Request) -> list[str]:
     for name in ("table", "index"):
         if request.file and many and request.parameters.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    if "repair" in command.fixed:
-        if request.parameters.get("dry_run", "").lower() not in ("", "false", "0", "no", "off", "f", "n"):
-            problems.append(
-                "--dry-run: a repair writes. Remedy: run validate, which shows what a repair would correct."
-            )
+    if "repair" in command.fixed and request.parameters.get("dry_run", "").lower() not in _FALSE:
+        problems.append("--dry-run: a repair writes. Remedy: run validate; it shows what a repair would correct.")
     return problems

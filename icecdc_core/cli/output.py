@@ -1,4 +1,4 @@
-"""What the command line prints: a table or JSON on the standard output, one line for a failure on the standard error."""
+"""What the command line prints: a table or JSON, and one line for a failure on the standard error."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
         if described != _catalog(config):
             problems.append(
                 f"catalog_properties: '{other}' and '{name}' describe the catalog '{config.catalog}' differently "
-                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the catalog in "
-                "spark_conf, or give the catalogs different names."
+                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the "
+                "catalog in spark_conf, or give the catalogs different names."
             )
             continue
         own = dict(config.spark_conf)
@@ -152,7 +152,7 @@ class _Run:
 
     def __init__(self, name: str, command: str, job: Job, config: SyncConfig, spark: SparkSession) -> None:
         self.name, self.traceback = name, ""
-        self._command, self._job, self._config, self._spark = command, job, config, spark
+        self._command, self._work, self._config, self._spark = command, job, config, spark
         self.report: Report | dict[str, Any] = RunReport(
             command, config.table, config.index, strategy="none", stopped=True
         )
@@ -174,9 +174,9 @@ class _Run:
                 self.traceback = traceback.format_exc()
 
     def _result(self, turns: _Turns) -> Report:
-        if self._job is not follow_changes:
+        if self._work is not follow_changes:
             with turns.turn():
-                return self._job(self._spark, self._config)
+                return self._work(self._spark, self._config)
         done: list[RunReport] = []
 
         def sync(spark: SparkSession, config: SyncConfig) -> RunReport:
