@@ -65,16 +65,16 @@ test-fast: setup ## Run the unit tests only
 
 .PHONY: histories
 histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=
-	@ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
+	@ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
 
 .PHONY: faults
 faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=
-	@ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \
+	@ICECDC_COMPILED_PLANS=1 ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \
 		$(VENV_PYTHON) -m pytest tests/faults -s --timeout 0 $(ARGS)
 
 .PHONY: soak
 soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
-	@ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
+	@ICECDC_COMPILED_PLANS=1 ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks carry no outputs

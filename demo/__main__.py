@@ -6,13 +6,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demo.console import add_option, print_line, timed_step
 from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
 from demo.results import TableResult, run_notebook, summary
+from demo.searches import answers
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
@@ -23,26 +24,30 @@ from icecdc_core.notebook import open_spark
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 
-POSITIONS_INDEX = "icecdc-demo-positions"
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+INDEX_FILE = ROOT / "demo" / "indexes.yml"
 
 
 class Demo:
     """One run of the demo.
 
     Args:
-        config: The parameters that all tables share; its table is the first one.
+        overrides: Parameters beside those of the index file: where the servers and the warehouse are.
         output: Folder for the executed notebooks.
     """
 
-    def __init__(self, config: SyncConfig, output: Path) -> None:
-        self.config = config
+    def __init__(self, overrides: dict[str, Any], output: Path) -> None:
+        self.overrides = overrides
+        self.configs = SyncConfig.load_all(INDEX_FILE, **overrides)
         self.output = output
         self.results = {table.name: TableResult(table.name) for table in TABLES}
 
     def run(self) -> bool:
         """Run all steps; returns whether every index equals its table."""
         with timed_step("Spark starts"):
-            spark = open_spark(self.config)
+            spark = open_spark(self._config_for(FLIGHTS))
             spark.sparkContext.setLogLevel("ERROR")
         with timed_step("indexes of an earlier demo are removed"):
             self._remove_indexes()
@@ -67,7 +72,7 @@ class Demo:
         return all(result.validation["ok"] for result in self.results.values())
 
     def _config_for(self, table: DemoTable) -> SyncConfig:
-        return self.config.replace(table=table.full_name, index=f"demo-{table.name}")
+        return self.configs[f"demo-{table.name}"]
 
     def _other_tables(self, stage: str, work: Callable[[SyncConfig], RunReport | ValidationReport]) -> None:
         """Run one stage for all other tables, in this session."""
@@ -78,20 +83,25 @@ class Demo:
 
     def _notebook(self, name: str) -> dict[str, Any]:
         """Execute a notebook for the flights and return its report."""
-        config = self._config_for(FLIGHTS)
-        given = [key for key in SyncConfig.model_fields if key in config.model_fields_set]
-        parameters = {key: getattr(config, key) for key in given}
+        parameters = {**self.overrides, "index_file": str(INDEX_FILE), "index": f"demo-{FLIGHTS.name}"}
         with timed_step(f"notebook {name} for flights"):
             return run_notebook(ROOT / "notebooks" / f"{name}.ipynb", self.output, parameters)
 
+    def searches(self) -> list[str]:
+        """Try the searches of the demo; returns each with its answer."""
+        with closing(self._client()) as client:
+            return list(answers(client))
+
     def _remove_indexes(self) -> None:
-        client = Connection.of(self.config).client()
-        names = [f"demo-{table.name}--*" for table in TABLES]
-        client.indices.delete(
-            index=",".join([*names, POSITIONS_INDEX]),
-            params={"ignore_unavailable": "true", "expand_wildcards": "all"},
-        )
-        client.close()
+        names = [f"{config.index}--*" for config in self.configs.values()]
+        with closing(self._client()) as client:
+            client.indices.delete(
+                index=",".join([*names, self._config_for(FLIGHTS).positions_index]),
+                params={"ignore_unavailable": "true", "expand_wildcards": "all"},
+            )
+
+    def _client(self) -> OpenSearch:
+        return Connection.of(self._config_for(FLIGHTS)).client()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,26 +113,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_line("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
         with nullcontext(given) if given else running_opensearch() as url:
-            demo = Demo(_config(options, url, output), output)
+            demo = Demo(_overrides(options, url, output), output)
             equal = demo.run()
-            print_line(f"\n{summary(demo.results.values())}\n\nExecuted notebooks: {display_path(output)}/*.html")
+            print_line(f"\n{summary(demo.results.values())}\n")
+            print_line("\n".join(demo.searches()))
+            print_line(f"\nExecuted notebooks: {display_path(output)}/*.html")
         return equal
 
     return run_in_folder(work, output)
 
 
-def _config(options: argparse.Namespace, url: str, output: Path) -> SyncConfig:
-    return SyncConfig(
-        table=FLIGHTS.full_name,
-        index=f"demo-{FLIGHTS.name}",
-        opensearch_url=url,
-        opensearch_username=options.opensearch_username,
-        opensearch_password=options.opensearch_password,
-        catalog_properties=options.catalog_properties,
-        warehouse="" if options.catalog_properties else str(output / "warehouse"),
-        positions_index=POSITIONS_INDEX,
-        number_of_replicas=0,
-    )
+def _overrides(options: argparse.Namespace, url: str, output: Path) -> dict[str, Any]:
+    return {
+        "opensearch_url": url,
+        "opensearch_username": options.opensearch_username,
+        "opensearch_password": options.opensearch_password,
+        "catalog_properties": options.catalog_properties,
+        "warehouse": "" if options.catalog_properties else str(output / "warehouse"),
+    }
 
 
 def _parser() -> argparse.ArgumentParser:

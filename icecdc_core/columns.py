@@ -41,6 +41,8 @@ RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 OWN_PREFIX = "_icecdc_"
 """Helper columns beside those of the table begin with it, so no column of the table may."""
 
+_IDENTIFIER_PREFIX = f"{OWN_PREFIX}id_"
+
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -83,6 +85,21 @@ def quoted(name: str) -> str:
         '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def private_identifier(name: str) -> str:
+    """Return the column in which an identifier column travels beside the fields of a projected document."""
+    return f"{_IDENTIFIER_PREFIX}{name}"
+
+
+def identifier_name(column: str) -> str:
+    """Return the table's name of an identifier column, which may travel under a private name."""
+    return column.removeprefix(_IDENTIFIER_PREFIX)
+
+
+def is_document_column(name: str) -> bool:
+    """Whether a column of a change row is a field of the document."""
+    return name not in RESERVED and not name.startswith(_IDENTIFIER_PREFIX)
 
 
 def unused(name: str, columns: Sequence[str]) -> str:

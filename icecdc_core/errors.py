@@ -33,6 +33,11 @@ class IcecdcError(Exception):
             text += f" [{self.subject}]"
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook)."""
+        heading = f"\x1b[1;31m{type(self).__name__}\x1b[0m"
+        return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
+
 
 class ConfigError(IcecdcError):
     """One or more parameters are wrong; `problems` holds one sentence for each."""

@@ -27,6 +27,7 @@ from icecdc_core.columns import (
     COMMIT_SNAPSHOT_ID,
     RESERVED,
     ROW_POSITION,
+    identifier_name,
     is_insert,
     quoted,
     require_change_columns,
@@ -119,6 +120,6 @@ def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str],
         names: The identifier columns.
         reason: What happened, in front of the identifier.
     """
-    identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(name) for name in names))
+    identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(identifier_name(name)) for name in names))
     message = F.concat(F.lit(f"{DUPLICATE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))
     return F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(keep)

@@ -15,10 +15,11 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session import get_spark
-from tests.fast_java import SPARK_CONF, set_java_options
+from tests.fast_java import INTERPRETED, SPARK_CONF, set_java_options, use_memory_for_files
 from tests.kafka_topics import Topic
 
 set_java_options()
+use_memory_for_files()
 _numbers = itertools.count(1)
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")
@@ -55,6 +56,17 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
     session.sql("CREATE NAMESPACE IF NOT EXISTS lake.ns")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles plans in this test, as it does outside the tests."""
+    before = {name: spark.conf.get(name) for name in INTERPRETED}
+    for name in before:
+        spark.conf.unset(name)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")

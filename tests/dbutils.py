@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 
 class NotebookExit(BaseException):
     """What the real `dbutils.notebook.exit` ends a notebook with: not an Exception, so nothing catches it."""
@@ -41,7 +43,23 @@ class Notebook:
         raise NotebookExit(value)
 
 
+class TaskValues:
+    """`dbutils.jobs.taskValues` of a task that later tasks read: what has a JSON text."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def set(self, key: str, value: object) -> None:
+        self.texts[key] = json.dumps(value)
+
+
+class Jobs:
+    def __init__(self) -> None:
+        self.taskValues = TaskValues()
+
+
 class Dbutils:
     def __init__(self, widgets: type[Widgets] = Widgets, **passed: str) -> None:
         self.widgets = widgets(passed)
         self.notebook = Notebook()
+        self.jobs = Jobs()

@@ -1,4 +1,4 @@
-"""Java flags and Spark settings that make tests quick; no rule of the package depends on them.
+"""Java flags, Spark settings and a folder in memory that make tests quick; no rule of the package depends on them.
 
 Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach every Java that a test starts, through
 the environment: Spark, also in victims, notebooks and the command line, OpenSearch, Kafka and the catalogs' servers.
@@ -6,12 +6,21 @@ the environment: Spark, also in victims, notebooks and the command line, OpenSea
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 # A test is over before Java's second compiler pays, and two cores have no use for a parallel garbage collector.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# With one compiler alone, Java has 48 MB for compiled code; Spark fills them, and Java drops code and compiles it anew.
+# The classes are those of releases, so nobody has to verify their bytecode.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # Tables here have a few rows. Adaptive execution stays on: the package's plans depend on it.
 SPARK_CONF = {
     "spark.sql.shuffle.partitions": "2",
@@ -21,11 +30,32 @@ SPARK_CONF = {
     "spark.ui.retainedStages": "10",
     "spark.sql.ui.retainedExecutions": "1",
 }
+# For a few rows, interpreting a plan is quicker than compiling Java for it, as Spark does by default.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+if not os.environ.get("ICECDC_COMPILED_PLANS"):
+    SPARK_CONF |= INTERPRETED
+
+MEMORY = Path("/dev/shm")
+ENOUGH = 6 * 1024**3
+"""Bytes of room in memory; a run takes less than half of it."""
 
 
 def set_java_options() -> None:
     """Set the flags for every Java that this process starts; flags that somebody set are kept."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+
+
+def use_memory_for_files() -> None:
+    """Put temporary files (tables, indexes, topics, shuffles) into memory, where there is room and TMPDIR is not set.
+
+    OpenSearch, Kafka and the embedded catalog wait for the disk with every write. The folder goes with this process.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ENOUGH:
+        return
+    folder = tempfile.mkdtemp(prefix="icecdc-tests-", dir=MEMORY)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ.setdefault("SPARK_LOCAL_DIRS", folder)
 
 
 def small_spark(cores: int = 1) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icecdc_core.documents.spec import SPEC_KEYS, spec_changes
 from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.schema_changes import is_additive, schema_change
 from icecdc_core.table.snapshots import missing_snapshot
@@ -66,7 +67,8 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
         )
     # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
-    if changed := sorted(key for key in stored.keys() | current.keys() if stored.get(key) != current.get(key)):
+    keys = (stored.keys() | current.keys()) - SPEC_KEYS
+    if changed := sorted(key for key in keys if stored.get(key) != current.get(key)):
         return FailedPrecondition(
             schema_policy,
             SchemaChangeError(
@@ -77,13 +79,24 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
                 remedy=_REEXPORT.format(schema_policy),
             ),
         )
+    changes = spec_changes(stored, current, source.columns_since(position.schema))
+    if breaking := [str(change) for change in changes if not change.in_place]:
+        return FailedPrecondition(
+            schema_policy,
+            SchemaChangeError(
+                f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+                subject=schema_policy,
+                value="fail",
+                remedy=_REEXPORT.format(schema_policy),
+            ),
+        )
     if position.schema and position.schema != source.schema_json:
-        changes = schema_change(position.schema, source.schema_json)
-        if not is_additive(changes):
+        differences = schema_change(position.schema, source.schema_json)
+        if not is_additive(differences):
             return FailedPrecondition(
                 schema_policy,
                 SchemaChangeError(
-                    f"The schema of '{name}' changed: " + "; ".join(str(change) for change in changes),
+                    f"The schema of '{name}' changed: " + "; ".join(str(change) for change in differences),
                     subject="on_schema_change",
                     value="fail",
                     remedy=_REEXPORT.format(schema_policy),

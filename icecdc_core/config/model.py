@@ -9,7 +9,16 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    field_serializer,
+)
 from typing_extensions import Self
 
 from icecdc_core.config import urls as urls
@@ -22,7 +31,8 @@ OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
-TextMapping = Annotated[Properties, BeforeValidator(values.properties)]
+_TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+TextMapping = Annotated[Properties, BeforeValidator(values.properties), WithJsonSchema(_TEXTS)]
 LowerCase = BeforeValidator(values.lower_case)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]

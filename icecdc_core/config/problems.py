@@ -51,11 +51,42 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
         )
     if str(given.get("opensearch_url", "")).startswith("http:") and given.get("opensearch_client_cert"):
         problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
+    problems += _setting_problems(given)
     if given.get("index") == given.get("positions_index", "icecdc-positions"):
         problems.append(
             f"index: {given.get('index')!r} is also the positions_index. Remedy: give the index another name."
         )
     return problems
+
+
+def _setting_problems(given: Mapping[str, Any]) -> list[str]:
+    """Index settings that are given twice: as a parameter and in `settings`, or in two spellings."""
+    try:
+        settings = values.json_object(given.get("settings") or {})
+    except PydanticCustomError:
+        return []
+    problems = []
+    spellings: dict[str, str] = {}
+    for spelling in _spellings(settings):
+        setting = spelling.removeprefix("index.")
+        if setting in spellings:
+            problems.append(f"settings: has {setting} twice. Remedy: keep one of its spellings.")
+        spellings[setting] = spelling
+    for parameter in ("number_of_shards", "number_of_replicas"):
+        if parameter in spellings and parameter in given:
+            problems.append(
+                f"settings: has {spellings[parameter]}, which is given by the parameter {parameter}, too. "
+                "Remedy: keep one of them."
+            )
+    return problems
+
+
+def _spellings(settings: object, prefix: str = "") -> list[str]:
+    """The settings in a mapping with dots between the levels, in the order they are written."""
+    if not isinstance(settings, Mapping) or not settings:
+        return [prefix]
+    dot = f"{prefix}." if prefix else ""
+    return [spelling for key, value in settings.items() for spelling in _spellings(value, f"{dot}{key}")]
 
 
 def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:

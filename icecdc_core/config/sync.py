@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
+from icecdc_core.config.index_file import IndexFile
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -235,6 +238,41 @@ class SyncConfig(ParameterModel):
         description="Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600).",
     )
     spark_conf: SparkConf = Properties()
+
+    @classmethod
+    def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:
+        """Load the parameters of one index from an index file (`indexes.yml`).
+
+        Args:
+            path: The file.
+            index: Name of the index in the file; may be left out if the file has only one.
+            **overrides: Parameters that win over those of the file; "" and None mean "not given".
+
+        Raises:
+            ConfigError: The file or a parameter is wrong; all problems are reported together.
+        """
+        file = IndexFile(path, cls)
+        name = file.chosen(index)
+        return file.configurations(cls, [name], overrides)[name]
+
+    @classmethod
+    def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
+        """Load the parameters of all or some indexes from an index file (`indexes.yml`).
+
+        Args:
+            path: The file.
+            only: Names of indexes in the file. Default: all.
+            **overrides: Parameters that win over those of the file; "" and None mean "not given".
+
+        Returns:
+            The configuration of each index by its name in the file, in the order of the file.
+
+        Raises:
+            ConfigError: The file or a parameter is wrong; the problems of all these indexes are reported together.
+        """
+        file = IndexFile(path, cls)
+        names = [only] if isinstance(only, str) else list(only)
+        return file.configurations(cls, [file.chosen(name) for name in names] or file.names, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from icecdc_core.columns import (
     RESERVED,
     ROW_POSITION,
     UNFIT_IDENTIFIERS,
+    identifier_name,
+    is_document_column,
     quoted,
     unused,
 )
@@ -92,7 +94,7 @@ def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
 
 def document_json(schema: T.StructType) -> Column:
     """Return the row as JSON: all columns in order except the reserved ones, with nulls."""
-    fields = [field for field in schema.fields if field.name not in RESERVED]
+    fields = [field for field in schema.fields if is_document_column(field.name)]
     columns = [
         (
             json_ready(F.col(quoted(field.name)), field.dataType, JSON_OPTIONS).alias(field.name)
@@ -126,7 +128,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         text = scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS)
         if len(identifier_columns) > 1 and isinstance(schema[name].dataType, T.StringType):
             text = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
-        texts.append(F.coalesce(text, F.raise_error(F.lit(f"null identifier in column {name}"))))
+        texts.append(F.coalesce(text, F.raise_error(F.lit(f"null identifier in column {identifier_name(name)}"))))
     joined = texts[0] if len(texts) == 1 else F.concat_ws("|", *texts)
     if not any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns):
         return joined

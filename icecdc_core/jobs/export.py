@@ -163,7 +163,7 @@ def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, group
         bar.update(min(batch.groups_done, len(groups)))
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
             rows = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
-            actions = to_actions(rows, source.identifier_columns, batch.epoch)
+            actions = to_actions(rows, source.key_columns, batch.epoch)
             total += write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
             source.table.release()
             lock.progress(number, batch.rejected + total.counts.rejected)
@@ -173,7 +173,7 @@ def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, group
 
 def _check_identifiers(source: Source, config: SyncConfig) -> None:
     allow_duplicates = config.on_duplicate_identifier == "last"
-    require_unique(source.rows(source.files(source.head)), source.identifier_columns, config.table, allow_duplicates)
+    require_unique(source.rows(source.files(source.head)), source.key_columns, config.table, allow_duplicates)
     source.table.release()
 
 

@@ -75,7 +75,7 @@ def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> in
 
 
 def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int) -> BulkResult:
-    position, ids = lock.position, source.identifier_columns
+    position, ids = lock.position, source.key_columns
     physical = position.physical_index
     batch = Batch(
         "repair",
@@ -90,7 +90,7 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
     rows = source.current_rows(position.snapshot_id, run.config.on_duplicate_identifier)
     key = unused("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
-    rows = rows.withColumn(key, document_id(source.schema, ids)).join(wanted, key, "left_semi").drop(key)
+    rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
     upserts = to_actions(rows, ids, epoch).select("action")
     deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
     return write_batch(run, lock, upserts.unionAll(deletes))

@@ -97,7 +97,7 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")
-        ids = rows.select(document_id(source.schema, source.identifier_columns).alias("present")).distinct()
+        ids = rows.select(document_id(rows.schema, source.key_columns).alias("present")).distinct()
         dead_letters = dead_letters.join(ids, F.col("document_id") == F.col("present"), "left")
         dead_letters = dead_letters.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
     resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))

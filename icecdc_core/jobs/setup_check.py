@@ -225,7 +225,7 @@ def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> No
         found["source_rows"] = _count_rows(source)
         if source.identifier_columns and source.head is not None:
             rows = source.rows(source.table.plan(source.head))
-            require_unique(rows, source.identifier_columns, config.table, config.on_duplicate_identifier == "last")
+            require_unique(rows, source.key_columns, config.table, config.on_duplicate_identifier == "last")
 
 
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
@@ -23,7 +24,7 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
-from icecdc_core.runs.plan import needs_reexport, next_range, sync_start
+from icecdc_core.runs.plan import has_other_spec, needs_reexport, next_range, sync_start
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import partitions_for
 from icecdc_core.table.snapshots import sequence_number
@@ -88,6 +89,8 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config, report = run.config, None
     if needs_reexport(lock.position, source, config):
         return _reexport(run, source, lock)
+    if has_other_spec(lock.position, source):
+        _follow_spec(run, source, lock)
     while report is None or lock.position.snapshot_id != source.head:
         try:
             part = _sync_batch(run, source, lock)
@@ -159,6 +162,16 @@ def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | No
     return report if earlier is None else earlier.then(report)
 
 
+def _follow_spec(run: Run, source: Source, lock: IndexLock) -> None:
+    """Put a changed spec in place, where that leaves every indexed document right."""
+    with run.stage("follow spec"):
+        physical = lock.position.physical_index
+        if settings := dynamic_settings(lock.position.selection, source.spec):
+            run.client.indices.put_settings(index=physical, body={"index": settings})
+        evolve_mapping(run.client, physical, source.schema)
+        lock.write(replace(lock.position, selection=source.stored_selection))
+
+
 def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:
     """Create an empty index whose position is where ``start_from`` says."""
     config = run.config
@@ -196,5 +209,6 @@ def _is_up_to_date(position: Position, source: Source) -> bool:
         and position.batch is None
         and position.snapshot_id == source.head
         and check_preconditions(position, source) is None
+        and not has_other_spec(position, source)
         and position.schema == source.schema_json
     )

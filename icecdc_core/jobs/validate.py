@@ -107,7 +107,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         run.client.indices.refresh(index=position.physical_index)
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         documents = rows.select(
-            document_id(source.schema, source.identifier_columns).alias("id"),
+            document_id(rows.schema, source.key_columns).alias("id"),
             document_json(source.schema).alias("doc"),
         )
         shards = len(run.client.search_shards(index=position.physical_index)["shards"])

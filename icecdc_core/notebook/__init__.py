@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.notebook.front_end import finish, open_services, open_spark, read_parameters, widget_text
+from icecdc_core.notebook.front_end import finish, open_services, open_spark
+from icecdc_core.notebook.parameters import list_indexes, read_parameters, widget_text
 
-__all__ = ["finish", "open_services", "open_spark", "read_parameters", "widget_text"]
+__all__ = ["finish", "list_indexes", "open_services", "open_spark", "read_parameters", "widget_text"]

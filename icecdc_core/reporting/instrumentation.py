@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
-from icecdc_core.secrets import shortened
+from icecdc_core.secrets import masked, shortened
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
 
@@ -141,6 +142,8 @@ class JobRun(Generic[C]):
         report = failure_report(error, self._facts)
         setattr(error, _REPORT, report)
         logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
+        # A notebook does not show it.
+        logged["traceback"] = shortened(masked("".join(traceback.format_exception(error))), _LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
         if self.config.report_path:
             try:

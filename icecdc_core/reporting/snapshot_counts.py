@@ -98,7 +98,7 @@ def _counts(source: Source, begin: int | None, end: int) -> dict[int, dict[str, 
     raw = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
     read = {row[CHANGE_ORDINAL]: row["count"] for row in raw.groupBy(CHANGE_ORDINAL).count().collect()}
     counts: dict[int, dict[str, int]] = {}
-    for row in _by_kind(raw, source.identifier_columns).collect():
+    for row in _by_kind(raw, source.key_columns).collect():
         left = row["inserted"] + row["deleted"] + 2 * row["updated"]
         counts[snapshots[row[CHANGE_ORDINAL]]] = {
             "inserted": row["inserted"],

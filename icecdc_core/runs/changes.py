@@ -138,14 +138,14 @@ def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: 
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
-    actions = to_actions(changes.rows, source.identifier_columns, epoch)
+    actions = to_actions(changes.rows, source.key_columns, epoch)
     return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
 
 
 def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
     rows = changes_frame(source.table, plan.scans, source.selection)
     if source.identifier_columns:
-        require_unique(rows, source.identifier_columns, config.table, allow_duplicates=False)
+        require_unique(rows, source.key_columns, config.table, allow_duplicates=False)
     return BatchChanges(rows, "insert-only", upserts=rows.count() if config.dry_run else 0)
 
 
@@ -156,11 +156,11 @@ def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChan
         net = _last_rows(source, config, plan)
     else:
         net = compute_net_changes(
-            source.table, plan.scans, source.identifier_columns, plan.file_bytes, source.selection, config.row_hash
+            source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
         )
     if net.nulls:
         try:
-            require_no_null(net.rows, source.identifier_columns, config.table)
+            require_no_null(net.rows, source.key_columns, config.table)
         except BaseException:
             net.close()
             raise
@@ -169,7 +169,7 @@ def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChan
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
-    ids = source.identifier_columns
+    ids = source.key_columns
     raw = changes_frame(source.table, plan.scans, source.selection)
     found = find_changed_identifiers(raw, ids, row_hash=config.row_hash)
     if found.nulls:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.documents.spec import DIGEST
 from icecdc_core.table.snapshots import snapshot_as_of
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bo
     if getattr(config, failed.policy) != "reexport":
         raise failed.error
     return True
+
+
+def has_other_spec(position: Position, source: Source) -> bool:
+    """Return whether the index was built with another spec."""
+    return bool(position.selection.get(DIGEST) != source.spec.get(DIGEST))
 
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> Range:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import OpenSearchException, RequestError
@@ -12,6 +13,7 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from icecdc_core.commits.positions import IndexLock, Position, PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.mapping import check_supported
+from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import require_present, require_table
@@ -202,7 +204,7 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
     """
     source = open_source(spark, config, needs_history=needs_history)
     check_supported(source.schema)
-    return source
+    return replace(source, spec=stored_spec(config.mapping, config.settings))
 
 
 def connect(config: SyncConfig) -> OpenSearch:

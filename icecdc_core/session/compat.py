@@ -33,6 +33,7 @@ PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
         "sessionState",
     ),
     f"{_SPARK}.sql.classic.Dataset": ("queryExecution",),
+    f"{_SPARK}.sql.classic.ExpressionUtils": ("column",),
     f"{_SPARK}.sql.types.DataType": ("fromJson",),
     f"{_SPARK}.sql.util.CaseInsensitiveStringMap": ("empty",),
     f"{_SPARK}.util.Utils": ("getContextOrSparkClassLoader",),

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import UNFIT_IDENTIFIERS, quoted, unused
+from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
 from icecdc_core.session.spark_settings import many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
@@ -62,13 +62,13 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
         suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
     if not suspects:
         return
-    shown = [{name: row[name] for name in identifier_columns} for row in suspects]
+    shown = [{identifier_name(name): row[name] for name in identifier_columns} for row in suspects]
     for values in shown:
         _require_values(values, table)
     raise DuplicateIdentifierError(
         f"Identifier columns do not identify rows of '{table}': {suspects[0][count]} rows share {shown[0]}",
         subject="identifier_columns",
-        value=list(identifier_columns),
+        value=[identifier_name(name) for name in identifier_columns],
         remedy="choose columns that are unique together, remove the duplicate rows, "
         "or set on_duplicate_identifier=last",
     )
@@ -88,7 +88,7 @@ def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], t
     names = [quoted(name) for name in identifier_columns]
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     for row in identifiers.where(some_null).limit(1).collect():
-        _require_values({name: row[name] for name in identifier_columns}, table)
+        _require_values({identifier_name(name): row[name] for name in identifier_columns}, table)
 
 
 def _require_values(identifier: dict[str, Any], table: str) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _EVALUATION = re.compile(
     r"\[[A-Z_.]+\] [^\n]*SQLSTATE: (?:22\w{3}|P0001|39000)|\[INVALID_FORMAT[^\n]+|PatternSyntaxException: [^\n]+"
 )
+_ERROR_CLASS = re.compile(r"\[?[\w.]+\]?")
 # Spark has no classes for these: it says them in the text of an exception.
 _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|SparkContext was shut down|stopped SparkContext"
@@ -60,7 +61,7 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         DuplicateIdentifierError: The merge found two rows of one identifier.
         IdentifierColumnsError: A row's identifier is null.
         DiskFullError: Spark ran out of disk.
-        ConfigError: ``row_filter`` fails for a row.
+        ConfigError: ``row_filter`` or ``select`` fails for a row.
         HistoryGapError: A snapshot that is read has expired meanwhile.
         TableReplacedError: The table was dropped and created again meanwhile.
         DataReadError: A file is missing, damaged or refused.
@@ -71,7 +72,8 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
     except IcecdcError:
         raise
     except (PySparkException, Py4JError) as error:
-        raise _typed(error, config, table) from error
+        # Spark's text may show a value that select masks.
+        raise _typed(error, config, table) from (None if config.select else error)
 
 
 def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
@@ -92,6 +94,8 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
     reason = failure_message(text)
+    if callable(config.select):  # the text of an exception in a user's function may show a value
+        reason = reason.split(":")[0]
     if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
@@ -136,7 +140,15 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
             value=list(config.identifier_columns),
             remedy="choose columns that are never null, or leave those rows out with row_filter",
         )
-    failed = _EVALUATION.search(text) if config.row_filter else None
+    failed = _EVALUATION.search(text) if config.row_filter or config.select else None
+    if failed and config.select:
+        return ConfigError(
+            f"select or row_filter fails for a row of '{config.table}': {_ERROR_CLASS.match(failed[0])[0]} "  # type: ignore[index]
+            "(the text is not shown, as it may have a value that select masks)",
+            subject="select",
+            value=list(config.select) if not callable(config.select) else "a function",
+            remedy="write expressions that every row can answer, with try_cast, try_divide or coalesce for instance",
+        )
     if failed:
         return ConfigError(
             f"row_filter fails for a row of '{config.table}': {masked(failed.group(0))[:500]}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ConfigError
-
-# The result of these changes while the row does not, which no comparison of snapshots can detect.
-_CHANGING = re.compile("Current[A-Z]|Now$|LocalTimestamp$")
-_SUBQUERIES = frozenset({"InSubquery", "ListQuery", "ScalarSubquery", "Exists"})
+from icecdc_core.table.stability import SUBQUERIES, expression_names, is_stable
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> frozenset[str]:
@@ -35,8 +31,8 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         probe = spark.createDataFrame([], schema).where(F.expr(condition))
         plan = probe._jdf.queryExecution().analyzed()
         text = plan.toJSON()
-        expressions = set(re.findall(r'"class":"[\w.$]*\.(\w+)"', text))
-        stable = bool(plan.deterministic()) and not any(_CHANGING.match(name) for name in expressions)
+        expressions = expression_names(text)
+        stable = bool(plan.deterministic()) and is_stable(expressions)
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -45,7 +41,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
             value=condition,
             remedy=remedy,
         ) from error
-    if expressions & _SUBQUERIES:
+    if expressions & SUBQUERIES:
         raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
     if not stable:
         raise ConfigError("row_filter is not deterministic", subject="row_filter", value=condition, remedy=remedy)

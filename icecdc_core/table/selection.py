@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import ROW_POSITION, quoted
+from icecdc_core.columns import ROW_POSITION, private_identifier, quoted
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.projection import Projection
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,40 @@ class Selection:
         row_filter: A Spark SQL condition; rows that do not meet it count as absent. Empty: all rows.
         with_row_position: Add ``_row_position`` after the columns: where the row lies, for tables without identifiers.
         delete_columns: The columns a DELETE needs; the others are null in it and are not read. Empty: all.
+        projection: Makes the fields of the document; None: they are ``columns``.
+        identifier_columns: The columns that a projected row has beside its fields, under private names.
     """
 
     columns: tuple[str, ...]
     row_filter: str = ""
     with_row_position: bool = False
     delete_columns: tuple[str, ...] = ()
+    projection: Projection | None = None
+    identifier_columns: tuple[str, ...] = ()
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns of a selected row, without its position and what happened to it."""
+        if self.projection is None:
+            return self.columns
+        return (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
         selected = [quoted(name) for name in self.columns]
+        for name in self.identifier_columns if self.projection else ():
+            selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
         if self.row_filter:
             rows = rows.where(F.expr(self.row_filter))
         if self.with_row_position:
             position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else "concat_ws(':', _file, _pos)"
             selected.append(f"{position} AS {ROW_POSITION}")
-        return rows.selectExpr(*selected, *more)
+        rows = rows.selectExpr(*selected, *more)
+        return rows if self.projection is None else self.projection.apply(rows)
 
     def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
         """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
-        return only_filled(self.select(rows, *more), self.columns, self.delete_columns)
+        return only_filled(self.select(rows, *more), self.row_columns, self.delete_columns)
 
 
 def only_filled(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:

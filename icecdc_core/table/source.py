@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
@@ -14,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT
+from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT, private_identifier
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.identifiers import identifier_fields, require_identifier_types
+from icecdc_core.table.projection import Projection, open_projection
 from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
@@ -38,13 +40,15 @@ class Source:
         table: The loaded table.
         metadata: Its metadata.
         head: The current snapshot of the branch; None for an empty table.
-        columns: The columns of a document, in order.
+        columns: The columns of a document, in order; with a projection those that it uses.
         identifier_columns: The columns that make the document id; empty for insert-only tables without any.
-        schema: The Spark schema of the selected columns.
+        schema: The Spark schema of a document.
         row_filter: The condition rows must meet; empty for all.
         branch: The branch that is read.
         chosen_columns: The columns as the parameters name them; empty: whatever the table has.
         filter_columns: The columns the condition looks at; they need not be part of the document.
+        projection: Makes the fields of a document; None: they are the columns.
+        spec: What the user chose of mapping and settings, as positions keep it.
     """
 
     table: IcebergTable
@@ -57,6 +61,15 @@ class Source:
     branch: str
     chosen_columns: list[str]
     filter_columns: frozenset[str] = frozenset()
+    projection: Projection | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns of selected rows that make the document id: beside a projection they have private names."""
+        if self.projection is None:
+            return self.identifier_columns
+        return [private_identifier(name) for name in self.identifier_columns]
 
     @property
     def table_uuid(self) -> str:
@@ -70,13 +83,13 @@ class Source:
 
     @property
     def iceberg_schema(self) -> Schema:
-        """The current Iceberg schema of the columns that matter: those of a document and those of the condition.
+        """The current Iceberg schema of the columns that matter: those of a document, its id and the condition.
 
         If another column takes the name of a filter column, the filter changes although its text does not.
         """
         schema = self.metadata.schema()
-        wanted = {*self.columns, *self.filter_columns}
-        return Schema(*[field for field in schema.fields if field.name in wanted], schema_id=schema.schema_id)
+        wanted = {*self.columns, *self.identifier_columns, *self.filter_columns}
+        return Schema(*[column for column in schema.fields if column.name in wanted], schema_id=schema.schema_id)
 
     @property
     def schema_json(self) -> str:
@@ -86,17 +99,36 @@ class Source:
     @property
     def selection(self) -> Selection:
         """What is read of the table's rows; without identifier columns also where each row lies."""
-        return Selection(tuple(self.columns), self.row_filter, with_row_position=not self.identifier_columns)
+        selection = Selection(tuple(self.columns), self.row_filter, with_row_position=not self.identifier_columns)
+        if self.projection is None:
+            return selection
+        return replace(
+            selection,
+            columns=self.projection.columns,
+            projection=self.projection,
+            identifier_columns=tuple(self.identifier_columns),
+        )
 
     @property
     def stored_selection(self) -> dict[str, Any]:
         """What of the table is indexed, as positions keep it; another selection needs another index."""
-        return {
+        stored: dict[str, Any] = {
             "branch": self.branch,
             "columns": self.chosen_columns,
             "row_filter": self.row_filter,
             "identifier_columns": self.identifier_columns,
         }
+        # Only what is given: the position of a release that did not know it still matches.
+        if self.projection is not None:
+            stored["select"] = list(self.projection.stored)
+            if self.projection.time_zone:
+                stored["time_zone"] = self.projection.time_zone
+        return {**stored, **self.spec}
+
+    def columns_since(self, schema: str) -> frozenset[str]:
+        """Return the columns that were added since the table had this schema (JSON), see ``schema_json``."""
+        older = {each["name"] for each in json.loads(schema)["fields"]} if schema else set(self.columns)
+        return frozenset(self.columns) - older
 
     def rows(self, tasks: FileTasks) -> DataFrame:
         """Read the selected live rows of these file tasks."""
@@ -111,7 +143,7 @@ class Source:
             F.lit(0).cast("long").alias(COMMIT_SNAPSHOT_ID),
         )
         if self.identifier_columns and on_duplicate == "last":
-            return merge_updates(rows, self.identifier_columns, on_duplicate="last")
+            return merge_updates(rows, self.key_columns, on_duplicate="last")
         return rows
 
     def current_rows(self, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
@@ -152,8 +184,8 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot
             identify.
         UnsupportedTypeError: A selected column cannot be held by a document.
-        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, or ``branch`` is
-            a tag.
+        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, ``select`` no
+            deterministic selection of them, or ``branch`` is a tag.
         HistoryGapError: The branch does not exist.
         HiddenHistoryError: The catalog shows only the latest snapshot and ``on_history_gap`` is ``fail``.
     """
@@ -162,21 +194,26 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    require_readable(table.unreadable, list(config.columns) or table.unreadable)
+    takes_all = callable(config.select) or any("*" in text for text in config.select)
+    wanted = list(config.columns) or (table.unreadable if takes_all or not config.select else [])
+    require_readable(table.unreadable, wanted)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
     identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
-    if missing := [name for name in identifiers if name not in columns]:
+    projection = open_projection(spark, schema, config.select, config.alias, identifiers) if config.select else None
+    if projection is not None:
+        columns = [name for name in schema.names if name in projection.used_columns]
+    elif missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
             f"Identifier columns must be part of the document; {missing} are not in columns",
             subject="columns",
             value=columns,
             remedy="add them to columns",
         )
-    selected = StructType([schema[name] for name in columns])
+    selected = projection.schema if projection else StructType([schema[name] for name in columns])
     filter_columns = condition_columns(spark, schema, config.row_filter) if config.row_filter else frozenset()
     _require_branch(metadata, config.branch)
     return Source(
@@ -190,6 +227,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         config.branch,
         list(config.columns),
         filter_columns,
+        projection,
     )
 
 

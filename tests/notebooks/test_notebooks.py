@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
 import pytest
+import yaml
 from opensearchpy import OpenSearch
 from papermill.exceptions import PapermillExecutionError
 from pyspark.sql import SparkSession
@@ -46,15 +47,14 @@ def _papermill(notebook: str, output: Path, parameters: dict[str, Any]) -> tuple
     return json.loads(last.text), json.dumps(node.cells)
 
 
-def _as_databricks_would(notebook: str, dbutils: Dbutils, spark: SparkSession) -> dict[str, Any]:
+def _as_databricks_would(notebook: str, dbutils: Dbutils, spark: SparkSession) -> Any:
     """Run the code cells in one namespace that has `spark` and `dbutils`; the value the notebook exits with."""
     node = nbformat.read(NOTEBOOKS / notebook, as_version=4)
     cells = "\n".join(cell.source for cell in node.cells if cell.cell_type == "code")
     program = compile(cells, notebook, "exec", dont_inherit=True)
     with pytest.raises(NotebookExit) as caught:
         exec(program, {"spark": spark, "dbutils": dbutils})
-    result: dict[str, Any] = json.loads(str(caught.value))
-    return result
+    return json.loads(str(caught.value))
 
 
 def _create(spark: SparkSession, table: str) -> None:
@@ -146,6 +146,33 @@ class DescribeTheDatabricksWay:
         assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
+
+    def it_runs_for_an_index_of_an_index_file(
+        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
+    ):
+        config = make_config()
+        _create(spark, config.table)
+        shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
+        given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
+        content = {
+            "defaults": {name: given[name] for name in shared},
+            "indexes": {
+                config.index: {"table": config.table, "identifier_columns": ["id"]},
+                "other": {"table": "lake.ns.other"},
+            },
+        }
+        path = tmp_path / "indexes.yml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        lists = Dbutils(index_file=str(path), index="")
+        chosen = {"index_file": str(path), "index": config.index}
+
+        names = _as_databricks_would("00_setup.ipynb", lists, spark)
+        sync = _as_databricks_would("20_incremental_cdc.ipynb", Dbutils(**chosen), spark)
+        validation = _as_databricks_would("30_validation.ipynb", Dbutils(**chosen, validate_at="position"), spark)
+
+        assert (names, lists.jobs.taskValues.texts) == ([config.index, "other"], {"indexes": json.dumps(names)})
+        assert (sync["upserts"], validation["ok"], validation["table"]) == (3, True, config.table)
+        assert _documents(opensearch, config.index) == {"1": "one", "2": "two", "3": "three"}
 
     def it_ingests_from_kafka_with_texts_from_widgets(
         self, spark: SparkSession, make_ingest: Callable[..., IngestConfig], topic: Topic

@@ -1,6 +1,7 @@
 """Errors name the value found and the remedy, and cross process borders."""
 
 import pickle
+import re
 
 import pytest
 
@@ -41,3 +42,15 @@ class DescribeConfigError:
     def it_is_its_own_problem_when_there_is_only_one(self):
         error = ConfigError("Not a condition", subject="row_filter", value="1 +", remedy="mend it")
         assert error.problems == [str(error)] == ["Not a condition [row_filter='1 +']. Remedy: mend it"]
+
+
+class DescribeAnErrorInANotebook:
+    def it_shows_what_is_wrong_and_what_to_do_instead_of_a_traceback(self):
+        error = TableNotFoundError("No such table", subject="table", value="a.b.c", remedy="name another one")
+        shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in error._render_traceback_()]
+        assert shown == ["TableNotFoundError", "No such table [table='a.b.c'].", "What to do: name another one"]
+
+    def it_shows_every_problem_of_the_parameters(self):
+        problems = ["a: is wrong. Remedy: mend a.", "b: is wrong. Remedy: mend b."]
+        shown = ConfigError("2 parameters are wrong", problems=problems)._render_traceback_()
+        assert len(shown) == 6

@@ -15,7 +15,7 @@ from icecdc_core.opensearch.bulk_writer import BulkSettings
 from icecdc_core.opensearch.indexes import write_alias
 from tests.bulk_writes import write
 
-pytestmark = pytest.mark.usefixtures("sql")
+pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, amount DECIMAL(10, 2), region STRING) USING iceberg
 PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""

@@ -247,6 +247,42 @@ class DescribeProblems:
         assert problem.startswith(words)
 
 
+class DescribeSettingsGivenTwice:
+    @pytest.mark.parametrize("parameter", ["number_of_shards", "number_of_replicas"])
+    @pytest.mark.parametrize("spelling", ["{0}", "index.{0}"])
+    def it_refuses_a_parameter_that_the_settings_have_too(self, parameter, spelling):
+        (problem,) = problems(settings={spelling.format(parameter): 1}, **{parameter: 1})
+        assert problem.startswith(f"settings: has {spelling.format(parameter)}, which is given by the parameter")
+
+    def it_looks_into_the_levels_of_the_settings(self):
+        (problem,) = problems(settings='{"index": {"number_of_shards": "3"}}', number_of_shards="2")
+        assert problem.startswith("settings: has index.number_of_shards, which is given by the parameter")
+
+    @pytest.mark.parametrize(
+        ("settings", "twice"),
+        [
+            ({"refresh_interval": "5s", "index.refresh_interval": "5s"}, "refresh_interval"),
+            ({"index": {"refresh_interval": "5s"}, "refresh_interval": "1s"}, "refresh_interval"),
+            ({"index": {"refresh_interval": "5s"}, "index.refresh_interval": "1s"}, "refresh_interval"),
+            ({"search": {"idle.after": "1s"}, "search.idle": {"after": "1s"}}, "search.idle.after"),
+        ],
+    )
+    def it_refuses_two_spellings_of_a_setting(self, settings, twice):
+        (problem,) = problems(settings=settings)
+        assert problem.startswith(f"settings: has {twice} twice. Remedy: ")
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"number_of_shards": 3, "index": {"number_of_replicas": 0}},
+            {"index": {"search": {"idle.after": "1s"}}, "search.slowlog.level": "info"},
+            {"analysis": {"filter": {}}, "index.analysis.filter.a": {"type": "stop"}},
+        ],
+    )
+    def it_accepts_settings_that_are_given_once(self, settings):
+        assert SyncConfig(table="lake.ns.t", settings=settings).settings == settings
+
+
 class DescribeSecretsInParameters:
     SECRETS = (
         {"opensearch_username": "u", "opensearch_password": "hunter2"},

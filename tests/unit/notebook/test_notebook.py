@@ -11,8 +11,8 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, IndexDiffersError
-from icecdc_core.notebook import finish, read_parameters
-from icecdc_core.notebook.front_end import widget_text
+from icecdc_core.ingest import IngestConfig
+from icecdc_core.notebook import finish, list_indexes, read_parameters, widget_text
 from icecdc_core.reporting.reports import RunReport, ValidationReport
 from tests.dbutils import Dbutils, NotebookExit, OldWidgets, Widgets
 
@@ -194,6 +194,140 @@ class DescribeReadParametersOnDatabricks:
     def it_asks_for_a_server_because_a_cluster_cannot_reach_an_embedded_one(self):
         with pytest.raises(ConfigError, match="opensearch_url: missing"):
             read_parameters(_namespace(CELL, dbutils=Dbutils(table="a.b.c")))
+
+
+FILE = """
+defaults: {opensearch_url: "https://search:9200", branch: audit, max_polls: 5, dry_run: true}
+indexes:
+  films: {table: lake.shop.film, settings: {refresh_interval: 5s}}
+  orders: {table: lake.shop.orders, index: orders-v2}
+"""
+FILE_CELL = f'index_file = ""\n{CELL}\nbranch = "main"\ncatalog_properties = ""\nlease_seconds = 60.0'
+
+
+@pytest.fixture
+def index_file(tmp_path: Path) -> str:
+    path = tmp_path / "indexes.yml"
+    path.write_text(FILE)
+    return str(path)
+
+
+class DescribeReadParametersWithAnIndexFile:
+    def it_reads_the_named_index(self, index_file):
+        injected = f"# Parameters\nindex_file = {index_file!r}\nindex = 'orders'"
+        actual = read_parameters(_namespace(FILE_CELL, injected))
+        assert actual == SyncConfig.load(index_file, "orders")
+        assert (actual.index, actual.branch, actual.max_polls, actual.dry_run) == ("orders-v2", "audit", 5, True)
+
+    def it_needs_no_name_for_the_only_index(self, tmp_path: Path):
+        path = tmp_path / "one.yml"
+        path.write_text("indexes: {films: {table: lake.shop.film}}")
+        actual = read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = '{path}'"))
+        assert (actual.table, actual.index) == ("lake.shop.film", "films")
+
+    @pytest.mark.parametrize(
+        ("name", "value", "expected"),
+        [
+            ("branch", "dev", "dev"),
+            ("branch", "main", "audit"),
+            ("max_polls", 3, 3),
+            ("max_polls", "1", 5),
+            ("dry_run", "False", True),
+            ("lease_seconds", "60", 60.0),
+            ("table", "lake.dev.film", "lake.dev.film"),
+            ("opensearch_url", "http://127.0.0.1:9200", "http://127.0.0.1:9200"),
+            ("opensearch_url", "", "https://search:9200"),
+            ("catalog_properties", {}, {}),
+            ("catalog_properties", {"type": "rest"}, {"type": "rest"}),
+            ("settings", '{"a": 1}', {"a": 1}),
+        ],
+    )
+    def it_lets_what_differs_from_its_default_win(self, index_file, name, value, expected):
+        injected = f"# Parameters\nindex_file = {index_file!r}\nindex = 'films'\n{name} = {value!r}"
+        assert getattr(read_parameters(_namespace(FILE_CELL, injected)), name) == expected
+
+    def it_reports_problems_of_the_file_and_of_the_cell_together(self, index_file):
+        Path(index_file).write_text("defaults: {row_hash: md5}\nindexes: {films: {tabel: a.b.c}}")
+        with pytest.raises(ConfigError) as caught:
+            read_parameters(
+                _namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_poll = 3\nbranch = 'a\\n'")
+            )
+        assert [problem.split(":")[0] for problem in caught.value.problems] == [
+            "max_poll",
+            "indexes.films.tabel",
+            "indexes.films.table",
+            "defaults.row_hash",
+        ]
+
+    def it_names_the_indexes_when_none_is_chosen(self, index_file):
+        with pytest.raises(ConfigError, match=r"\[index=''\]\. Remedy: name one of films, orders"):
+            read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}"))
+
+    def it_finds_the_cell_that_sets_only_the_file(self, index_file):
+        actual = read_parameters(_namespace("branch = 'x'", f"index_file = {index_file!r}\nindex = 'films'"))
+        assert (actual.table, actual.branch) == ("lake.shop.film", "audit")
+
+    def it_refuses_a_slip_of_its_name(self):
+        with pytest.raises(ConfigError, match=r"index_fil: unknown parameter.*did you mean index_file"):
+            read_parameters(_namespace(FILE_CELL, "# Parameters\nindex_fil = 'indexes.yml'"))
+
+    def it_is_no_parameter_of_an_ingest(self, index_file):
+        cell = f"job = 'j'\ntopics = 't'\nbootstrap_servers = 'h:1'\ntable = 'l.n.t'\nindex_file = {index_file!r}"
+        with pytest.warns(UserWarning, match="no parameters here: index_file"):
+            assert read_parameters(_namespace(cell), IngestConfig).table == "l.n.t"
+
+    @pytest.mark.parametrize("widgets", [Widgets, OldWidgets])
+    def it_reads_file_and_index_from_widgets_and_needs_no_url(self, index_file, widgets):
+        dbutils = Dbutils(widgets, index_file=index_file, index="films", branch="main", max_polls="7")
+        actual = read_parameters(_namespace(FILE_CELL, dbutils=dbutils))
+        assert (actual.opensearch_url, actual.branch, actual.max_polls) == ("https://search:9200", "audit", 7)
+
+    def it_asks_for_a_server_when_the_file_has_none(self, index_file):
+        Path(index_file).write_text("indexes: {films: {table: lake.shop.film}}")
+        with pytest.raises(ConfigError, match="opensearch_url: missing"):
+            read_parameters(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file)))
+        given = Dbutils(index_file=index_file, opensearch_url="https://s:1")
+        assert read_parameters(_namespace(FILE_CELL, dbutils=given)).opensearch_url == "https://s:1"
+
+
+class DescribeListIndexes:
+    def it_gives_the_names_to_the_job_and_ends_the_notebook(self, index_file, capsys):
+        dbutils = Dbutils(index_file=index_file, index="")
+        with pytest.raises(NotebookExit) as caught:
+            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        assert json.loads(str(caught.value)) == ["films", "orders"]
+        assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
+        assert "has the indexes films, orders; set index" in capsys.readouterr().out
+
+    def it_goes_on_with_the_only_index(self, index_file):
+        Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
+        dbutils = Dbutils(index_file=index_file)
+        namespace = _namespace(FILE_CELL, dbutils=dbutils)
+        list_indexes(namespace)
+        assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
+        assert read_parameters(namespace).index == "films"
+
+    @pytest.mark.parametrize("passed", [{"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}])
+    def it_does_nothing_for_one_index(self, passed):
+        dbutils = Dbutils(**passed)
+        list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        assert dbutils.jobs.taskValues.texts == {}
+
+    def it_does_nothing_outside_of_databricks(self):
+        list_indexes(_namespace(FILE_CELL, "index_file = 'missing.yml'"))
+
+    def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
+        text = "defaults: {opensearch_password: env:P}\nindexes: {a: {table: l.n.a}, b: {table: l.n.b}}"
+        Path(index_file).write_text(text)
+        with pytest.raises(ConfigError, match="opensearch_username: missing"):
+            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file)))
+        with pytest.raises(NotebookExit):
+            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file, opensearch_username="u")))
+
+    def it_refuses_a_slip_of_a_passed_name(self, index_file):
+        dbutils = Dbutils(index_file=index_file, brnch="dev")
+        with pytest.raises(ConfigError, match="brnch: unknown parameter"):
+            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
 
 
 class DescribeWidgetText:

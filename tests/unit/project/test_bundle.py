@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import nbformat
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from papermill.iorw import load_notebook_node
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
+from icecdc_core.notebook.parameters import INDEX_FILE
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
 try:
@@ -36,15 +38,19 @@ KNOWN = {
     for kind, notebooks in ((SyncConfig, SYNC_NOTEBOOKS), (IngestConfig, [INGEST]))
     for notebook in notebooks
 }
+# Describe the document of one index: they come from the file that `index_file` names, or from Python.
+FROM_INDEX_FILE = {"alias", "select", "mapping", "settings", "pipeline_fields", "routing", "index_column", "nest"}
+EACH_INDEX = "{{tasks.indexes.values.indexes}}"
 # Notebook parameters that no job passes: their defaults are right for a job, or they make sense only for a person.
 DEFAULTED = {
     "branch": "the main branch is what a job follows",
     "bulk_bytes": "a tuning knob",
     "bulk_connections": "a tuning knob",
-    "columns": "another selection for each table belongs in a job of its own",
+    "columns": "in the index file",
     "dead_letter_table": "beside each table, unless a person chooses another place",
     "dry_run": "a job is there to write",
     "export_group_bytes": "a tuning knob",
+    "identifier_columns": "in the index file",
     "lease_seconds": "a tuning knob",
     "log_path": "the log of the job cluster is kept by Databricks",
     "max_polls": "the schedule repeats, a run syncs once",
@@ -68,6 +74,8 @@ DEFAULTED = {
     "retry_timeout_seconds": "a tuning knob",
     "spark_conf": "the job cluster has its own",
     "start_from": "a one-time decision of a person",
+    "table": "in the index file",
+    "target_lag": "the schedule repeats, a run syncs once",
     "warehouse": "belongs to the embedded catalog",
     # Of an ingest.
     "column_case": "a decision for good, made with the table",
@@ -143,8 +151,29 @@ class DescribeTheBundle:
         assert [*_tasks(job)][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
 
     @each_sync_job
-    def it_runs_each_task_for_each_table(self, job):
-        assert {task["for_each_task"]["inputs"] for task in job["tasks"]} == {"${var.tables}"}
+    def it_runs_each_task_for_each_index_of_the_file(self, job):
+        assert {task["for_each_task"]["inputs"] for task in job["tasks"][1:]} == {EACH_INDEX}
+        given = [task["notebook_task"]["base_parameters"] for task in [*_tasks(job)][1:]]
+        assert {(parameters["index_file"], parameters["index"]) for parameters in given} == {
+            ("${var.index_file}", "{{input}}")
+        }
+
+    @each_sync_job
+    def it_lists_the_indexes_of_the_file_first(self, job):
+        first = job["tasks"][0]
+        assert (first["task_key"], first["notebook_task"]["notebook_path"]) == ("indexes", "notebooks/00_setup.ipynb")
+        assert first["notebook_task"]["base_parameters"]["index"] == ""
+
+    @each_sync_job
+    def it_has_the_list_of_indexes_only_where_it_was_made_before(self, job):
+        assert all({"task_key": "indexes"} in task["depends_on"] for task in job["tasks"][1:])
+
+    def it_deploys_an_index_file_that_can_be_loaded(self):
+        folder, _, name = BUNDLE["variables"]["index_file"]["default"].partition("/")
+        assert folder == "${workspace.file_path}"
+        assert list(SyncConfig.load_all(ROOT / name)) == ["flights"]
+        schema = json.loads((ROOT / "icecdc_core" / "config" / "indexes.schema.json").read_text())
+        jsonschema.Draft202012Validator(schema).validate(yaml.safe_load((ROOT / name).read_text()))
 
     def it_ingests_for_each_entry_of_a_list(self):
         inputs = {task["for_each_task"]["inputs"] for task in JOBS["kafka_ingest"]["tasks"]}
@@ -181,9 +210,8 @@ class DescribeTheBundle:
         text = (ROOT / "bundle.yml").read_text()
         assert set(re.findall(r"\$\{var\.(\w+)}", text)) == set(BUNDLE["variables"])
 
-    def it_has_a_list_of_tables_whose_fields_are_the_inputs_of_a_task(self):
-        lists = [json.loads(BUNDLE["variables"][name]["default"]) for name in ("tables", "ingests")]
-        fields = {field for entries in lists for entry in entries for field in entry}
+    def it_has_a_list_of_ingests_whose_fields_are_the_inputs_of_a_task(self):
+        fields = {field for entry in json.loads(BUNDLE["variables"]["ingests"]["default"]) for field in entry}
         used = set(re.findall(r"{{input\.(\w+)}}", (ROOT / "bundle.yml").read_text()))
         assert used == fields
 
@@ -217,7 +245,12 @@ class DescribeTheNotebooksOfTheBundle:
 class DescribeTheParametersOfTheNotebooks:
     @each_notebook
     def it_has_only_parameters_of_the_configuration(self, notebook):
-        assert set(_parameters(notebook)) - set(KNOWN[notebook]) == set()
+        others = set() if notebook == INGEST else {INDEX_FILE}
+        assert set(_parameters(notebook)) - set(KNOWN[notebook]) == others
+
+    @pytest.mark.parametrize("notebook", SYNC_NOTEBOOKS)
+    def it_begins_with_the_index_file(self, notebook):
+        assert list(_parameters(notebook))[:3] == [INDEX_FILE, "index", "table"]
 
     @each_notebook
     def it_documents_each_parameter_with_type_and_help(self, notebook):
@@ -231,10 +264,12 @@ class DescribeTheParametersOfTheNotebooks:
             needed = {"job": "j", "bootstrap_servers": "127.0.0.1:9092", "topics": "t", "table": "lake.ns.t"}
             assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
         else:
+            assert given.pop(INDEX_FILE) == ""
             assert SyncConfig(**{**given, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
 
-    def it_has_each_parameter_in_some_notebook(self):
-        assert set().union(*(set(_parameters(n)) for n in SYNC_NOTEBOOKS)) == set(KNOWN[SYNC_NOTEBOOKS[0]])
+    def it_has_each_parameter_in_some_notebook_or_only_in_the_index_file(self):
+        in_notebooks = set().union(*(set(_parameters(n)) for n in SYNC_NOTEBOOKS)) - {INDEX_FILE}
+        assert set(KNOWN[SYNC_NOTEBOOKS[0]]) - in_notebooks == FROM_INDEX_FILE
         assert set(_parameters(INGEST)) == set(KNOWN[INGEST])
 
     @each_notebook

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.__main__ import Demo, _config, _parser, main
+from demo.__main__ import INDEX_FILE, Demo, _overrides, _parser, main
 from demo.day import DAY, TABLES
 from demo.results import summary
 from demo.workspace import make_empty
@@ -29,15 +29,20 @@ class DescribeTheDemo:
 
     def it_uses_other_services_by_parameters_alone(self, tmp_path: Path):
         given = ["--catalog-properties", '{"type": "rest", "uri": "http://127.0.0.1:8181"}']
-        actual = _config(_parser().parse_args(given), "http://127.0.0.1:9200", tmp_path)
+        demo = Demo(_overrides(_parser().parse_args(given), "http://127.0.0.1:9200", tmp_path), tmp_path)
+        actual = demo.configs["demo-flights"]
         assert (dict(actual.catalog_properties)["type"], actual.warehouse) == ("rest", "")
+
+    def it_has_an_index_for_each_table(self):
+        configs = SyncConfig.load_all(INDEX_FILE)
+        assert [config.table for config in configs.values()] == [table.full_name for table in TABLES]
 
     def it_takes_the_services_from_the_environment(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("ICECDC_OPENSEARCH_URL", "http://127.0.0.1:9222")
         assert _parser().parse_args([]).opensearch_url == "http://127.0.0.1:9222"
 
     def it_sums_up_each_table_in_a_line(self, tmp_path: Path):
-        demo = Demo(SyncConfig(table="lake.demo.flights"), tmp_path)
+        demo = Demo({}, tmp_path)
         for result in demo.results.values():
             result.export = {"upserts": 336776, "seconds": 20.0}
             result.sync = {"upserts": 1, "deletes": 2, "carryovers_removed": 3, "seconds": 10.0}
@@ -57,4 +62,4 @@ class DescribeTheDemo:
 
     def it_knows_its_errors_from_others(self):
         with pytest.raises(ConfigError):
-            _config(_parser().parse_args([]), "nonsense", Path("x"))
+            Demo(_overrides(_parser().parse_args([]), "nonsense", Path("x")), Path("x"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from pyspark import StorageLevel
 
 from icecdc_core.session.spark_settings import keeping, many_groups, partitions_for
@@ -34,6 +35,7 @@ class DescribeManyGroups:
             spark.conf.unset(CAPACITY)
         assert (inside, after) == (("false", "12"), (None, "12"))
 
+    @pytest.mark.usefixtures("compiled_plans")
     def it_groups_right_beyond_the_room_of_the_fast_map(self, spark):
         spark.conf.set(CAPACITY, "10")
         try:

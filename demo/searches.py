@@ -1,0 +1,80 @@
+"""Three searches that the demo tries at its end: a place, a code, and a masked value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+TAIL_NUMBER = "N725MQ"
+
+
+class Search(NamedTuple):
+    """A question, the search that answers it, and how its answer reads."""
+
+    question: str
+    target: str
+    body: dict[str, Any]
+    answer: Callable[[dict[str, Any]], str]
+
+
+def _names(found: dict[str, Any]) -> str:
+    return ", ".join(hit["_source"]["name"] for hit in found["hits"]["hits"])
+
+
+def _total(found: dict[str, Any]) -> str:
+    return f"{found['hits']['total']['value']:,}"
+
+
+SEARCHES = (
+    Search(
+        "Which airports are within 15 km of the Empire State Building, the nearest first?",
+        "demo-airports",
+        {
+            "size": 3,
+            "query": {"geo_distance": {"distance": "15km", "place": {"lat": 40.7484, "lon": -73.9857}}},
+            "sort": [{"_geo_distance": {"place": {"lat": 40.7484, "lon": -73.9857}}}],
+        },
+        _names,
+    ),
+    Search(
+        "How many United flights left LaGuardia more than two hours late?",
+        "demo-flights",
+        {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {
+                "bool": {
+                    "filter": [
+                        {"term": {"carrier": "UA"}},
+                        {"term": {"origin": "LGA"}},
+                        {"range": {"dep_delay": {"gt": 120}}},
+                    ]
+                }
+            },
+        },
+        _total,
+    ),
+    Search(
+        f"How many flights had the plane {TAIL_NUMBER}, whose number is in no document?",
+        "demo-flights",
+        {
+            "size": 0,
+            "track_total_hits": True,
+            "query": {"term": {"aircraft": hashlib.sha256(TAIL_NUMBER.encode()).hexdigest()}},
+        },
+        _total,
+    ),
+)
+
+
+def answers(client: OpenSearch) -> Iterator[str]:
+    """Try the searches; yields each with its question and its answer, as text."""
+    for search in SEARCHES:
+        found = client.search(index=search.target, body=search.body)
+        query = json.dumps(search.body["query"])
+        yield f"{search.question}\n  GET {search.target}/_search {query}\n  {search.answer(found)}"

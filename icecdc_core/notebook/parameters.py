@@ -1,0 +1,203 @@
+"""The parameters of a notebook: from its cell, papermill, Databricks widgets, and an index file."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.model import ParameterModel
+from icecdc_core.errors import ConfigError
+from icecdc_core.ingest.config import IngestConfig
+from icecdc_core.notebook.parameters_cell import ParametersCell, likely_meant
+from icecdc_core.secrets import redacted
+
+C = TypeVar("C", bound=ParameterModel)
+
+INDEX_FILE = "index_file"
+"""The parameter of notebooks that names an index file; `index` is then the name of an index in it."""
+
+_PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
+
+
+@overload
+def read_parameters(namespace: Mapping[str, Any]) -> SyncConfig: ...
+
+
+@overload
+def read_parameters(namespace: Mapping[str, Any], kind: type[C]) -> C: ...
+
+
+def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = SyncConfig) -> ParameterModel:
+    """Build the configuration from the notebook's parameters cell.
+
+    Under Jupyter and papermill the values of the cell are used (papermill adds a cell with the given values after it).
+    On Databricks, where `dbutils` exists, every parameter of the cell becomes a text widget with the cell's value as
+    its default, and the widget's value is used. An existing widget keeps its value, so a value that differs from the
+    cell's is printed, as is a widget that the cell does not set. An empty string means "not given".
+    Names that are no parameters are ignored with a warning, unless they look like a misspelt parameter.
+
+    With `index_file`, the parameters are those of the index named `index` in this file (which may be empty if the file
+    has only one). Other parameters win over the file if they differ from their default.
+
+    Args:
+        namespace: The notebook's `globals()`.
+        kind: The configuration to build.
+
+    Raises:
+        ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
+    """
+    given, problems = _given(namespace, kind)
+    path = str(given.pop(INDEX_FILE, "") or "").strip()
+    config: ParameterModel | None = None
+    try:
+        if path and issubclass(kind, SyncConfig):
+            config = kind.load(path, str(given.pop("index", "") or "").strip(), **_overrides(given, kind))
+        else:
+            config = kind(**given)
+    except ConfigError as error:
+        problems += error.problems
+    needs_url = namespace.get("dbutils") is not None and "opensearch_url" in kind.model_fields
+    # The file may have the URL, and one that is wrong has its own problems.
+    has_url = "opensearch_url" in config.model_fields_set if config and path else path or given.get("opensearch_url")
+    if needs_url and not has_url:
+        problems.append(
+            "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
+            "of the cluster can reach; an embedded one is only for a single machine."
+        )
+    if config is None or problems:
+        verb = "parameter is" if len(problems) == 1 else "parameters are"
+        raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+    return config
+
+
+def list_indexes(namespace: Mapping[str, Any]) -> None:
+    """Give the names of all indexes in `index_file` to a Databricks job, for the tasks that run for each of them.
+
+    They are the task value `indexes`. If the file has several indexes and `index` names none, their parameters are
+    checked and the notebook ends here. Without Databricks or `index_file`, or with `index`, nothing is done.
+
+    Args:
+        namespace: The notebook's `globals()`.
+
+    Raises:
+        ConfigError: A parameter of the file or of an index is wrong; all problems are reported together.
+    """
+    dbutils = namespace.get("dbutils")
+    if dbutils is None:
+        return
+    path, index = (_widget(dbutils, name, namespace.get(name) or "").strip() for name in (INDEX_FILE, "index"))
+    if not path or index:
+        return
+    names = IndexFile(path, SyncConfig).names
+    if len(names) > 1:
+        given, problems = _given(namespace, SyncConfig)
+        overrides = _overrides({name: value for name, value in given.items() if name != INDEX_FILE}, SyncConfig)
+        if problems:
+            raise ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
+        SyncConfig.load_all(path, **overrides)
+    dbutils.jobs.taskValues.set(key="indexes", value=names)
+    if len(names) > 1:
+        print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
+        dbutils.notebook.exit(json.dumps(names))
+
+
+def widget_text(value: object) -> str:
+    """Convert a parameter's value to the string of a widget, from which `SyncConfig` reads the same value."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value) if value else ""
+    return str(value)
+
+
+def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
+    """The parameters of the cell and the widgets, and the problems with names that are no parameters."""
+    parameters = kind.parameters()
+    known = [parameter.name for parameter in parameters]
+    mappings = {parameter.name for parameter in parameters if parameter.type.startswith("dict")}
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    if issubclass(kind, SyncConfig):
+        known.append(INDEX_FILE)
+        required.append(INDEX_FILE)
+    cell = ParametersCell(namespace, known, required)
+    given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
+    names = cell.names
+    dbutils = namespace.get("dbutils")
+    if dbutils is not None:
+        passed = _passed_widgets(dbutils)
+        widgets = {name: _through_widget(dbutils, name, value, name in mappings) for name, value in given.items()}
+        others = {name: passed[name] for name in known if passed.get(name) and name not in widgets}
+        for name, value in others.items():
+            shown = _shown(name, value, name in mappings)
+            print(f"{name}: the widget's value {shown} is used; the cell does not set it")  # noqa: T201
+        given = {**others, **widgets}
+        names += list(passed)
+    return given, _unknown_problems([name for name in dict.fromkeys(names) if name not in known], known)
+
+
+def _overrides(given: Mapping[str, Any], kind: type[SyncConfig]) -> dict[str, Any]:
+    """The parameters that win over an index file: a cell sets all others, too, to their defaults."""
+    defaults = {parameter.name: parameter.default for parameter in kind.parameters()}
+    # The cells leave opensearch_url empty, so its default is one that somebody chose.
+    return {
+        name: value
+        for name, value in given.items()
+        if name == "opensearch_url" or not _means(kind, name, value, defaults[name])
+    }
+
+
+def _means(kind: type[SyncConfig], name: str, value: object, expected: object) -> bool:
+    """Whether a value, perhaps as a text, is this value of the parameter."""
+    try:
+        return bool(getattr(kind(**{"table": "catalog.namespace.table", name: value}), name) == expected)
+    except ConfigError:
+        return False
+
+
+def _widget(dbutils: Any, name: str, value: object) -> str:
+    # An existing widget keeps its value: what a job passes or a person typed wins over the cell.
+    dbutils.widgets.text(name, widget_text(value), name)
+    return str(dbutils.widgets.get(name))
+
+
+def _through_widget(dbutils: Any, name: str, value: object, is_mapping: bool) -> str:
+    in_cell, used = widget_text(value), _widget(dbutils, name, value)
+    if (used.lower() if isinstance(value, bool) else used) != in_cell:
+        shown, replaced = _shown(name, used, is_mapping), _shown(name, in_cell, is_mapping)
+        print(f"{name}: the widget's value {shown} is used, not the cell's {replaced}")  # noqa: T201
+    return used
+
+
+def _shown(name: str, text: str, is_mapping: bool) -> str:
+    """A value as a notebook may show it: a mapping may hold secrets, whatever its text looks like."""
+    return "{...}" if is_mapping and text else repr(redacted(name, text))[:200]
+
+
+def _passed_widgets(dbutils: Any) -> dict[str, str]:
+    """The widgets that the job or an earlier run set; empty on runtimes that cannot list widgets."""
+    list_all = getattr(dbutils.widgets, "getAll", None)
+    return dict(list_all()) if list_all is not None else {}
+
+
+def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return a problem for each name that is probably a misspelt parameter; other names are ignored with a warning.
+
+    papermill only warns about unknown parameters, and nobody reads a warning in a job. But a job passes its parameters
+    to every notebook, also those that other notebooks or the user need.
+    """
+    others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()} | {INDEX_FILE}
+    meant = {name: likely_meant(name, known) for name in unknown if name not in others}
+    ignored = [name for name in unknown if not meant.get(name)]
+    if ignored:
+        warnings.warn(f"Ignored, because they are no parameters here: {', '.join(ignored)}", stacklevel=4)
+    return [f"{name}: unknown parameter. Remedy: did you mean {near}." for name, near in meant.items() if near]
+
+
+def _is_plain(value: object) -> bool:
+    return value is not None and isinstance(value, _PLAIN_TYPES)

@@ -1,0 +1,198 @@
+"""Documents made by expressions: every job sees the same ones, and what they mask is nowhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.errors import ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SchemaChangeError
+from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
+from tests.faults.test_killed_runs import _forget_commit
+
+KINDS = [("2", "copy-on-write"), ("3", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read")]
+OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
+SELECT = ["* EXCEPT (id, email, lat, lon, other)", OWNER, PLACE]
+SECRET = "planted-secret"
+
+
+def create(sql, version="2", mode="copy-on-write"):
+    properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
+    sql(
+        "CREATE TABLE {t} (id BIGINT NOT NULL, email STRING, name STRING, lat DOUBLE, lon DOUBLE, other INT) USING "
+        f"iceberg TBLPROPERTIES ('format-version' = '{version}', {properties})"
+    )
+    sql(f"INSERT INTO {{t}} SELECT id, concat('{SECRET}', id), concat('n', id), id, id, 0 FROM range(20)")
+
+
+def document(opensearch, config, identity):
+    return opensearch.get(index=config.index, id=identity)["_source"]
+
+
+class DescribeADocumentOfExpressions:
+    @pytest.mark.parametrize(("version", "mode"), KINDS)
+    def it_is_what_they_make_of_the_row_in_every_job(self, spark, sql, make_config, opensearch, version, mode):
+        create(sql, version, mode)
+        config = make_config(select=SELECT)
+        assert export_table(spark, config).upserts == 20
+        assert validate_table(spark, config).ok
+        sql("UPDATE {t} SET email = concat(email, '!'), lat = 99 WHERE id = 3")
+        sql("DELETE FROM {t} WHERE id = 4")
+        sql("INSERT INTO {t} VALUES (100, 'x', 'n100', 1, 2, 0)")
+        assert sync_changes(spark, config.replace(dry_run=True)).upserts == 2
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes) == (2, 1)
+        assert validate_table(spark, config).ok
+        expected = spark.range(1).select(F.sha2(F.lit(f"{SECRET}3!"), 256)).collect()[0][0]
+        place = {"lat": 99.0, "lon": 3.0}
+        assert document(opensearch, config, "3") == {"name": "n3", "owner": expected, "place": place}
+        assert not opensearch.exists(index=config.index, id="4")
+        assert opensearch.count(index=config.index)["count"] == 20
+
+    @pytest.mark.parametrize(("version", "mode"), [("2", "copy-on-write")])
+    def it_is_not_written_for_columns_that_no_expression_uses(self, spark, sql, make_config, version, mode):
+        create(sql, version, mode)
+        config = make_config(select=SELECT)
+        export_table(spark, config)
+        sql("UPDATE {t} SET other = other + 1")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.deletes, report.carryovers_removed) == (0, 0, 20)
+
+    def it_may_be_made_by_a_python_function(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config(select=lambda rows: rows.select("id", F.upper("name").alias("name")))
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'new' WHERE id = 5")
+        assert sync_changes(spark, config).upserts == 1
+        assert document(opensearch, config, "5") == {"id": 5, "name": "NEW"}
+        assert validate_table(spark, config).ok
+
+    def it_is_repaired_and_replayed(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config(select=SELECT)
+        export_table(spark, config)
+        (physical,) = opensearch.indices.get_alias(name=config.index)
+        opensearch.delete(index=physical, id="6", refresh=True)
+        opensearch.index(index=physical, id="7", body={"name": "wrong"}, refresh=True)
+        report = validate_table(spark, config.replace(repair=True))
+        assert (report.ok, report.repaired) == (True, 2)
+        sql("UPDATE {t} SET name = 'again' WHERE id = 8")
+        _forget_commit(opensearch, config, sync_changes(spark, config))
+        assert sync_changes(spark, config).already_applied == 1
+
+    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=SELECT, identifier_columns=[])
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (1, 'x', 'twice', 1, 2, 0)")
+        assert sync_changes(spark, config).upserts == 1
+        assert validate_table(spark, config).ok
+
+    def it_is_the_last_of_two_rows_of_one_identifier(self, spark, sql, make_config, opensearch):
+        create(sql)
+        sql("INSERT INTO {t} VALUES (3, 'x', 'z', 1, 2, 0)")
+        config = make_config(select=["name"], on_duplicate_identifier="last")
+        export_table(spark, config)
+        assert document(opensearch, config, "3") == {"name": "z"}
+        sql("DELETE FROM {t} WHERE name = 'z'")
+        sync_changes(spark, config)
+        assert document(opensearch, config, "3") == {"name": "n3"}
+
+    def it_is_counted_by_snapshot(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=SELECT)
+        export_table(spark, config)
+        sql("UPDATE {t} SET lat = 7 WHERE id < 3")
+        counts = changes_per_snapshot(spark, config, sync_changes(spark, config), exact=True)
+        assert list(counts["updated"]) == [3]
+
+
+class DescribeAChangeOfTheTable:
+    def it_adds_new_columns_that_a_star_takes_in(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config(select=SELECT)
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN added INT")
+        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
+        sync_changes(spark, config)
+        assert document(opensearch, config, "50")["added"] == 9
+        assert validate_table(spark, config).ok
+
+    def it_does_not_matter_for_columns_that_are_not_used(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=["name"])
+        export_table(spark, config)
+        sql("ALTER TABLE {t} DROP COLUMN other")
+        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2)")
+        assert sync_changes(spark, config).upserts == 1
+
+    def it_matters_for_columns_that_are_used(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=["upper(name) AS name"])
+        export_table(spark, config)
+        sql("ALTER TABLE {t} RENAME COLUMN name TO title")
+        sql("ALTER TABLE {t} ADD COLUMN name STRING")
+        with pytest.raises(SchemaChangeError, match="'name'"):
+            sync_changes(spark, config)
+
+    def it_is_another_selection_when_the_expressions_change(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config(select=["name"])
+        export_table(spark, config)
+        other = config.replace(select=["upper(name) AS name"])
+        with pytest.raises(SchemaChangeError, match="another select"):
+            sync_changes(spark, other)
+        sync_changes(spark, other.replace(on_schema_change="reexport"))
+        assert document(opensearch, other, "3") == {"name": "N3"}
+
+
+class DescribeAMaskedValue:
+    def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
+        create(sql)
+        letters = f"lake.ns.letters_{name}"
+        log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
+        config = make_config(
+            select=["* EXCEPT (id, email)", "sha2(email, 256) AS owner", "try_cast(lat AS float) AS lat2"],
+            max_rejected_documents=3,
+            dead_letter_table=letters,
+            log_path=str(log),
+            report_path=str(report),
+        )
+        export_table(spark, config)
+        sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
+        sync_changes(spark, config)
+        replay_dead_letters(spark, config)
+        assert spark.table(letters).count() == 1
+        fails = config.replace(select=["cast(email AS int) AS number"], on_schema_change="reexport")
+        with pytest.raises(ConfigError, match="CAST_INVALID_INPUT") as failed:
+            sync_changes(spark, fails)
+        assert failed.value.__suppress_context__
+        (physical,) = opensearch.indices.get_alias(name=config.index)
+        found = {
+            "index": json.dumps(opensearch.search(index=physical, body={"size": 100})),
+            "dead letters": str(spark.table(letters).collect()),
+            "log": log.read_text(),
+            "error": str(failed.value),
+            "positions": json.dumps(opensearch.search(index=config.positions_index, body={"size": 1000})),
+            "setup": str(check_setup(spark, config)),
+            "validation": str(validate_table(spark, config)),
+        }
+        spark.sql(f"DROP TABLE {letters}")
+        assert [where for where, text in found.items() if SECRET in text] == []
+
+    def it_leaves_identifiers_in_errors_under_their_own_names(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=SELECT)
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (3, 'x', 'n', 1, 2, 0), (3, 'y', 'n', 1, 2, 0)")
+        with pytest.raises(DuplicateIdentifierError, match="'id': 3"):
+            sync_changes(spark, config)
+
+    def it_names_the_identifier_column_that_is_null(self, spark, sql, make_config):
+        create(sql)
+        sql("INSERT INTO {t} VALUES (30, null, 'n', 1, 2, 0)")
+        with pytest.raises(IdentifierColumnsError, match="'email': None"):
+            export_table(spark, make_config(select=["name"], identifier_columns=["email"]))

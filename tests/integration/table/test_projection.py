@@ -1,0 +1,146 @@
+"""The projection of a row to a document: which selections are accepted, and what they make of a row."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.table.projection import open_projection
+
+SCHEMA = (
+    "id bigint, email string, lat double, lon double, seen timestamp, tags array<string>, place struct<x:int,y:int>"
+)
+
+
+@pytest.fixture
+def projection(spark):
+    """Analyse a selection over the columns of `SCHEMA`, with `id` as the identifier."""
+    schema = spark.createDataFrame([], SCHEMA).schema
+    return lambda select, alias="": open_projection(spark, schema, select, alias, ["id"])
+
+
+@pytest.fixture
+def rows(spark):
+    """One row, with a column that is not the table's."""
+    row = (7, "a@x.org", 1.5, 2.5, None, ["t"], (1, 2))
+    return spark.createDataFrame([row], SCHEMA).withColumn("_change_type", F.lit("INSERT"))
+
+
+class DescribeProjection:
+    @pytest.mark.parametrize(
+        ("select", "alias", "expected"),
+        [
+            (["email"], "", {"email": "a@x.org"}),
+            (["upper(email) AS E"], "", {"E": "A@X.ORG"}),
+            (["* EXCEPT (email, lat, lon, seen, tags, place)"], "", {"id": 7}),
+            (["f.id", "f.lat + f.lon AS total"], "f", {"id": 7, "total": 4.0}),
+            (["place.x", "place.* EXCEPT (x)"], "", {"x": 1, "y": 2}),
+            (["transform(tags, t -> concat(t, '!')) AS tags"], "", {"tags": ["t!"]}),
+            (["size(array(*)) AS columns"], "", None),
+            (["named_struct('lat', lat, 'lon', lon) AS place"], "", {"place": (1.5, 2.5)}),
+        ],
+    )
+    def it_makes_the_fields_of_a_document(self, projection, rows, select, alias, expected):
+        if expected is None:
+            with pytest.raises(ConfigError, match="select is not a selection of the table's columns"):
+                projection(select, alias)
+            return
+        actual = projection(select, alias).apply(rows).collect()[0].asDict()
+        assert actual == {**expected, "_change_type": "INSERT"}
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda rows: rows.select("id", F.upper("email").alias("mail")),
+            lambda rows: (
+                rows.withColumn("mail", F.upper("email")).withColumn("mail", F.col("mail")).select("id", "mail")
+            ),
+            lambda rows: rows.alias("r").selectExpr("r.id", "upper(r.email) AS mail"),
+            lambda rows: rows.selectExpr("id", "email AS mail").withColumns({"mail": F.upper("mail")}),
+        ],
+    )
+    def it_takes_a_function_of_a_frame(self, projection, rows, function):
+        actual = projection(function).apply(rows).collect()[0].asDict()
+        assert actual == {"id": 7, "mail": "A@X.ORG", "_change_type": "INSERT"}
+
+    def it_takes_a_function_with_python_code(self, projection, rows):
+        backwards = F.udf(lambda text: text[::-1])
+        actual = projection(lambda frame: frame.select(backwards("email").alias("mail"))).apply(rows).collect()[0]
+        assert actual["mail"] == "gro.x@a"
+
+    def it_takes_a_function_that_changes_nothing(self, projection, rows):
+        assert projection(lambda frame: frame).apply(rows).columns == rows.columns
+
+    @pytest.mark.parametrize(
+        ("select", "used"),
+        [
+            (["id", "sha2(email, 256) AS owner"], {"id", "email"}),
+            (["* EXCEPT (email, seen)"], {"id", "lat", "lon", "tags", "place"}),
+            (["1 AS one"], set()),
+            (lambda rows: rows.select(F.col("lat") + F.col("lon")), {"lat", "lon"}),
+        ],
+    )
+    def it_knows_the_columns_that_it_uses(self, projection, select, used):
+        assert projection(select).used_columns == used
+
+    def it_depends_on_the_time_zone_only_where_times_become_something_else(self, projection):
+        assert projection(["cast(seen AS string) AS seen"]).time_zone == "UTC"
+        assert projection(["cast(id AS string) AS id"]).time_zone == ""
+
+    def it_stores_texts_as_they_are_and_a_digest_of_a_function(self, projection):
+        assert projection(["f.id"], "f").stored == ("AS f", "f.id")
+        one, same, other = (
+            projection(function).stored
+            for function in (
+                lambda rows: rows.select("id", F.upper("email")),
+                lambda rows: rows.select("id", F.upper("email")),
+                lambda rows: rows.select("id", F.lower("email")),
+            )
+        )
+        assert one == same != other
+
+
+class DescribeOpenProjection:
+    @pytest.mark.parametrize(
+        ("select", "problem"),
+        [
+            (["emial"], "cannot be resolved"),
+            (["id +"], "is not a selection"),
+            (["rand() AS r"], "not deterministic"),
+            (["uuid() AS u"], "not deterministic"),
+            (["current_timestamp() AS now"], "not deterministic"),
+            (["current_user() AS me"], "not deterministic"),
+            (["unix_timestamp() AS now"], "not deterministic"),
+            (["(SELECT max(id) FROM range(9)) AS top"], "subquery"),
+            (["id IN (SELECT id FROM range(9)) AS known"], "subquery"),
+            (["explode(tags) AS tag"], "one row of each row of the table .Spark plans Generate"),
+            (["count(*) AS n"], "one row of each row of the table .Spark plans Aggregate"),
+            (["row_number() OVER (ORDER BY id) AS n"], "one row of each row of the table"),
+            (["reflect('java.lang.System', 'getenv', 'HOME') AS home"], "calls code outside"),
+            (["email AS x", "lat AS X"], "fields twice"),
+            (["*", "email"], "fields twice"),
+            (["sha2(email, 256) AS id"], "not the identifier column of that name"),
+            (["id + 1 AS ID"], "cannot be masked"),
+            (lambda rows: rows.where("id > 1"), "Spark plans Filter"),
+            (lambda rows: rows.limit(1), "Spark plans"),
+            (lambda rows: rows.union(rows), "Spark plans Union"),
+            (lambda rows: rows.sparkSession.range(3), "Spark plans Range"),
+            (lambda rows: 5, "returns a int, not a DataFrame"),
+            (lambda rows: 1 / 0, "fails with ZeroDivisionError"),
+            (lambda rows: rows.withColumn("id", F.sha2("email", 256)), "cannot be masked"),
+        ],
+    )
+    def it_refuses(self, projection, select, problem):
+        with pytest.raises(ConfigError, match=problem) as refused:
+            projection(select)
+        assert refused.value.subject == "select"
+
+    def it_refuses_a_function_that_only_this_session_has(self, spark, projection):
+        spark.udf.register("call_home", lambda text: text)
+        with pytest.raises(ConfigError, match="calls code outside of Spark SQL"):
+            projection(["call_home(email) AS mail"])
+
+    @pytest.mark.parametrize("select", [["id"], ["*"], ["cast(id AS string) AS id"], ["id AS ID"], ["id AS key"]])
+    def it_accepts_the_identifier_as_it_is(self, projection, select):
+        assert projection(select).schema.names

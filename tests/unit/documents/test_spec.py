@@ -1,0 +1,86 @@
+"""The spec of an index: its digest, and which of its changes an index can follow in place."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.documents.spec import digest, dynamic_settings, flat_settings, spec_changes, stored_spec
+
+TITLE = {"title": {"type": "text", "analyzer": "english"}}
+
+
+class DescribeTheDigest:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"refresh_interval": "5s"}, {"index": {"refresh_interval": "5s"}}),
+            ({"index.knn": True}, {"knn": "true"}),
+            ({"number_of_shards": 3}, {"index.number_of_shards": "3"}),
+            ({"analysis": {"analyzer": {"a": {"type": "stop"}}}}, {"index.analysis.analyzer.a.type": "stop"}),
+        ],
+    )
+    def it_is_the_same_for_settings_in_another_form(self, one, other):
+        assert digest({}, one) == digest({}, other)
+
+    @pytest.mark.parametrize(
+        "other",
+        [{}, {"title": {"type": "text"}}, {"title": {"type": "text", "analyzer": "german"}}, {"a": {}, **TITLE}],
+    )
+    def it_differs_when_the_mapping_does(self, other):
+        assert digest(TITLE, {}) != digest(other, {})
+
+    def it_is_not_stored_where_nothing_was_chosen(self):
+        assert stored_spec({}, {}) == {}
+
+
+class DescribeSpecChanges:
+    @pytest.mark.parametrize(
+        ("was", "now", "new_columns", "expected"),
+        [
+            (({}, {}), ({}, {}), (), []),
+            (({}, {}), ({}, {"refresh_interval": "5s"}), (), [("settings.refresh_interval", True)]),
+            (({}, {"refresh_interval": "5s"}), ({}, {}), (), [("settings.refresh_interval", True)]),
+            (
+                ({}, {}),
+                ({}, {"index": {"search": {"slowlog": {"level": "info"}}}}),
+                (),
+                [("settings.search.slowlog.level", True)],
+            ),
+            (({}, {}), ({}, {"default_pipeline": "p"}), (), [("settings.default_pipeline", False)]),
+            (({}, {}), ({}, {"analysis.filter.f.type": "stop"}), (), [("settings.analysis.filter.f.type", False)]),
+            (({}, {}), ({}, {"number_of_shards": 3}), (), [("settings.number_of_shards", False)]),
+            ((TITLE, {}), ({}, {}), (), [("mapping.title.analyzer", False), ("mapping.title.type", False)]),
+            (
+                (TITLE, {}),
+                ({"title": {**TITLE["title"], "search_analyzer": "simple"}}, {}),
+                (),
+                [("mapping.title.search_analyzer", True)],
+            ),
+            (
+                (TITLE, {}),
+                ({"title": {**TITLE["title"], "fields": {"raw": {"type": "keyword"}}}}, {}),
+                (),
+                [("mapping.title.fields.raw.type", False)],
+            ),
+            ((TITLE, {}), ({**TITLE, "added": {"type": "keyword"}}, {}), ("added",), [("mapping.added.type", True)]),
+            ((TITLE, {}), ({**TITLE, "added": {"type": "keyword"}}, {}), (), [("mapping.added.type", False)]),
+        ],
+    )
+    def it_knows_which_leave_documents_right(self, was, now, new_columns, expected):
+        changes = spec_changes(stored_spec(*was), stored_spec(*now), new_columns)
+        assert [(change.path, change.in_place) for change in changes] == expected
+
+    def it_says_what_was_and_what_is(self):
+        (change,) = spec_changes(stored_spec({"title": {"type": "text"}}, {}), stored_spec(TITLE, {}))
+        assert str(change) == 'mapping.title.analyzer was not set, is "english"'
+
+
+class DescribeDynamicSettings:
+    def it_sets_what_is_new_and_resets_what_is_gone(self):
+        was = stored_spec({}, {"refresh_interval": "5s", "knn": True})
+        now = stored_spec({}, {"max_result_window": 500, "knn": True})
+        assert dynamic_settings(was, now) == {"refresh_interval": None, "max_result_window": "500"}
+
+
+def it_reads_lists_as_values():
+    assert flat_settings({"query": {"default_field": ["a", "b"]}}) == {"query.default_field": ["a", "b"]}
