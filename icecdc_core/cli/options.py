@@ -90,7 +90,9 @@ def _read(
     text: str, left: deque[str], kind: type[ParameterModel], request: Request, given: dict[str, str]
 ) -> str | None:
     """Read one option, and its value from the arguments that are left; returns what is wrong with it."""
-    types = {parameter.name: parameter.type for parameter in kind.parameters()} | dict.fromkeys(_OF_FILE, "str")
+    types = {parameter.name: parameter.type for parameter in kind.parameters()}
+    if issubclass(kind, SyncConfig):
+        types |= dict.fromkeys(_OF_FILE, "str")
     option, equals, value = text.partition("=")
     name = option[2:].replace("-", "_")
     positive = name.removeprefix("no_")
@@ -161,8 +163,6 @@ def _combination_problems(request: Request) -> list[str]:
     """Options that do not fit together."""
     problems = []
     command, many = COMMANDS[request.command], len(request.only) != 1
-    if request.file and not command.takes_file:
-        problems.append(f"--file: {request.command} takes none. Remedy: leave it out.")
     if not request.file and (request.only or request.parallel != DEFAULT_PARALLEL):
         problems.append("--only and --parallel: given without --file. Remedy: name the file with the indexes.")
     for name in ("table", "index"):

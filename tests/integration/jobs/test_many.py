@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,10 +19,14 @@ from icecdc_core.__main__ import main
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.jobs.validate import validate_table
+from icecdc_core.session.catalog import session_of_its_own
+from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.shutdown import stop_on_sigterm
+from tests.fast_java import small_spark
 
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
+ROOT = Path(__file__).parents[3]
 QUOTED_NAMES = "spark.sql.parser.quotedRegexColumnNames"
 
 
@@ -157,25 +165,66 @@ class DescribePolling:
 
 
 class DescribeSessions:
-    def it_gives_each_index_a_session_of_its_own_with_the_catalogs_of_all(self, spark, file):
-        seen = {}
+    def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"])
+        sessions, pools = {spark._jsparkSession.hashCode()}, {}
 
         def job(session, config):
-            context = session.sparkContext
-            seen[config.index] = (session, context.getLocalProperty("spark.scheduler.pool"))
-            return validate_table(session, config)
+            sessions.add(session._jsparkSession.hashCode())
+            pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
+            return export_table(session, config)
 
-        for config in configs.values():
-            export_table(spark, config)
-        run_many(spark, job, configs, command="validate")
-        java = {session._jsparkSession.hashCode() for session, _ in [*seen.values(), (spark, "")]}
-        assert (len(java), [pool for _, pool in seen.values()]) == (3, [*configs]) or {*configs} == {
-            pool for _, pool in seen.values()
-        }
+        report = run_many(spark, job, configs, command="export")
+        expected = {config.index: name for name, config in configs.items()}
+        assert (report.state, len(sessions), pools) == ("ok", 3, expected)
+
+    def it_compiles_its_java_classes_once_for_all_threads(self, spark, file):
+        loaders = set()
+
+        def job(session, config):
+            loaders.add(file_lists(session).getClass().getClassLoader().hashCode())
+            return export_table(session, config)
+
+        for _ in range(2):
+            run_many(spark, job, SyncConfig.load_all(file, ["first", "last"]), command="export")
+        assert len(loaders) == 1
 
     def it_refuses_two_descriptions_of_one_catalog_before_any_work(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"])
         configs["last"] = configs["last"].replace(warehouse=str(Path(file.parent, "other")))
         with pytest.raises(ConfigError, match="'first' and 'last' describe the catalog 'lake' differently"):
             run_many(spark, follow_changes, configs, command="sync")
+
+
+class DescribeTheConsoleCommand:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, warehouse, tmp_path, indexed, name, number):
+        content = yaml.safe_load(file.read_text())
+        content["indexes"]["last"]["table"] = f"pond.ns.{name}"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        pond = session_of_its_own(spark, SyncConfig.load_all(file, ["last"]).values())
+        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
+        pond.sql(CREATE.format(f"pond.ns.{name}"))
+        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
+        options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
+        process = subprocess.Popen(
+            [sys.executable, "-c", ICECDC, "sync", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        log, deadline = tmp_path / "log.jsonl", time.monotonic() + 200
+        while time.monotonic() < deadline and process.poll() is None:
+            text = log.read_text() if log.exists() else ""
+            if "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 20 for letter in "ab"):
+                break
+            time.sleep(0.2)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        summary = json.loads((tmp_path / "r.json").read_text())
+        stopped = [found["stopped"] for found in summary["indexes"].values()]
+        assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
+        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+        assert out.splitlines()[-1].startswith("ok in ")
