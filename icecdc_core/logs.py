@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +24,12 @@ LOGGER = logging.getLogger("icecdc")
 LOGGER.addHandler(logging.NullHandler())
 
 _fields: ContextVar[dict[str, Any]] = ContextVar("icecdc_log_fields", default={})  # noqa: B039 (it is never changed)
+# The logs of the blocks around. Runs in several threads have a log each, although they share the logger.
+_logs: ContextVar[tuple[logging.Handler, ...]] = ContextVar("icecdc_logs", default=())
+_lock = threading.Lock()
+_levels: list[int] = []
+"""The level that the logger had when the first of the open logs was opened."""
+_open_logs: set[logging.Handler] = set()
 
 
 class JsonFormatter(logging.Formatter):
@@ -77,6 +84,8 @@ def current_fields() -> dict[str, Any]:
 def logging_to(path: str) -> Iterator[None]:
     """Append the records of the block to a file as JSON lines; `-` is the standard error, "" writes nothing.
 
+    Records of other blocks, as of a run in another thread, go to their own logs only.
+
     Raises:
         ConfigError: The file cannot be written.
     """
@@ -93,15 +102,33 @@ def logging_to(path: str) -> Iterator[None]:
             remedy="give a path in a folder that may be written to, - for the standard error, or leave it empty",
         ) from error
     handler.setFormatter(JsonFormatter())
-    level = LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(min(level or logging.INFO, logging.INFO))
+    # A thread that got no context (a pool of the application) belongs to no log, so its records go to all of them.
+    handler.addFilter(lambda record: handler in (_logs.get() or (handler,)))
+    token = _logs.set((*_logs.get(), handler))
+    _open(handler)
     try:
         yield
     finally:
+        _logs.reset(token)
+        _close(handler)
+
+
+def _open(handler: logging.Handler) -> None:
+    with _lock:
+        if not _open_logs:
+            _levels[:] = [LOGGER.level]
+            LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+        _open_logs.add(handler)
+        LOGGER.addHandler(handler)
+
+
+def _close(handler: logging.Handler) -> None:
+    with _lock:
         LOGGER.removeHandler(handler)
-        LOGGER.setLevel(level)
-        handler.close()
+        _open_logs.discard(handler)
+        if not _open_logs:
+            LOGGER.setLevel(_levels.pop())
+    handler.close()
 
 
 def _file_handler(path: str) -> logging.FileHandler:

@@ -37,6 +37,7 @@ from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.session.row_counts import RowCount
 from icecdc_core.session.spark_settings import keeping, many_groups
+from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
@@ -169,8 +170,9 @@ def _by_row_ids(
     unchanged = unchanged_row_ids(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
 
     def planned() -> tuple[RowCount, DataFrame]:
-        changes, removed = changes_by_row_ids(table, scans, unchanged, selection)
-        return removed, _merged(changes, identifier_columns)
+        with active_session(table.spark):  # a new thread has none, and the run may have a session of its own
+            changes, removed = changes_by_row_ids(table, scans, unchanged, selection)
+            return removed, _merged(changes, identifier_columns)
 
     try:
         with ThreadPoolExecutor(1) as pool:

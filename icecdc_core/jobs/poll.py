@@ -64,7 +64,7 @@ def follow_changes(
                 write_report(reports[0], config.report_path)
             line = (
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
-                f"{report.deletes:,} deletes in {report.seconds:.1f} s"
+                f"{report.deletes:,} deletes in {report.seconds:.1f} s ({config.index})"
             )
             print(line, flush=True)  # noqa: T201
             if number != limit and not stop.requested:

@@ -19,7 +19,9 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_ours
+from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path
+from icecdc_core.reporting.text_tables import text_table
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
@@ -72,9 +74,24 @@ class SetupReport(Report):
     seconds: float = 0.0
     errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
 
+    @property
+    def state(self) -> str:
+        """``ok``, else how a run would end now: that of the first problem."""
+        return state_of(self.errors[0]) if self.errors else "ok"
+
+    @property
+    def line(self) -> str:
+        """The verdict, in a few words."""
+        return "ready" if self.ok else f"NOT ready: {len(self.problems)} problems"
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
-        return {name: value for name, value in vars(self).items() if name != "errors"}
+        return {**{name: value for name, value in vars(self).items() if name != "errors"}, "state": self.state}
+
+    def text(self) -> str:
+        """The report as a table of plain text, with all problems and notes."""
+        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
+        return text_table([*(row for row in self.rows() if row[1]), *found])
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""

@@ -13,6 +13,7 @@ from icecdc_core.commits.stored_documents import sources_of
 from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.reports import Report
+from icecdc_core.reporting.text_tables import text_table
 from icecdc_core.runs.dead_letters import open_dead_letters
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -63,9 +64,25 @@ class StatusReport(Report):
 
     indexes: list[IndexStatus]
 
+    @property
+    def line(self) -> str:
+        """The status of the first index."""
+        return _line(self.indexes[0]) if self.indexes else "not exported yet"
+
     def rows(self) -> list[tuple[str, str]]:
         """One line for each index."""
         return [(status.index, _line(status)) for status in self.indexes]
+
+    def text(self) -> str:
+        """The report as a table of plain text."""
+        rows = [(each.index, each.table, _line(each)) for each in self.indexes]
+        return text_table([("index", "table", "status"), *rows]) if rows else "No index has a position."
+
+
+@with_literal_names
+def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
+    """Return the status of the index of these parameters alone; see ``status``."""
+    return _statuses(spark, config, {"term": {"index": config.index}})
 
 
 @with_literal_names
@@ -80,6 +97,10 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
         OpenSearchUnreachableError: The cluster does not answer.
         DependencyError: The session is not supported.
     """
+    return _statuses(spark, config)
+
+
+def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) -> StatusReport:
     require_supported(spark)
     client = Connection.of(config).client()
     try:
@@ -87,7 +108,8 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
             if not client.indices.exists(index=config.positions_index):
                 return StatusReport([])
             client.indices.refresh(index=config.positions_index)
-            positions = _search(client, config, {"term": {"type": "position"}}, [{"index": "asc"}], _MOST_TABLES)
+            wanted = {"bool": {"filter": [{"term": {"type": "position"}}, *only]}}
+            positions = _search(client, config, wanted, [{"index": "asc"}], _MOST_TABLES)
             last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
     finally:
         client.close()

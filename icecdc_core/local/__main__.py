@@ -11,11 +11,11 @@ from icecdc_core.local.detached import ServerState, start_opensearch, status, st
 from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kafka
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `up`, `down` or `status` and return the exit code."""
+def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
+    """Run `up`, `down` or `status` and return the exit code; `program` is how the help calls it."""
     parser = argparse.ArgumentParser(
-        prog="python -m icecdc_core.local",
-        description="OpenSearch and Kafka on loopback. Example: python -m icecdc_core.local up --kafka",
+        prog=program,
+        description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the server in the background, or use the running one")

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.counts import Counts
+from icecdc_core.reporting.text_tables import text_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,9 +38,18 @@ class Report(ABC):
         """The report as one JSON object on one line."""
         return json.dumps(self.to_dict(), default=str, allow_nan=False)
 
+    @property
+    def line(self) -> str:
+        """What came out, in a few words."""
+        return ""
+
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
+
+    def text(self) -> str:
+        """The report as a table of plain text, for a terminal."""
+        return text_table([row for row in self.rows() if row[1]])
 
     def summary(self) -> pd.DataFrame:
         """The report as a small table for a notebook."""
@@ -124,6 +134,14 @@ class RunReport(Report):
     def counts(self) -> Counts:
         """The counters, which add up over batches and runs."""
         return Counts(**{each.name: getattr(self, each.name) for each in fields(Counts)})
+
+    @property
+    def line(self) -> str:
+        """What was written, in a few words."""
+        counts = {"upserts": self.upserts, "deletes": self.deletes, "rejected": self.rejected}
+        found = [f"{count:,} {name}" for name, count in counts.items() if count or name != "rejected"]
+        dry, stopped = "dry run: " if self.dry_run else "", "; stopped" if self.stopped else ""
+        return f"{dry}{self.strategy}, {', '.join(found)}{stopped}"
 
     def then(self, later: RunReport) -> RunReport:
         """Add a later batch of the same run: counts are added up, the rest is the later report's."""
@@ -212,6 +230,19 @@ class ValidationReport(Report):
     def state(self) -> str:
         """How the run ended, one of `exit_states.EXIT_STATES`."""
         return "ok" if self.ok else "differs"
+
+    @property
+    def line(self) -> str:
+        """The verdict, in a few words."""
+        if self.ok:
+            return f"equal, {self.source_rows:,} rows" + (f", {self.repaired:,} repaired" if self.repaired else "")
+        return f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
+
+    def text(self) -> str:
+        """The report as a table of plain text, with samples of the ids that differ."""
+        samples = {"missing": self.missing_ids, "extra": self.extra_ids, "stale": self.stale_ids}
+        found = [(f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items() if ids]
+        return text_table([*self.rows(), *found])
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""

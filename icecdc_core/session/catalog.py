@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -90,12 +91,29 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
         if other.conf.get(_entry_setting(config), None) and not _differences(other, config, wanted):
             return other
     target = _sibling(spark) if known else spark
-    for key in _catalog_settings_of(target, config):
-        target.conf.unset(key)
-    for key, value in wanted.items():
-        target.conf.set(key, value)
-    remember_catalog(target, config, wanted, base)
+    _configure(target, config, wanted, base)
     return target
+
+
+def session_of_its_own(spark: SparkSession, configs: Iterable[ParameterModel]) -> SparkSession:
+    """Return another session of the same Spark application, which nobody else uses.
+
+    Runs at the same time need one each, because they change Spark SQL settings while they run.
+
+    Args:
+        spark: A session of the application; its settings are copied.
+        configs: The parameters whose catalogs the session needs; those of one name must not differ.
+    """
+    own = _sibling(spark)
+    for config in configs:
+        known = catalog_prefix(config) in _catalog_settings_of(spark, config)
+        base, wanted = _foreign_base(spark, config), _wanted(spark, config)
+        if known and not (_describes_catalog(config) and _differences(spark, config, wanted)):
+            if key := spark.conf.get(_entry_setting(config), None):
+                own.conf.set(_entry_setting(config), key)
+        elif own.conf.get(_entry_setting(config), None) is None:
+            _configure(own, config, wanted, base)
+    return own
 
 
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
@@ -120,6 +138,17 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
             remedy="use the session that get_spark returns for these parameters; without catalog_properties, warehouse "
             "and settings of the catalog in spark_conf the session's catalog is used as it is",
         )
+
+
+def _configure(
+    spark: SparkSession, config: ParameterModel, wanted: dict[str, str], base: dict[str, str] | None
+) -> None:
+    """Put a catalog into a session that has not used it yet."""
+    for key in _catalog_settings_of(spark, config):
+        spark.conf.unset(key)
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    remember_catalog(spark, config, wanted, base)
 
 
 def _entry_setting(config: ParameterModel) -> str:

@@ -25,27 +25,45 @@ class Stop:
             time.sleep(min(_LOOK_SECONDS, left))
 
 
+# Signals reach the process, so all runs in it share one request: those of other threads too.
+_stops: list[Stop] = []
+
+
 @contextmanager
-def stop_on_sigterm() -> Iterator[Stop]:
+def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[Stop]:
     """Let a SIGTERM in the block ask the run to stop; a second one has its usual effect.
 
-    A handler of the application is called too. Nothing changes in a thread other than the main one (Python delivers
-    signals there), or when SIGTERM is ignored or handled outside of Python.
+    A handler of the application is called too. Inside such a block of the main thread, blocks of any thread yield the
+    same Stop. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
+    SIGTERM is ignored or handled outside of Python.
+
+    Args:
+        or_interrupt: Whether an interrupt (ctrl-C) asks the run to stop as well, instead of its usual effect.
     """
+    if _stops:
+        yield _stops[0]
+        return
     stop = Stop()
-    before = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
+    numbers = (signal.SIGTERM, signal.SIGINT) if or_interrupt else (signal.SIGTERM,)
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    if threading.current_thread() is not threading.main_thread() or not before:
         yield stop
         return
 
     def request(number: int, frame: FrameType | None) -> None:
         stop.requested = True
-        signal.signal(signal.SIGTERM, before)
-        if callable(before):
-            before(number, frame)
+        handler = before[signal.Signals(number)]
+        signal.signal(number, handler)
+        if callable(handler) and number != signal.SIGINT:  # the usual handler of an interrupt ends the run at once
+            handler(number, frame)
 
-    signal.signal(signal.SIGTERM, request)
+    for number in before:
+        signal.signal(number, request)
+    _stops.append(stop)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        _stops.remove(stop)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def get_spark(config: ParameterModel) -> SparkSession:
+def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
     """Return a Spark session in which the catalog of ``config.table`` can be used.
 
     A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
@@ -50,6 +50,8 @@ def get_spark(config: ParameterModel) -> SparkSession:
 
     Args:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
+        others: Parameters of jobs that run beside it: a new session gets their catalogs too, and shares its cores
+            fairly.
 
     Returns:
         A session whose catalog ``config.catalog`` is an Iceberg catalog.
@@ -63,7 +65,7 @@ def get_spark(config: ParameterModel) -> SparkSession:
     running = running_session()
     if running is None:
         refuse_remote_mode()
-        started = _local_session(config, catalog_settings(config))
+        started = _local_session([config, *others])
         require_supported(started)
         return started
     require_supported(running)
@@ -112,16 +114,22 @@ def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
             spark.conf.unset(name)
 
 
-def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSession:
+def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
+    config, settings = configs[0], {each.catalog: catalog_settings(each) for each in reversed(configs)}
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    prefix = f"spark.sql.catalog.{config.catalog}."
-    bundles = needed_bundles({key.removeprefix(prefix): value for key, value in settings.items()})
+    bundles = {
+        bundle: None
+        for name, of_catalog in settings.items()
+        for bundle in needed_bundles(
+            {key.removeprefix(f"spark.sql.catalog.{name}."): value for key, value in of_catalog.items()}
+        )
+    }
     given = config.resolved_spark_conf()
-    needed = [*iceberg_packages(bundles=bundles), *([avro_package()] if config.reads_kafka else [])]
+    needed = [*iceberg_packages(bundles=list(bundles)), *([avro_package()] if config.reads_kafka else [])]
     packages = merged_packages(needed, given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
@@ -136,14 +144,15 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
+        **({"spark.scheduler.mode": "FAIR"} if len(configs) > 1 else {}),
     }
     if config.reads_kafka:
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
-    every = {**defaults, **settings, **given}
+    every = {**defaults, **{key: value for each in settings.values() for key, value in each.items()}, **given}
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
-    secret = secret_settings(config, every)
+    secret = set().union(*(secret_settings(each, every) for each in configs))
     # Spark's web pages and event log show all settings except those whose name matches this expression.
     shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
     # Hadoop's settings are also shown under their own names.
@@ -168,7 +177,8 @@ def _local_session(config: ParameterModel, settings: dict[str, str]) -> SparkSes
             remedy="see Spark's own output above; the usual causes are an unreachable package repository "
             "(set spark.jars.ivySettings through spark_conf) and a JVM other than 17 or 21 (set JAVA_HOME)",
         ) from error
-    remember_catalog(session, config, settings)
+    for each in {each.catalog: each for each in reversed(configs)}.values():
+        remember_catalog(session, each, settings[each.catalog])
     return session
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +14,9 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
 from icecdc_core.secrets import masked
 from icecdc_core.session.java_causes import Cause, causes
-from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.session.maven.packages import bundle_package
+from icecdc_core.session.threads import active_session
 
 
 class _Signs(NamedTuple):
@@ -103,7 +103,7 @@ def load_table(spark: SparkSession, name: str) -> Any:
         CatalogError: The catalog cannot be reached or is not configured.
     """
     try:
-        with _active(spark):
+        with active_session(spark):
             _require_catalog(spark, name)
             table = iceberg_class(spark, "spark.Spark3Util").loadIcebergTable(spark._jsparkSession, name)
         table.refresh()
@@ -207,21 +207,6 @@ def _reasons(error: PySparkException | Py4JError) -> list[str]:
         reasons.append(str(each.toString()).splitlines()[0])
         each = each.getCause()
     return reasons
-
-
-@contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Make the session the active one: Spark creates a catalog from the active session's settings."""
-    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 def _require_catalog(spark: SparkSession, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 
@@ -80,6 +81,32 @@ class DescribeLogs:
         with logging_to(""):
             event("hello", logging.ERROR)
         assert capfd.readouterr() == ("", "")
+
+    def it_keeps_the_logs_of_two_threads_apart(self, tmp_path):
+        opened = threading.Barrier(2, timeout=10)
+
+        def run(name, last):
+            with logging_to(str(tmp_path / name)), log_fields(run_id=name):
+                opened.wait()
+                event("both are open")
+                opened.wait()
+                if last:
+                    opened.wait()
+                    event("the other is closed")
+            if not last:
+                opened.wait()
+
+        before = (list(LOGGER.handlers), LOGGER.level)
+        threads = [threading.Thread(target=run, args=(name, name == "b")) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        logged = {n: [json.loads(line) for line in (tmp_path / n).read_text().splitlines()] for n in "ab"}
+        found = {name: [(entry["run_id"], entry["message"]) for entry in entries] for name, entries in logged.items()}
+        both = "both are open"
+        assert found == {"a": [("a", both)], "b": [("b", both), ("b", "the other is closed")]}
+        assert (list(LOGGER.handlers), LOGGER.level) == before
 
     def it_refuses_a_file_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("")

@@ -7,6 +7,10 @@ import json
 import pytest
 
 import icecdc_core.__main__ as command_line
+from icecdc_core.cli.commands import COMMANDS
+from icecdc_core.cli.options import parse
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.status import StatusConfig
 from icecdc_core.errors import IcecdcError
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
@@ -98,6 +102,110 @@ class DescribeAWrongCommandLine:
         printed = capsys.readouterr().out
         assert (caught.value.code, "Required." in printed) == (0, True)
         assert [job for job in JOBS if f" {job} --" not in printed] == []
+
+
+class DescribeOptions:
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (["--dry-run"], {"dry_run": "true"}),
+            (["--no-dry-run"], {"dry_run": "false"}),
+            (["--repair", "true"], {"repair": "true"}),
+            (["--repair=false"], {"repair": "false"}),
+            (["--repair", "TRUE", "--dry_run"], {"repair": "TRUE", "dry_run": "true"}),
+            (["--repair", ""], {"repair": ""}),
+            (["--start-from", "-12"], {"start_from": "-12"}),
+            (["--log-path", "-"], {"log_path": "-"}),
+            (["--columns=a,b"], {"columns": "a,b"}),
+        ],
+    )
+    def it_reads_values_and_flags(self, arguments, expected):
+        assert parse(["validate", *arguments]).parameters == expected
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["sync", "--no-table"], "unknown option"),
+            (["sync", "--json=hunter2"], "--json: takes no value"),
+            (["sync", "--no-dry-run=hunter2"], "--no-dry-run: takes no value"),
+            (["sync", "--dry-run", "hunter2"], "a value without an option"),
+            (["sync", "--only", "a"], "given without --file"),
+            (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: is not a number from 1 to 64"),
+            (["sync", "--file", "f.yml", "--parallel", "0"], "--parallel: is not a number from 1 to 64"),
+            (["sync", "--file", "f.yml", "--only", "a,,b"], "--only: has a blank name"),
+            (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
+            (["ingest", "--file", "f.yml"], "unknown option"),
+            (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a repair writes"),
+            (["--table", "lake.ns.t", "ingest"], "Remedy: write the job first"),
+            (["statsu"], "did you mean status"),
+            (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
+        ],
+    )
+    def it_refuses_what_does_not_fit(self, run, arguments, words):
+        code, report, printed = run(*arguments)
+        assert (code, words in report["message"], "unter2" in printed) == (2, True, False)
+
+    def it_lets_options_go_before_what_the_file_says(self, tmp_path):
+        path = tmp_path / "indexes.yml"
+        path.write_text("defaults: {max_polls: 3}\nindexes: {t: {table: lake.ns.t}, u: {table: lake.ns.u}}\n")
+        request = parse(["sync", "--file", str(path), "--only", "u", "--max-polls", "5"])
+        configs = SyncConfig.load_all(request.file, request.only, **request.parameters)
+        assert {name: config.max_polls for name, config in configs.items()} == {"u": 5}
+
+
+class DescribeTheConsoleCommand:
+    def it_prints_one_line_for_a_failure(self, capsys):
+        code = command_line.main(["sync", "--max-polls", "-1"], "icecdc")
+        printed = capsys.readouterr()
+        assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
+        assert printed.err.startswith("icecdc sync: 2 parameters are wrong: table: missing. Remedy: ")
+
+    def it_prints_the_failure_as_json_when_asked_to(self, capsys):
+        command_line.main(["sync", "--json"], "icecdc")
+        printed = capsys.readouterr()
+        assert (json.loads(printed.out)["state"], printed.err.count("\n")) == ("config", 1)
+
+    def it_shows_its_version(self, capsys):
+        with pytest.raises(SystemExit) as caught:
+            command_line.main(["--version"], "icecdc")
+        assert (caught.value.code, capsys.readouterr().out.startswith("icecdc ")) == (0, True)
+
+    @pytest.mark.parametrize("job", JOBS)
+    def it_explains_each_command_with_an_example_and_every_parameter(self, capsys, job):
+        with pytest.raises(SystemExit):
+            command_line.main([job, "--help"], "icecdc")
+        printed = capsys.readouterr().out
+        names = [f"--{each.name.replace('_', '-')}" for each in COMMANDS[job].kind.parameters()]
+        assert ([name for name in names if name not in printed], f"example: icecdc {job} --" in printed) == ([], True)
+        assert printed.index("main options") < printed.index("all other options")
+
+    def it_has_a_short_help(self, capsys):
+        with pytest.raises(SystemExit):
+            command_line.main(["--help"], "icecdc")
+        printed = capsys.readouterr().out
+        assert (len(printed.splitlines()) < 50, "icecdc services up" in printed) == (True, True)
+
+    def it_offers_the_embedded_services(self, capsys):
+        with pytest.raises(SystemExit) as caught:
+            command_line.main(["services", "--help"], "icecdc")
+        assert (caught.value.code, "usage: icecdc services" in capsys.readouterr().out) == (0, True)
+
+
+class DescribeExamples:
+    @pytest.mark.parametrize("job", JOBS)
+    def it_can_be_run_as_shown(self, job):
+        request = parse([job, *COMMANDS[job].example.split()])
+        assert COMMANDS[job].kind(**request.parameters).catalog == "lake"
+
+
+class DescribeStatusWithoutATable:
+    def it_needs_no_table(self):
+        config = StatusConfig(opensearch_url="http://127.0.0.1:9")
+        assert (config.catalog, config.subject) == ("lake", {"table": "", "index": ""})
+
+    def it_takes_one_for_its_catalog(self):
+        config = StatusConfig(table="pond.ns.t")
+        assert (config.catalog, config.subject) == ("pond", {"table": "pond.ns.t", "index": "t"})
 
 
 class DescribeAnUnexpectedError:

@@ -1,0 +1,218 @@
+"""One job for many indexes in one Spark application, several at a time; one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import InheritableThread
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.jobs.poll import combine, follow_changes
+from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.reporting.instrumentation import failure_of, failure_report
+from icecdc_core.reporting.many_report import ManyReport
+from icecdc_core.reporting.reports import Report, RunReport
+from icecdc_core.session.catalog import session_of_its_own
+from icecdc_core.session.catalog_settings import is_catalog_setting
+from icecdc_core.session.shutdown import Stop, stop_on_sigterm
+from icecdc_core.session.threads import active_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+Job = Callable[["SparkSession", Any], Report]
+
+_LOOK_SECONDS = 0.1
+_CANCEL_SECONDS = 10.0
+
+
+def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
+    """Check that one Spark application can serve all of these parameters.
+
+    Args:
+        configs: The parameters of each index by its name.
+
+    Raises:
+        ConfigError: Two of them configure one catalog differently, or have different Spark settings.
+    """
+    problems = []
+    catalogs: dict[str, tuple[str, object]] = {}
+    first, conf = next(((name, dict(config.spark_conf)) for name, config in configs.items()), ("", {}))
+    for name, config in configs.items():
+        other, described = catalogs.setdefault(config.catalog, (name, _catalog(config)))
+        if described != _catalog(config):
+            problems.append(
+                f"catalog_properties: '{other}' and '{name}' describe the catalog '{config.catalog}' differently "
+                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the "
+                "catalog in spark_conf, or give the catalogs different names."
+            )
+            continue
+        own = dict(config.spark_conf)
+        differing = sorted(key for key in {*conf, *own} if conf.get(key) != own.get(key))
+        if differing:
+            problems.append(
+                f"spark_conf: '{first}' and '{name}' differ in {', '.join(differing)} (values not shown). Remedy: give "
+                "all indexes of the file the same spark_conf, because they share a Spark application."
+            )
+    if problems:
+        raise ConfigError("The indexes cannot share a Spark application", problems=problems)
+
+
+def run_many(
+    spark: SparkSession, job: Job, configs: Mapping[str, SyncConfig], *, command: str, parallel: int = 2
+) -> ManyReport:
+    """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
+
+    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. SIGTERM, and for polling
+    runs an interrupt, stops all loops and begins no further syncs. In the session a scheduler pool for each index
+    shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
+
+    Args:
+        spark: A session of the application, see ``get_spark``.
+        job: The job, such as ``follow_changes``.
+        configs: The parameters of each index by its name.
+        command: The name of the job in failure reports.
+        parallel: Jobs, or polls, at a time.
+
+    Returns:
+        A report for each index, in the order of ``configs``.
+
+    Raises:
+        ConfigError: The indexes cannot share a session.
+        KeyboardInterrupt: An interrupt ended the run.
+    """
+    require_one_session(configs)
+    began = time.monotonic()
+    polls = job is follow_changes and any(
+        config.poll_interval_seconds or config.target_lag for config in configs.values()
+    )
+    stop = Stop()
+    runs = {
+        name: _Run(name, command, job, config, session_of_its_own(spark, configs.values()))
+        for name, config in configs.items()
+    }
+    if job is follow_changes:
+        with stop_on_sigterm(or_interrupt=polls) as stop:
+            _run_all(spark, list(runs.values()), _Turns(parallel, stop))
+    else:
+        _run_all(spark, list(runs.values()), _Turns(parallel, stop))
+    return ManyReport(
+        {name: run.report for name, run in runs.items()},
+        round(time.monotonic() - began, 3),
+        {name: run.traceback for name, run in runs.items() if run.traceback},
+    )
+
+
+class _Stopped(Exception):  # noqa: N818 (it is no error)
+    """The run was asked to stop before it was this one's turn."""
+
+
+class _Turns:
+    """So many jobs at a time.
+
+    Args:
+        number: How many.
+        stop: Whether the run was asked to stop; then nobody gets a turn any more.
+    """
+
+    def __init__(self, number: int, stop: Stop) -> None:
+        self.stop = stop
+        self._free = threading.Semaphore(number)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for a turn, and keep it for the block."""
+        while not self._free.acquire(timeout=_LOOK_SECONDS):
+            if self.stop.requested:
+                raise _Stopped
+        try:
+            if self.stop.requested:
+                raise _Stopped
+            yield
+        finally:
+            self._free.release()
+
+
+class _Run:
+    """The job of one index, in a thread of its own.
+
+    Attributes:
+        report: Its report, or its failure.
+        traceback: Where an unexpected error came from.
+    """
+
+    def __init__(self, name: str, command: str, job: Job, config: SyncConfig, spark: SparkSession) -> None:
+        self.name, self.traceback = name, ""
+        self._command, self._work, self._config, self._spark = command, job, config, spark
+        self.report: Report | dict[str, Any] = RunReport(
+            command, config.table, config.index, strategy="none", stopped=True
+        )
+
+    def __call__(self, turns: _Turns) -> None:
+        """Run the job and keep its report."""
+        begin, context = time.monotonic(), self._spark.sparkContext
+        try:
+            context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
+            context.setLocalProperty("spark.scheduler.pool", self.name)
+            with active_session(self._spark):
+                self.report = self._result(turns)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - begin, 3)}
+            self.report = failure_of(error) or failure_report(error, facts)
+            if state_of(error) == "failed":
+                self.traceback = traceback.format_exc()
+
+    def _result(self, turns: _Turns) -> Report:
+        if self._work is not follow_changes:
+            with turns.turn():
+                return self._work(self._spark, self._config)
+        done: list[RunReport] = []
+
+        def sync(spark: SparkSession, config: SyncConfig) -> RunReport:
+            with turns.turn():
+                report = sync_changes(spark, config)
+            done[:] = [combine([*done, report])]
+            return report
+
+        try:
+            return follow_changes(self._spark, self._config, sync=sync)
+        except _Stopped:
+            if not done:
+                raise
+            return replace(done[0], stopped=True)
+
+
+def _run_all(spark: SparkSession, runs: Sequence[_Run], turns: _Turns) -> None:
+    threads = [InheritableThread(target=run, args=(turns,), name=f"icecdc-{run.name}", daemon=True) for run in runs]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        turns.stop.requested = True
+        spark.sparkContext.cancelAllJobs()
+        deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        raise
+    finally:
+        # For PySpark the active session is the last one that made a frame, in whatever thread.
+        spark.createDataFrame([], "none int")
+
+
+def _catalog(config: SyncConfig) -> object:
+    """How the parameters describe their catalog, without its name and without resolving a secret."""
+    in_conf = {key: value for key, value in config.spark_conf.items() if is_catalog_setting(config, key)}
+    return dict(config.catalog_properties), config.warehouse and config.warehouse_location, in_conf

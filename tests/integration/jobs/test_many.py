@@ -1,0 +1,230 @@
+"""One job for all indexes of a file, in one Spark application: by the command line, on real tables and a real index."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from icecdc_core import SyncConfig, export_table
+from icecdc_core.__main__ import main
+from icecdc_core.errors import ConfigError
+from icecdc_core.jobs.many import run_many
+from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.session.catalog import session_of_its_own
+from icecdc_core.session.jvm import file_lists
+from icecdc_core.session.shutdown import stop_on_sigterm
+from tests.fast_java import small_spark
+
+CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
+ROOT = Path(__file__).parents[3]
+QUOTED_NAMES = "spark.sql.parser.quotedRegexColumnNames"
+
+
+@pytest.fixture
+def tables(spark, name):
+    """Two tables of three rows."""
+    names = {letter: f"lake.ns.{name}_{letter}" for letter in "ab"}
+    for table in names.values():
+        spark.sql(CREATE.format(table))
+        spark.sql(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    yield names
+    for table in names.values():
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+@pytest.fixture
+def file(tables, name, opensearch_url, warehouse, tmp_path):
+    """An index file: two indexes that work, and between them one whose table does not exist."""
+    common = {
+        "opensearch_url": opensearch_url,
+        "warehouse": str(warehouse),
+        "positions_index": f"positions-{name}",
+        "log_path": str(tmp_path / "log.jsonl"),
+        "metrics_folder": str(tmp_path / "metrics"),
+    }
+    indexes = {
+        "first": {"table": tables["a"], "index": f"{name}-a", "identifier_columns": ["id"]},
+        "broken": {"table": f"lake.ns.{name}_none", "index": f"{name}-none", "identifier_columns": ["id"]},
+        "last": {"table": tables["b"], "index": f"{name}-b", "identifier_columns": ["id"]},
+    }
+    path = tmp_path / "indexes.yml"
+    path.write_text(yaml.safe_dump({"defaults": common, "indexes": indexes}, sort_keys=False))
+    return path
+
+
+@pytest.fixture
+def run(capsys, file):
+    """Run a command of `icecdc` on the file; its exit code, and the lines of both outputs."""
+
+    def ended(command, *options):
+        code = main([command, "--file", str(file), *options], "icecdc")
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return ended
+
+
+def entries(file):
+    lines = (file.parent / "log.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+class DescribeASync:
+    def it_brings_every_index_up_to_date_although_one_fails(self, run, indexed, name, file, tmp_path):
+        code, out, err = run("sync", "--json", "--report-path", str(tmp_path / "summary.json"))
+        summary = json.loads(out[-1])
+        states = {index: found["state"] for index, found in summary["indexes"].items()}
+        assert (code, summary["state"], states) == (2, "config", {"first": "ok", "broken": "config", "last": "ok"})
+        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+        assert json.loads((tmp_path / "summary.json").read_text()) == summary
+        assert [line for line in err if line.startswith("icecdc sync broken: ") and "Remedy: " in line] != []
+        assert summary["indexes"]["broken"]["error"] == "TableNotFoundError"
+
+    def it_shows_a_table_with_a_row_for_each_index(self, run):
+        _, out, err = run("sync")
+        table = [line.split() for line in out[-6:]]
+        assert table[0] == ["index", "state", "what", "seconds", "error"]
+        assert [row[:2] for row in table[1:4]] == [["first", "ok"], ["broken", "config"], ["last", "ok"]]
+        assert ("TableNotFoundError" in out[-4], out[-1].startswith("config in ")) == (True, True)
+        assert len([line for line in err if line.startswith("icecdc")]) == 1
+
+    def it_works_on_the_indexes_that_are_wanted(self, run):
+        code, out, _ = run("sync", "--only", "last,first", "--json")
+        assert (code, list(json.loads(out[-1])["indexes"])) == (0, ["first", "last"])
+
+    def it_logs_every_event_once_with_the_fields_of_its_run(self, run, file, name):
+        run("sync")
+        ended = [entry for entry in entries(file) if entry["message"] in ("run ended", "run started")]
+        assert sorted((entry["index"], entry["message"]) for entry in ended) == [
+            *((f"{name}-a", message) for message in ("run ended", "run started")),
+            *((f"{name}-b", message) for message in ("run ended", "run started")),
+            (f"{name}-none", "run started"),
+        ]
+        tables = {(entry["run_id"], entry["index"], entry["table"]) for entry in entries(file)}
+        assert len(tables) == 3
+
+    def it_writes_metrics_for_each_index(self, run, name, file):
+        run("sync")
+        written = {path.name for path in (file.parent / "metrics").iterdir()}
+        assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
+
+    def it_leaves_the_settings_of_the_session_alone(self, spark, run):
+        before = spark.conf.getAll
+        spark.conf.set(QUOTED_NAMES, "true")
+        try:
+            code, _, _ = run("sync", "--only", "first,last")
+            assert (code, spark.conf.get(QUOTED_NAMES)) == (0, "true")
+        finally:
+            spark.conf.unset(QUOTED_NAMES)
+        assert spark.conf.getAll == before
+
+
+class DescribeTheOtherJobs:
+    def it_runs_them_all(self, spark, tables, run, capsys):
+        good = ("--only", "first,last", "--json")
+        codes = {command: run(command, *good)[0] for command in ("setup", "export", "sync", "validate")}
+        spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
+        validated, lines, _ = run("validate", *good)
+        found = json.loads(lines[-1])["indexes"]
+        assert (set(codes.values()), validated, found["first"]["extra"], found["last"]["ok"]) == ({0}, 8, 1, True)
+        pending = json.loads(run("changes", *good)[1][-1])["indexes"]
+        assert [pending[index]["next_sync"]["deletes"] for index in ("first", "last")] == [1, 0]
+        assert [row["deleted"] for row in pending["first"]["snapshots"]] == [1]
+        lag = json.loads(run("status", *good)[1][-1])["indexes"]
+        assert [lag[index]["indexes"][0]["lag_snapshots"] for index in ("first", "last")] == [1, 0]
+        repaired = run("repair", *good)
+        replayed = run("replay", *good)
+        assert (repaired[0], replayed[0]) == (0, 0)
+
+
+class DescribePolling:
+    def it_polls_every_index_and_stops_all_of_them(self, spark, file):
+        configs = SyncConfig.load_all(file, ["first", "last"], poll_interval_seconds=0.2, max_polls=0)
+        with stop_on_sigterm() as stop:
+            threading.Thread(target=lambda: (time.sleep(8), setattr(stop, "requested", True))).start()
+            report = run_many(spark, follow_changes, configs, command="sync", parallel=1)
+        assert (report.state, [found.stopped for found in report.indexes.values()]) == ("ok", [True, True])
+        assert [found.upserts for found in report.indexes.values()] == [3, 3]
+
+    def it_begins_nothing_after_it_was_asked_to_stop(self, spark, file):
+        configs = SyncConfig.load_all(file, ["first", "last"])
+        with stop_on_sigterm() as stop:
+            stop.requested = True
+            report = run_many(spark, follow_changes, configs, command="sync")
+        assert [(found.strategy, found.stopped) for found in report.indexes.values()] == [("none", True)] * 2
+
+
+class DescribeSessions:
+    def it_gives_each_index_a_session_and_a_scheduler_pool_of_its_own(self, spark, file):
+        configs = SyncConfig.load_all(file, ["first", "last"])
+        sessions, pools = {spark._jsparkSession.hashCode()}, {}
+
+        def job(session, config):
+            sessions.add(session._jsparkSession.hashCode())
+            pools[config.index] = session.sparkContext.getLocalProperty("spark.scheduler.pool")
+            return export_table(session, config)
+
+        report = run_many(spark, job, configs, command="export")
+        expected = {config.index: name for name, config in configs.items()}
+        assert (report.state, len(sessions), pools) == ("ok", 3, expected)
+
+    def it_compiles_its_java_classes_once_for_all_threads(self, spark, file):
+        loaders = set()
+
+        def job(session, config):
+            loaders.add(file_lists(session).getClass().getClassLoader().hashCode())
+            return export_table(session, config)
+
+        for _ in range(2):
+            run_many(spark, job, SyncConfig.load_all(file, ["first", "last"]), command="export")
+        assert len(loaders) == 1
+
+    def it_refuses_two_descriptions_of_one_catalog_before_any_work(self, spark, file):
+        configs = SyncConfig.load_all(file, ["first", "last"])
+        configs["last"] = configs["last"].replace(warehouse=str(Path(file.parent, "other")))
+        with pytest.raises(ConfigError, match="'first' and 'last' describe the catalog 'lake' differently"):
+            run_many(spark, follow_changes, configs, command="sync")
+
+
+class DescribeTheConsoleCommand:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, warehouse, tmp_path, indexed, name, number):
+        content = yaml.safe_load(file.read_text())
+        content["indexes"]["last"]["table"] = f"pond.ns.{name}"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        pond = session_of_its_own(spark, SyncConfig.load_all(file, ["last"]).values())
+        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
+        pond.sql(CREATE.format(f"pond.ns.{name}"))
+        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
+        options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
+        process = subprocess.Popen(
+            [sys.executable, "-c", ICECDC, "sync", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        log, deadline = tmp_path / "log.jsonl", time.monotonic() + 200
+        while time.monotonic() < deadline and process.poll() is None:
+            text = log.read_text() if log.exists() else ""
+            if "run failed" in text or all(text.count(f'"index": "{name}-{letter}"') > 20 for letter in "ab"):
+                break
+            time.sleep(0.2)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        summary = json.loads((tmp_path / "r.json").read_text())
+        stopped = [found["stopped"] for found in summary["indexes"].values()]
+        assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
+        assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+        assert out.splitlines()[-1].startswith("ok in ")
