@@ -5,6 +5,8 @@ import java.lang.reflect.Proxy;
 import java.util.List;
 import java.util.function.UnaryOperator;
 import java.util.regex.Pattern;
+import org.codelibs.opensearch.runner.OpenSearchRunner;
+import org.opensearch.common.settings.Settings;
 import org.opensearch.common.util.concurrent.ThreadContext;
 import org.opensearch.core.rest.RestStatus;
 import org.opensearch.plugins.ActionPlugin;
@@ -15,7 +17,7 @@ import org.opensearch.rest.RestHandler;
 import org.opensearch.rest.RestRequest;
 
 /**
- * Refuses requests of web pages to the embedded server: a browser reaches loopback for any page that it shows.
+ * Starts the embedded server, and refuses requests of web pages to it: a browser reaches loopback for any page that it shows.
  *
  * A request with an Origin comes from a page. A request with another host name comes from a page whose name was changed
  * to resolve to loopback ("DNS rebinding"): the browser then treats the server as the page's own.
@@ -27,6 +29,34 @@ public class LoopbackOnly extends Plugin implements ActionPlugin {
 
     private static final Pattern OURS =
         Pattern.compile("(127\\.0\\.0\\.1|localhost|\\[::1\\])(:\\d+)?", Pattern.CASE_INSENSITIVE);
+
+    /** Runs a server with the ingest role, which pipelines need; the runner's own main class has no option for it. */
+    public static void main(String[] arguments) throws Exception {
+        final OpenSearchRunner runner = new OpenSearchRunner();
+        Runtime.getRuntime().addShutdownHook(new Thread() {
+            public void run() {
+                try {
+                    runner.close();
+                } catch (Exception e) {
+                    // the process ends anyway
+                }
+            }
+        });
+        runner.onBuild(new OpenSearchRunner.Builder() {
+            public void build(int number, Settings.Builder settings) {
+                settings.putList("node.roles", new String[] {"cluster_manager", "data", "ingest"});
+            }
+        });
+        try {
+            runner.build(arguments);
+            while (!runner.isClosed()) {
+                Thread.sleep(5000);
+            }
+        } catch (Exception e) {
+            e.printStackTrace();
+            System.exit(1);
+        }
+    }
 
     public UnaryOperator getRestHandlerWrapper(ThreadContext context) {
         return new UnaryOperator() {

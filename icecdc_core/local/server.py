@@ -24,14 +24,11 @@ from icecdc_core.session.maven.ivy import spark_jar
 
 _SMALLEST_DISK = 300 * 1024 * 1024
 _ATTEMPTS = 4
-_MAIN_CLASS = "org.codelibs.opensearch.runner.OpenSearchRunner"
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
 
 # No disk watermarks: above 90 % OpenSearch allocates no shards, and a laptop's disk is often that full.
-# The runner's own roles are without ingest, which pipelines need.
 _SETTINGS = """\
-node.roles: [cluster_manager, data, ingest]
 network.host: 127.0.0.1
 transport.port: 0
 discovery.type: single-node
@@ -85,7 +82,7 @@ def start_server(
         # fmt: off
         command = [
             str(runtime.java.executable), f"-Xmx{heap}", f"-Djava.io.tmpdir={folder}",
-            "-cp", os.pathsep.join(map(str, [*jars, plugin])), _MAIN_CLASS, "-pluginTypes", _PLUGIN.stem,
+            "-cp", os.pathsep.join(map(str, [*jars, plugin])), _PLUGIN.stem, "-pluginTypes", _PLUGIN.stem,
             "-basePath", str(folder), "-confPath", str(folder / "config"), "-dataPath", str(data_folder),
             "-clusterName", cluster_name, "-numOfNode", "1", "-baseHttpPort", str(port - 1),
         ]

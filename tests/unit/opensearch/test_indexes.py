@@ -188,10 +188,9 @@ class DescribeRequireServerFeatures:
         there = (200, {"there": {}})
         server.trouble = lambda method, path: there if path.endswith("/there") else error(404, "missing")
         require_server_features(client, config.replace(settings={"default_pipeline": "there"}))
+        given = config.replace(settings={"default_pipeline": "there", "final_pipeline": "gone"})
         with pytest.raises(ConfigError, match=r"no ingest pipeline 'gone'.*PUT /_ingest/pipeline/gone"):
-            require_server_features(
-                client, config.replace(settings={"default_pipeline": "there", "final_pipeline": "gone"})
-            )
+            require_server_features(client, given)
 
     def it_leaves_it_to_the_server_if_it_may_not_ask(self, server, client, config):
         server.trouble = lambda method, path: error(403, "security_exception")

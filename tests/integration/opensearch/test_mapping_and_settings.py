@@ -1,0 +1,316 @@
+"""Mappings, settings and pipelines of users against a real server: documents, queries and the validation."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.errors import ConfigError, IndexConflictError
+
+
+@pytest.fixture
+def found(opensearch, name):
+    """The ids of the documents that a query finds."""
+
+    def search(query, index=name):
+        opensearch.indices.refresh(index=index)
+        return sorted(hit["_id"] for hit in opensearch.search(index=index, body={"query": query})["hits"]["hits"])
+
+    return search
+
+
+@pytest.fixture
+def pipeline(opensearch, name):
+    """Create an ingest pipeline; it is deleted at the end."""
+    created = []
+
+    def create(*processors, suffix="pipeline"):
+        created.append(f"{name}-{suffix}")
+        opensearch.ingest.put_pipeline(id=created[-1], body={"processors": list(processors)})
+        return created[-1]
+
+    yield create
+    opensearch.indices.delete(index=f"{name}--*")  # no pipeline is deleted while an index names it
+    for each in created:
+        opensearch.ingest.delete_pipeline(id=each)
+
+
+def settings_of(opensearch, index):
+    ((_, entry),) = opensearch.indices.get_settings(index=index).items()
+    return entry["settings"]["index"]
+
+
+class DescribeFieldTypes:
+    TYPES = """
+        id BIGINT, title STRING, code STRING, spot STRUCT<lat: DECIMAL(9, 6), lon: DECIMAL(9, 6)>, pin STRING,
+        pair ARRAY<DOUBLE>, area STRING, people ARRAY<STRUCT<name: STRING, age: INT>>, address STRING,
+        span STRUCT<gte: INT, lte: INT>, days STRUCT<gte: DATE, lt: TIMESTAMP>, price DECIMAL(9, 2),
+        big DECIMAL(20, 0), word STRING, scores MAP<STRING, FLOAT>, extra STRUCT<a: STRING, b: STRUCT<c: INT>>,
+        at TIMESTAMP, number STRING, blob BINARY, path STRING
+    """
+    ROWS = """
+        (1, 'Running shoes', 'AbC', named_struct('lat', 48.1, 'lon', 11.5), '48.1,11.5', array(11.5D, 48.1D),
+         'POINT (11.5 48.1)', array(named_struct('name', 'Ann', 'age', 30), named_struct('name', 'Bob', 'age', 40)),
+         '10.0.0.1', named_struct('gte', 1, 'lte', 5),
+         named_struct('gte', date'2026-01-01', 'lt', timestamp'2026-02-01 00:00:00'),
+         19.90, 18446744073709551615, 'quick brown fox', map('red', 0.5F, 'blue', 2.5F),
+         named_struct('a', 'x', 'b', named_struct('c', 7)), timestamp'2026-01-31 12:00:00.123456', '12',
+         X'00FF', '/a/b'),
+        (2, 'A red dress', 'xyz', null, null, null, null, array(), null, null, null, null, null, null, map(), null,
+         null, 'no number', null, null)
+    """
+    MAPPING = {  # noqa: RUF012
+        "title": {"type": "text", "analyzer": "english", "fields": {"raw": {"type": "keyword"}}, "copy_to": "all"},
+        "code": {"type": "keyword", "normalizer": "lower", "copy_to": ["all"]},
+        "all": {"type": "text"},
+        "spot": {"type": "geo_point"},
+        "pin": {"type": "geo_point"},
+        "pair": {"type": "geo_point"},
+        "area": {"type": "geo_shape"},
+        "people": {"type": "nested", "properties": {"name": {"type": "keyword"}}},
+        "people.age": {"type": "short"},
+        "address": {"type": "ip"},
+        "span": {"type": "integer_range"},
+        "days": {"type": "date_range"},
+        "price": {"type": "scaled_float", "scaling_factor": 100},
+        "big": {"type": "unsigned_long"},
+        "word": {"type": "search_as_you_type"},
+        "scores": {"type": "rank_features"},
+        "extra": {"type": "flat_object"},
+        "at": {"type": "date_nanos"},
+        "number": {"type": "integer", "ignore_malformed": True},
+        "blob": {"doc_values": True},
+        "path": {"type": "wildcard"},
+        "label": {"type": "alias", "path": "title.raw"},
+    }
+    NORMALIZER = {"analysis": {"normalizer": {"lower": {"type": "custom", "filter": ["lowercase"]}}}}  # noqa: RUF012
+
+    def it_finds_documents_by_every_field_and_validates_them(self, spark, sql, make_config, indexed, found):
+        sql(f"CREATE TABLE {{t}} ({self.TYPES}) USING iceberg")
+        sql(f"INSERT INTO {{t}} VALUES {self.ROWS}")
+        config = make_config(mapping=json.dumps(self.MAPPING), settings=self.NORMALIZER)
+        report = export_table(spark, config)
+        sql("UPDATE {t} SET code = 'ABC' WHERE id = 1")
+        sync_changes(spark, config)
+        documents = indexed()
+        assert (report.upserts, documents["1"]["spot"], documents["1"]["code"], sorted(documents["2"])) == (
+            2,
+            {"lat": "48.100000", "lon": "11.500000"},
+            "ABC",
+            sorted(documents["1"]),
+        )
+        ages = {"bool": {"must": [{"term": {"people.name": "Ann"}}, {"range": {"people.age": {"gt": 35}}}]}}
+        near = {"distance": "10km"}
+        munich = {"lat": 48.1, "lon": 11.5}
+        queries = [
+            ({"match": {"title": "run"}}, ["1"]),
+            ({"term": {"title.raw": "Running shoes"}}, ["1"]),
+            ({"term": {"label": "A red dress"}}, ["2"]),
+            ({"term": {"code": "aBc"}}, ["1"]),
+            ({"match": {"all": "shoes xyz"}}, ["1", "2"]),
+            *(({"geo_distance": {**near, field: munich}}, ["1"]) for field in ("spot", "pin", "pair")),
+            ({"geo_shape": {"area": {"shape": {"type": "envelope", "coordinates": [[11, 49], [12, 48]]}}}}, ["1"]),
+            ({"nested": {"path": "people", "query": {"term": {"people.age": 30}}}}, ["1"]),
+            ({"nested": {"path": "people", "query": ages}}, []),
+            ({"term": {"address": "10.0.0.0/8"}}, ["1"]),
+            ({"term": {"span": 3}}, ["1"]),
+            ({"range": {"days": {"gte": "2026-01-31", "lte": "2026-01-31", "relation": "contains"}}}, ["1"]),
+            ({"range": {"price": {"gte": 19.9, "lte": 19.9}}}, ["1"]),
+            ({"term": {"big": "18446744073709551615"}}, ["1"]),
+            ({"multi_match": {"query": "quick br", "type": "bool_prefix", "fields": ["word", "word._2gram"]}}, ["1"]),
+            ({"rank_feature": {"field": "scores.red"}}, ["1"]),
+            ({"term": {"extra.b.c": "7"}}, ["1"]),
+            ({"range": {"at": {"gte": "2026-01-31T12:00:00.123456Z", "lte": "2026-01-31T12:00:00.123456Z"}}}, ["1"]),
+            ({"term": {"number": 12}}, ["1"]),
+            ({"wildcard": {"path": "*/b"}}, ["1"]),
+        ]
+        assert [found(query) for query, _ in queries] == [ids for _, ids in queries]
+        assert validate_table(spark, config).ok
+
+    def it_maps_a_column_that_is_added_later_as_the_user_wants(self, spark, sql, make_config, opensearch, name, found):
+        sql("CREATE TABLE {t} (id BIGINT, place STRUCT<city: STRING>) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, named_struct('city', 'Rome'))")
+        export_table(spark, make_config(mapping={"place.city": {"type": "keyword"}}))
+        sql("ALTER TABLE {t} ADD COLUMN tag STRING")
+        sql("INSERT INTO {t} VALUES (2, named_struct('city', 'Oslo'), 'Big One')")
+        config = make_config(mapping={"place.city": {"type": "keyword"}, "tag": {"type": "keyword"}})
+        sync_changes(spark, config)
+        ((_, entry),) = opensearch.indices.get_mapping(index=name).items()
+        assert (entry["mappings"]["properties"]["tag"], found({"term": {"tag": "Big One"}})) == (
+            {"type": "keyword"},
+            ["2"],
+        )
+        assert validate_table(spark, config).ok
+
+    @pytest.mark.parametrize(
+        ("given", "subject", "message"),
+        [
+            ({"mapping": {"v": {"type": "nosuch"}}}, "mapping", r"No handler for type \[nosuch\]"),
+            ({"mapping": {"v": {"type": "keyword", "analyzer": "x"}}}, "mapping", r"unknown parameter \[analyzer\]"),
+            ({"mapping": {"v": {"analyzer": "nosuch"}}}, "mapping", r"analyzer \[nosuch\] has not been configured"),
+            ({"settings": {"nosuch": 1}}, "settings", r"unknown setting \[index\.nosuch\]"),
+            ({"settings": {"codec": "nosuch"}}, "settings", "nosuch"),
+            ({"settings": {"default_pipeline": "nosuch"}}, "settings", "no ingest pipeline 'nosuch'"),
+            ({"mapping": {"l": {"type": "knn_vector", "dimension": 2}}}, "mapping", "no k-NN plugin"),
+            ({"mapping": {"l": {"type": "knn_vector"}}}, "mapping", "no valid dimension"),
+            ({"mapping": {"w": {"type": "keyword"}}}, "mapping", "which no document has"),
+            ({"settings": {"gc_deletes": "1m"}}, "settings", "could bring back"),
+        ],
+    )
+    def it_writes_nothing_if_the_server_or_icecdc_refuses(
+        self, spark, sql, make_config, opensearch, name, given, subject, message
+    ):
+        sql("CREATE TABLE {t} (id BIGINT, v STRING, l ARRAY<FLOAT>) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, 'a', array(1F, 2F))")
+        with pytest.raises(ConfigError, match=message) as raised:
+            export_table(spark, make_config(**given))
+        assert (raised.value.subject, opensearch.indices.get(index=f"{name}*")) == (subject, {})
+        export_table(spark, make_config())
+        assert validate_table(spark, make_config()).ok
+
+
+class DescribeSettings:
+    def it_keeps_the_settings_of_the_user_after_the_export(self, spark, sql, make_config, opensearch, name):
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1)")
+        given = {
+            "index": {"refresh_interval": "7s", "number_of_replicas": 0},
+            "number_of_shards": 2,
+            "gc_deletes": "2h",
+        }
+        config = make_config(settings={**given, "index.translog.sync_interval": "9s"})
+        export_table(spark, config)
+        settings = settings_of(opensearch, name)
+        names = ("refresh_interval", "number_of_replicas", "number_of_shards", "gc_deletes")
+        assert ([settings[each] for each in names], settings["translog"]) == (
+            ["7s", "0", "2", "2h"],
+            {"durability": "request", "sync_interval": "9s"},
+        )
+        assert validate_table(spark, config).ok
+
+    def it_overrides_a_template_that_could_lose_documents(self, spark, sql, make_config, opensearch, name):
+        risky = {"gc_deletes": "1m", "translog": {"durability": "async"}, "refresh_interval": "9s"}
+        template = {
+            "settings": {"index": {**risky, "codec": "best_compression"}},
+            "aliases": {f"{name}-by-template": {}},
+        }
+        body = {"index_patterns": [f"{name}--*"], "priority": 900, "template": template}
+        opensearch.indices.put_index_template(name=name, body=body)
+        try:
+            sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+            export_table(spark, make_config())
+            settings = settings_of(opensearch, name)
+            kept = (settings["gc_deletes"], settings["translog"], settings["codec"], settings.get("refresh_interval"))
+            assert kept == ("1h", {"durability": "request"}, "best_compression", None)
+            assert opensearch.indices.exists_alias(name=f"{name}-by-template")
+        finally:
+            opensearch.indices.delete_index_template(name=name)
+
+    def it_moves_the_aliases_of_users_to_the_index_of_the_next_export(
+        self, spark, sql, make_config, opensearch, name, found
+    ):
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1), (2)")
+        export_table(spark, make_config())
+        opensearch.indices.put_alias(index=f"{name}--*", name=f"{name}-one", body={"filter": {"term": {"id": 1}}})
+        opensearch.indices.put_alias(index=f"{name}--*", name=f"{name}-routed", body={"routing": "x"})
+        before = opensearch.indices.get_alias(name=f"{name}-*")
+        report = export_table(spark, make_config())
+        after = opensearch.indices.get_alias(name=f"{name}-one,{name}-routed")
+        ((physical, entry),) = after.items()
+        assert (entry["aliases"], found({"match_all": {}}, f"{name}-one")) == (
+            {
+                f"{name}-one": {"filter": {"term": {"id": 1}}},
+                f"{name}-routed": {"index_routing": "x", "search_routing": "x"},
+            },
+            ["1"],
+        )
+        assert (physical in before, report.upserts, validate_table(spark, make_config()).ok) == (False, 2, True)
+
+    def it_refuses_the_name_of_a_data_stream(self, spark, sql, make_config, opensearch, name):
+        body = {"index_patterns": [name], "priority": 900, "data_stream": {}}
+        opensearch.indices.put_index_template(name=name, body=body)
+        opensearch.indices.create_data_stream(name=name)
+        try:
+            sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+            with pytest.raises(IndexConflictError, match="was not made by icecdc"):
+                export_table(spark, make_config())
+        finally:
+            opensearch.indices.delete_data_stream(name=name)
+            opensearch.indices.delete_index_template(name=name)
+
+
+class DescribePipelines:
+    TABLE = "CREATE TABLE {t} (id BIGINT, v STRING, f FLOAT, place STRUCT<city: STRING>) USING iceberg"
+    ROWS = "INSERT INTO {t} VALUES (1, 'a', 1.1F, named_struct('city', 'Rome')), (2, 'b', null, null)"
+
+    def it_validates_documents_without_the_fields_of_the_pipeline(
+        self, spark, sql, make_config, indexed, found, pipeline
+    ):
+        made = pipeline(
+            {"set": {"field": "tags.source", "value": "icecdc"}},
+            {"set": {"field": "place.country", "value": "IT", "if": "ctx.place != null"}},
+        )
+        final = pipeline({"set": {"field": "shout", "value": "{{v}}!"}}, suffix="final")
+        sql(self.TABLE)
+        sql(self.ROWS)
+        names = ["tags.source", "place.country", "shout"]
+        config = make_config(
+            mapping={each: {"type": "keyword"} for each in names},
+            settings={"default_pipeline": made, "final_pipeline": final},
+            pipeline_fields=names,
+        )
+        export_table(spark, config)
+        exported = indexed()
+        sql("UPDATE {t} SET v = 'c' WHERE id = 2")
+        sql("DELETE FROM {t} WHERE id = 1")
+        report = sync_changes(spark, config)
+        assert exported["1"] == {
+            "id": 1,
+            "v": "a",
+            "f": 1.1,
+            "place": {"city": "Rome", "country": "IT"},
+            "tags": {"source": "icecdc"},
+            "shout": "a!",
+        }
+        assert (report.upserts, report.deletes, sorted(indexed()), found({"term": {"shout": "c!"}})) == (
+            1,
+            1,
+            ["2"],
+            ["2"],
+        )
+        assert validate_table(spark, config).ok
+
+    @pytest.mark.parametrize(
+        "processor",
+        [{"remove": {"field": "v"}}, {"rename": {"field": "v", "target_field": "w"}}, {"uppercase": {"field": "v"}}],
+        ids=["remove", "rename", "change"],
+    )
+    def it_finds_documents_whose_columns_a_pipeline_changed(self, spark, sql, make_config, pipeline, processor):
+        made = pipeline(processor)
+        sql(self.TABLE)
+        sql(self.ROWS)
+        config = make_config(
+            mapping={"w": {"type": "keyword"}}, settings={"default_pipeline": made}, pipeline_fields=["w"]
+        )
+        export_table(spark, config)
+        report = validate_table(spark, config)
+        assert (report.ok, report.stale, report.stale_ids) == (False, 2, ["1", "2"])
+
+    def it_continues_an_export_with_the_same_mapping_and_settings(self, spark, sql, make_config, indexed, pipeline):
+        made = pipeline({"set": {"field": "tag", "value": "x"}})
+        sql(self.TABLE)
+        sql("INSERT INTO {t} VALUES (1, 'a', null, null)")
+        sql("INSERT INTO {t} VALUES (2, repeat('b', 10), double('nan'), null)")
+        config = make_config(
+            mapping={"tag": {"type": "keyword"}, "v": {"type": "keyword"}},
+            settings={"default_pipeline": made, "refresh_interval": "5s"},
+            pipeline_fields=["tag"],
+            export_group_bytes=1,
+        )
+        with pytest.raises(Exception, match="rejected"):
+            export_table(spark, config)
+        report = export_table(spark, config.replace(max_rejected_documents=1))
+        assert (report.rejected, indexed()["1"]["tag"]) == (1, "x")
