@@ -15,9 +15,11 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.documents.example_queries import as_text, example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import require_ours
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path
@@ -52,7 +54,8 @@ class SetupReport(Report):
         position_snapshot_id: The snapshot that the index equals; null before the first export.
         source_rows: Rows of the current snapshot; null if they cannot be read.
         identifier_columns: The columns that make a document's id.
-        columns: Each column with its type and the OpenSearch field it becomes.
+        columns: Each column with its type, the OpenSearch field it becomes and an example query; then the fields that
+            no column makes, with an empty type.
         problems: What would block a run, each with its remedy.
         notes: What is good to know.
         seconds: Seconds the check took.
@@ -107,7 +110,7 @@ class SetupReport(Report):
         ]
 
     def mapping_table(self) -> pd.DataFrame:
-        """The columns with their Iceberg types and the OpenSearch fields they become."""
+        """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
         import pandas as pd
 
         return pd.DataFrame(self.columns)
@@ -145,7 +148,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     _collect(errors, lambda: require_catalog(spark, config))
     source = _collect(errors, lambda: open_indexable_source(spark, config))
     if source is not None:
-        found |= _about(source)
+        found |= _about(source, config)
         _collect(errors, lambda: _check_rows(source, config, found))
     client = _collect(errors, lambda: connect(config))
     if client is not None:
@@ -198,18 +201,14 @@ def _installed(package: str) -> str:
         return "from source"
 
 
-def _about(source: Source) -> dict[str, Any]:
-    fields = index_mapping(source.schema)["properties"]
+def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
+    fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
     columns = [
-        {
-            "column": column.name,
-            "type": column.dataType.simpleString(),
-            "required": not column.nullable,
-            "identifier": column.name in source.identifier_columns,
-            "OpenSearch field": fields.get(column.name, {}).get("type", "object"),
-        }
+        _field(fields, column.name, column.dataType.simpleString(), not column.nullable)
+        | {"identifier": column.name in source.identifier_columns}
         for column in source.schema.fields
     ]
+    columns += [_field(fields, name) for name in fields if name not in source.schema.names]
     identifiers = source.identifier_columns
     note = "no identifier columns: a sync accepts appends only and refuses updates and deletes"
     return {
@@ -217,6 +216,17 @@ def _about(source: Source) -> dict[str, Any]:
         "identifier_columns": list(identifiers),
         "columns": columns,
         "notes": [] if identifiers else [note],
+    }
+
+
+def _field(fields: dict[str, Any], name: str, data_type: str = "", required: bool = False) -> dict[str, Any]:
+    return {
+        "column": name,
+        "type": data_type,
+        "required": required,
+        "identifier": False,
+        "OpenSearch field": fields.get(name, {}).get("type", "object"),
+        "example query": as_text(example_queries(fields, name)),
     }
 
 
@@ -232,6 +242,7 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
     with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_ours(client, config)
+        require_server_features(client, config)
     position = PositionStore(client, config).read()
     if position is None or not position.exists:
         return

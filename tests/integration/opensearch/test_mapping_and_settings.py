@@ -8,6 +8,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IndexConflictError
+from icecdc_core.jobs.setup_check import check_setup
 
 
 @pytest.fixture
@@ -314,3 +315,28 @@ class DescribePipelines:
             export_table(spark, config)
         report = export_table(spark, config.replace(max_rejected_documents=1))
         assert (report.rejected, indexed()["1"]["tag"]) == (1, "x")
+
+
+class DescribeTheSetupCheck:
+    def it_shows_each_field_with_a_query_that_finds_it(self, spark, sql, make_config, name):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING, people ARRAY<STRUCT<name: STRING>>) USING iceberg")
+        mapping = {"people": {"type": "nested"}, "people.name": {"type": "keyword"}, "title": {"copy_to": "all"}}
+        report = check_setup(spark, make_config(mapping={**mapping, "all": {"type": "text"}}))
+        nested = {"nested": {"path": "people", "query": {"term": {"people.name": "exact text"}}}}
+        both = '{"match": {"title": "some words"}}\n{"term": {"title.keyword": "exact text"}}'
+        found = [(row["column"], row["type"], row["OpenSearch field"], row["example query"]) for row in report.columns]
+        assert found == [
+            ("id", "bigint", "long", '{"range": {"id": {"gte": 1, "lt": 100}}}'),
+            ("title", "string", "text", both),
+            ("people", "array<struct<name:string>>", "nested", json.dumps(nested)),
+            ("all", "", "text", '{"match": {"all": "some words"}}'),
+        ]
+        assert (report.ok, list(report.mapping_table()["example query"])) == (True, [row[3] for row in found])
+
+    def it_reports_what_the_server_lacks_and_what_is_refused(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (id BIGINT, v ARRAY<FLOAT>) USING iceberg")
+        vectors = make_config(mapping={"v": {"type": "knn_vector", "dimension": 2}})
+        refused = make_config(settings={"translog.durability": "async"})
+        problems = [check_setup(spark, config).problems for config in (vectors, refused)]
+        assert [len(each) for each in problems] == [1, 1]
+        assert ("no k-NN plugin" in problems[0][0], "translog.durability" in problems[1][0]) == (True, True)
