@@ -81,7 +81,7 @@ class Pace:
         missed = min(max(0.0, (lag or 0.0) - self.target_lag), elapsed)
         self.seconds_missed += missed
         self.seconds_kept += elapsed - missed
-        return self._judge(lag, took)
+        return self._verdict(lag, took)
 
     @property
     def pause(self) -> float:
@@ -94,7 +94,7 @@ class Pace:
         pause = max(shortest, self.target_lag - took - expected)
         return min(pause, self._longest_pause) if self._longest_pause else pause
 
-    def _judge(self, lag: float | None, took: float) -> Verdict:
+    def _verdict(self, lag: float | None, took: float) -> Verdict:
         # A poll without commits does not show that the next sync is fast enough, only that a slow one would be late.
         late = took > self.target_lag or (lag is not None and lag > self.target_lag)
         kept = False if late else None if lag is None else True
