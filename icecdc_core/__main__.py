@@ -11,13 +11,16 @@ Every parameter is an option: --name value. Lists and mappings are text: --colum
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.cli.help import command_help, overview
@@ -25,11 +28,20 @@ from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.many import require_one_session, run_many
+from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.instrumentation import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, check_report_path, write_report
 from icecdc_core.session import get_spark
+from icecdc_core.session.jvm_output import jvm_output_to_file
+from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.spark import running_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config.model import ParameterModel
 
 JOBS = {name: command.job for name, command in COMMANDS.items()}
 """The jobs by their commands."""
@@ -63,25 +75,29 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
             print(_about(program, request))  # noqa: T201
             raise SystemExit(0)
         facts["job"] = request.command
-        report = _many(request, facts) if request.file else _one(request, facts)
+        quiet = program == _CONSOLE and "verbose" not in request.flags
+        report = _many(request, facts, quiet) if request.file else _one(request, facts, quiet)
     except (Exception, KeyboardInterrupt) as error:
         if state_of(error) == "failed" or "verbose" in request.flags:
             traceback.print_exc()
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
         replace_report(failure, request.parameters.get("report_path", ""))
-        print_failure(f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE, failure["message"], failure["remedy"])
+        name = f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE
+        print_failure(name, failure["message"], failure["remedy"], facts.get("spark_log", ""))
         print_report(failure, as_json)
         return exit_code(failure["state"])
     if isinstance(report, ManyReport):
         sys.stderr.writelines(report.tracebacks.values())
         for name, message in report.failures.items():
-            print_failure(f"{_CONSOLE} {request.command} {name}", message)
+            print_failure(f"{_CONSOLE} {request.command} {name}", message, log=facts.get("spark_log", ""))
     print_report(report, as_json)
+    if report.state == "ok" and "spark_log" in facts:
+        shutil.rmtree(Path(facts["spark_log"]).parent, ignore_errors=True)
     return exit_code(report.state)
 
 
-def _one(request: Request, facts: dict[str, Any]) -> Report:
+def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
     """Run the job of one index; the facts say how far it came."""
     command = COMMANDS[request.command]
     facts |= {name: request.parameters.get(name) for name in ("table", "index")}
@@ -89,15 +105,17 @@ def _one(request: Request, facts: dict[str, Any]) -> Report:
     facts |= config.subject
     check_report_path(config.report_path)
     facts["stage"] = "session"
-    spark = get_spark(config)
+    spark = _session([config], facts, quiet)
     facts["stage"] = "run"
-    report = command.job(spark, config)
+    polls = command.job is follow_changes and (config.poll_interval_seconds or config.target_lag)  # type: ignore[attr-defined]
+    with stop_on_sigterm(or_interrupt=True) if polls else nullcontext():
+        report = command.job(spark, config)
     if config.report_path:
         write_report(report, config.report_path)
     return report
 
 
-def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
+def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
     command = COMMANDS[request.command]
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
@@ -105,7 +123,7 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     for config in configs.values():
         check_report_path(config.report_path)
     facts["stage"] = "session"
-    spark = get_spark(*configs.values())
+    spark = _session([*configs.values()], facts, quiet)
     facts["stage"] = "run"
     # Each report is part of the summary, which is written once.
     own = {name: config.replace(report_path="") for name, config in configs.items()}
@@ -113,6 +131,15 @@ def _many(request: Request, facts: dict[str, Any]) -> ManyReport:
     report = run_many(spark, job, own, command=request.command, parallel=request.parallel)
     write_summaries(report, configs)
     return report
+
+
+def _session(configs: Sequence[ParameterModel], facts: dict[str, Any], quiet: bool) -> SparkSession:
+    # Executors write their part of the log to the output of the JVM.
+    if not quiet or any(config.log_path == "-" for config in configs) or running_session() is not None:
+        return get_spark(*configs)
+    with jvm_output_to_file() as log:
+        facts["spark_log"] = str(log)
+        return get_spark(*configs)
 
 
 def _services(arguments: Sequence[str], program: str) -> int:

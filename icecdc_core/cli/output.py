@@ -22,11 +22,11 @@ def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
         print(report.text(), flush=True)  # noqa: T201
 
 
-def print_failure(program: str, message: str, remedy: str = "") -> None:
-    """Print why a run failed, with the remedy, as one line on the standard error."""
+def print_failure(program: str, message: str, remedy: str = "", log: str = "") -> None:
+    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error."""
     text = message if not remedy or "Remedy: " in message else f"{message.rstrip('.')}. Remedy: {remedy}"
     text = re.sub(r"\s+", " ", text.replace("\n- ", " ")).strip()
-    sys.stderr.write(f"{program}: {text}\n")
+    sys.stderr.write(f"{program}: {text}{f' Log of Spark: {log}' if log else ''}\n")
     sys.stderr.flush()
 
 

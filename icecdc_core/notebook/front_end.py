@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,9 +12,8 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IndexDiffersError
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
+from icecdc_core.session.jvm_output import jvm_output_to_file
 from icecdc_core.session.spark import running_session
-
-_STDERR = 2
 
 
 def open_services(config: SyncConfig) -> SyncConfig:
@@ -46,26 +41,10 @@ def open_spark(config: ParameterModel) -> SparkSession:
     """Return the session of `get_spark`; the output of a new JVM goes to a file instead of the notebook."""
     if running_session() is not None:
         return get_spark(config)
-    # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
-    log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
-    stderr = os.dup(_STDERR)
-    try:
-        # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
-        with open(log, "xb", opener=_private) as file:
-            os.dup2(file.fileno(), _STDERR)
+    with jvm_output_to_file() as log:
         spark = get_spark(config)
-    except Exception:
-        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-4000:])
-        raise
-    finally:
-        os.dup2(stderr, _STDERR)
-        os.close(stderr)
     print(f"Spark {spark.version}; its log is {log}")  # noqa: T201
     return spark
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def finish(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.__main__ import main
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import (
     ConfigError,
@@ -183,6 +184,59 @@ class DescribeTheCommandLine:
         ended = self.run(exported, "sync", "--opensearch-username", "me", "--opensearch-password", "planted")
         told = json.loads(ended.stdout.splitlines()[-1])
         assert (ended.returncode, told["state"], "planted" in ended.stdout + ended.stderr) == (2, "config", False)
+
+
+class DescribeTheConsoleCommand:
+    """In this process, whose session is used."""
+
+    def run(self, capsys, *arguments):
+        code = main(arguments, "icecdc")
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def of(self, config):
+        given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
+        given += ["--warehouse", config.warehouse, "--positions-index", config.positions_index]
+        return [*given, "--identifier-columns", "id"]
+
+    def it_shows_the_status_without_a_table(self, capsys, exported):
+        given = ["--opensearch-url", exported.opensearch_url, "--positions-index", exported.positions_index]
+        code, out, err = self.run(capsys, "status", *given)
+        heading, row = out.splitlines()
+        assert (code, err, heading.split(), row.split()[:2]) == (
+            0,
+            "",
+            ["index", "table", "status"],
+            [exported.index, exported.table],
+        )
+
+    def it_shows_what_each_snapshot_changed_and_what_the_next_sync_would_do(self, capsys, sql, exported):
+        sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
+        sql("DELETE FROM {t} WHERE id = 2")
+        code, out, _ = self.run(capsys, "changes", *self.of(exported))
+        heading, *snapshots = [line.split() for line in out.partition("\n\n")[0].splitlines()]
+        assert (code, heading[:3], [row[-4:-1] for row in snapshots]) == (
+            0,
+            ["snapshot", "committed", "operation"],
+            [["0", "1", "0"], ["0", "0", "1"]],
+        )
+        assert "next sync  2 snapshots, 1 upserts, 1 deletes" in out
+
+    def it_says_that_the_next_sync_exports(self, capsys, exported):
+        _, out, _ = self.run(capsys, "changes", *self.of(exported.replace(index=f"{exported.index}-new")))
+        assert "the next sync exports 3 rows" in out
+
+    def it_names_every_problem_of_a_setup(self, capsys, exported):
+        gone = exported.replace(table="lake.ns.nowhere", opensearch_url="http://127.0.0.1:1")
+        code, out, _ = self.run(capsys, "setup", *self.of(gone))
+        assert (code, out.count("problem  "), "NOT ready" in out) == (2, 2, True)
+
+    def it_corrects_what_differs(self, capsys, opensearch, exported):
+        opensearch.delete(index=exported.index, id="3", params={"refresh": "true"})
+        found = self.run(capsys, "validate", *self.of(exported))
+        corrected = self.run(capsys, "repair", *self.of(exported))
+        assert (found[0], "missing ids" in found[1], corrected[0]) == (8, True, 0)
+        assert any(line.split() == ["repaired", "1"] for line in corrected[1].splitlines())
 
 
 class DescribeStatus:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.session.java import SPARK_MAXIMUM, SPARK_MINIMUM
@@ -79,8 +80,11 @@ class DescribeCommands:
     def it_names_options_that_exist(self, name):
         kinds = {"ingest": IngestConfig}
         wrong = []
-        for job, options in re.findall(r"python -m icecdc_core (\w+)((?:\\\n|[^\n`])*)", TEXTS[name]):
+        calls = r"(?:python -m icecdc_core|^(?:\$ )?icecdc(?= \w+ --)|`icecdc) (\w+)((?:\\\n|[^\n`])*)"
+        for job, options in re.findall(calls, TEXTS[name], re.MULTILINE):
             known = {each.name.replace("_", "-") for each in kinds.get(job, SyncConfig).parameters()}
+            known |= {"file", "only", "parallel", "json", "verbose", "help", "remove-data", "kafka"}
+            wrong += [] if job in {*COMMANDS, SERVICES} else [job]
             wrong += [option for option in re.findall(r"--([\w-]+)", options) if option not in known]
         for options in re.findall(r"papermill ((?:\\\n|[^\n`])*)", TEXTS[name]):
             known = {each.name for each in SyncConfig.parameters()}
