@@ -15,7 +15,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session import get_spark
-from tests.fast_java import INTERPRETED, SPARK_CONF, set_java_options, use_memory_for_files
+from tests.fast_java import INTERPRETED, QUICK_DAEMON, SPARK_CONF, set_java_options, use_memory_for_files
 from tests.kafka_topics import Topic
 
 set_java_options()
@@ -49,7 +49,7 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         table="lake.ns.t",
         warehouse=str(warehouse),
         catalog_properties=GIVEN_CATALOG,
-        spark_conf={"spark.master": "local[2]", **SPARK_CONF},
+        spark_conf={"spark.master": "local[2]", **SPARK_CONF, **QUICK_DAEMON},
     )
     session = get_spark(config)
     session.sparkContext.setLogLevel("ERROR")

@@ -34,6 +34,10 @@ SPARK_CONF = {
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 if not os.environ.get("ICECDC_COMPILED_PLANS"):
     SPARK_CONF |= INTERPRETED
+QUICK_DAEMON = {
+    "spark.python.daemon.module": "tests.quick_daemon",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
+}
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 6 * 1024**3

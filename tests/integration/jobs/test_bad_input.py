@@ -317,6 +317,7 @@ class DescribeParameters:
             export_table(spark, make_config(table=table, row_filter=condition))
 
 
+@pytest.mark.usefixtures("compiled_plans")
 class DescribeAFilterThatFails:
     """Only rows can show it; it is the filter's fault, not that of the data files."""
 

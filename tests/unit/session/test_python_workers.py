@@ -59,8 +59,15 @@ class DescribeATask:
     def it_leaves_the_worker_reading_only_changed_archives(self, spark):
         def counted(batches):
             """How often this worker has read an archive since it first came by here."""
+            import importlib.util
             import zipimport
 
+            if zipimport.zipimporter not in sys.path_hooks:
+                # The workers of tests look into no archives, see `tests/quick_daemon.py`; this one does, as others do.
+                sys.path_hooks.insert(0, zipimport.zipimporter)
+                sys.path_importer_cache.clear()
+                importlib.util.find_spec("a_module_that_is_nowhere")
+                reread_only_changed_archives.cache_clear()
             reread_only_changed_archives()
             if not hasattr(zipimport, "reads"):
                 zipimport.reads, read = [], zipimport._read_directory

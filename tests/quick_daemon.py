@@ -1,0 +1,22 @@
+"""The parent of Spark's Python workers in tests: its workers look for no modules in archives.
+
+Spark puts its jars and those of its packages on the path of workers. A worker reads the directory of each, with some
+ten thousand entries, and before Spark 4.2 does so again in each task of Python 3.10 and 3.11. Jobs of the package avoid
+that (see `icecdc_core.session.python_workers`), but a test's `createDataFrame` runs such tasks too.
+"""
+
+import sys
+from zipimport import zipimporter
+
+sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook is not zipimporter]
+sys.path_importer_cache.clear()
+
+# What each worker would import again.
+import pandas  # noqa: E402, F401
+import pyarrow  # noqa: E402, F401
+from pyspark.daemon import manager  # noqa: E402
+
+import icecdc_core.opensearch.bulk_writer  # noqa: E402, F401
+
+if __name__ == "__main__":
+    manager()
