@@ -26,7 +26,8 @@ def print_failure(program: str, message: str, remedy: str = "", log: str = "") -
     """Print why a run failed, with the remedy and Spark's log, as one line on the standard error."""
     text = message if not remedy or "Remedy: " in message else f"{message.rstrip('.')}. Remedy: {remedy}"
     text = re.sub(r"\s+", " ", text.replace("\n- ", " ")).strip()
-    sys.stderr.write(f"{program}: {text}{f' Log of Spark: {log}' if log else ''}\n")
+    text += f"{'' if text.endswith('.') else '.'} Spark's log: {log}" if log else ""
+    sys.stderr.write(f"{program}: {text}\n")
     sys.stderr.flush()
 
 
