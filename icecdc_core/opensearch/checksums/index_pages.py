@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
     from icecdc_core.config import SyncConfig
 
-WHOLE = {"allow_partial_search_results": "false"}
-"""Parameters of a search that fails if a shard does not answer; by default the others would answer alone."""
+WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
+"""Parameters of a search that reads every document as it is stored.
+
+It fails if a shard does not answer; by default the others would answer alone. And it uses no search pipeline, because
+the default one of an index may hide documents or fields.
+"""
 
 PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.

@@ -9,6 +9,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IndexConflictError
 from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart
 
 
 @pytest.fixture
@@ -190,6 +191,14 @@ class DescribeSettings:
             {"durability": "request", "sync_interval": "9s"},
         )
         assert validate_table(spark, config).ok
+
+    def it_reads_documents_without_the_search_pipeline_of_readers(self, opensearch, name):
+        opensearch.index(index=name, id="1", body={}, refresh=True)
+        pit = opensearch.create_pit(index=name, params={"keep_alive": "1m"})["pit_id"]
+        opensearch.indices.put_settings(index=name, body={"index.search.default_pipeline": "not_there"})
+        found = opensearch.search(body=IndexPart(0, 1, 0, 9).query(pit), params=WHOLE)["hits"]["hits"]
+        opensearch.indices.delete(index=name)
+        assert [hit["_id"] for hit in found] == ["1"]
 
     def it_overrides_a_template_that_could_lose_documents(self, spark, sql, make_config, opensearch, name):
         risky = {"gc_deletes": "1m", "translog": {"durability": "async"}, "refresh_interval": "9s"}
