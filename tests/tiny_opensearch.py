@@ -79,6 +79,7 @@ class TinyOpenSearch:
             if index in self.indexes:
                 return error(400, "resource_already_exists_exception")
             settings = {"index": {**(body["settings"].get("index") or body["settings"]), "uuid": f"uuid of {index}"}}
+            settings["index"]["creation_date"] = str(len(self.indexes))
             entry = {"aliases": body.get("aliases", {}), "mappings": body["mappings"], "settings": settings}
             self.indexes[index] = {**entry, "docs": {}}
             return 200, {"acknowledged": True, "index": index}
@@ -112,6 +113,8 @@ class TinyOpenSearch:
         for action in actions:
             ((kind, change),) = action.items()
             entry = self.indexes[change["index"]]
+            if change.get("must_exist") and change["alias"] not in entry["aliases"]:
+                return error(404, "aliases_not_found_exception")
             if kind == "add":
                 entry["aliases"][change["alias"]] = {
                     name: value for name, value in change.items() if name not in ("index", "alias")

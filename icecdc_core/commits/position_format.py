@@ -40,6 +40,7 @@ class Batch:
         index_uuid: For an export, the identity of the physical index that it created; empty until it is recorded.
         index_digest: For an export, a digest of the settings and the mapping of that index after its creation.
         failure: Why the last attempt failed; empty if it was killed.
+        cuts: Snapshots at which the range is cut into steps, because an earlier batch ended there and was not repeated.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -60,6 +61,7 @@ class Batch:
     index_uuid: str = ""
     index_digest: str = ""
     failure: str = ""
+    cuts: list[int | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

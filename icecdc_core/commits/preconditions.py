@@ -51,8 +51,8 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
                 remedy=_REEXPORT.format(gap_policy),
             ),
         )
-    begun = position.batch.to_snapshot_id if position.batch else None
-    for snapshot_id in (position.snapshot_id, begun):
+    begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
+    for snapshot_id in (position.snapshot_id, *begun):
         if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)) is not None:
             return FailedPrecondition(gap_policy, gap)
     if position.snapshot_id is not None and source.head is None:

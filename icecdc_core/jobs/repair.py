@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import unused
-from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock
+from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
-from icecdc_core.errors import DocumentVersionError
+from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.run import Run
@@ -18,7 +18,39 @@ from icecdc_core.table.source import Source
 _ATTEMPTS = 3
 
 
-def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
+def require_repairable(position: Position, compared: Position | None = None) -> None:
+    """Check that the index may be repaired: nothing else may be written to it from the comparison on.
+
+    Args:
+        position: The position now.
+        compared: The position that the index was compared at; None: this one.
+
+    Raises:
+        TableLockedError: A batch was begun and not committed, or another run wrote the index meanwhile.
+    """
+    begun, remedy = position.batch, "sync first, then repair again"
+    if begun is not None and begun.kind != "repair":
+        raise TableLockedError(
+            f"A begun {begun.kind} of '{position.index}' is not finished, so its documents cannot be repaired yet",
+            subject="repair",
+            value=True,
+            remedy=remedy,
+        )
+    if compared is not None and _written(position) != _written(compared):
+        raise TableLockedError(
+            f"Another run wrote '{position.index}' after it was compared, so the differences that were found are no "
+            "longer those of the index",
+            subject="repair",
+            value=True,
+            remedy="run the validation with repair again",
+        )
+
+
+def _written(position: Position) -> tuple[object, ...]:
+    return position.snapshot_id, position.physical_index, position.epoch
+
+
+def repair_differences(run: Run, source: Source, position: Position, differences: DataFrame) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
 
     A foreign writer raised versions in the index, and the repair must exceed them. The validation knows the versions of
@@ -27,7 +59,8 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
     Args:
         run: The run.
         source: The table.
-        differences: (id, verdict, version) from the validation at the position's snapshot.
+        position: The position at whose snapshot the validation compared.
+        differences: (id, verdict, version) from the validation.
 
     Returns:
         The number of documents written and deleted.
@@ -35,12 +68,13 @@ def repair_differences(run: Run, source: Source, differences: DataFrame) -> int:
     Raises:
         IdentifierColumnsError: The table has no identifier columns.
         DocumentVersionError: A document's version is so high that no later write could exceed it.
-        TableLockedError: Another run holds the index.
+        TableLockedError: Another run holds the index, or wrote it after the comparison.
     """
     source.require_identifier_columns("a repair writes single documents")
     wrong = differences.where(F.col("verdict").isNotNull())
     newest_id, newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
     with run.lock(source) as lock:
+        require_repairable(lock.position, position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
         for _ in range(_ATTEMPTS):
             result = _write(run, source, lock, wrong, epoch)

@@ -16,6 +16,7 @@ from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     evolve_mapping,
+    indexes_of_readers,
     physical_index,
     publish,
     require_ours,
@@ -126,7 +127,8 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
         if wanted.replayed is None:
-            lock.begin(_batch(source, position, wanted.end, epoch, config.on_duplicate_identifier))
+            batch = _batch(source, position, wanted.end, epoch, config.on_duplicate_identifier)
+            lock.begin(replace(batch, cuts=list(wanted.cuts)))
         with run.stage("write"), partitions_for(run.spark, plan.file_bytes):
             if position.schema != source.schema_json:
                 evolve_mapping(run.client, config, position.physical_index, source.schema)
@@ -158,8 +160,10 @@ def _export_and_catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport
 
 
 def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | None = None) -> RunReport:
-    """Export again; the counts of earlier batches of the run are added."""
-    lock.write(replace(lock.position, batch=None))
+    """Export again; the counts of earlier batches of the run are added.
+
+    A begun batch is forgotten only when the export begins: what it wrote is in the index until then.
+    """
     report = replace(export_locked(run, source, lock), strategy="reexport")
     return report if earlier is None else earlier.then(report)
 
@@ -178,10 +182,12 @@ def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positi
     """Create an empty index whose position is where ``start_from`` says."""
     config = run.config
     with run.stage("create index"):
+        readers_index = indexes_of_readers(run.client, config.index)
+        lock.write(lock.position)  # the lock was still this run's when it looked at the alias
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
         physical = physical_index(config.index, epoch)
         create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
-        publish(run.client, config, physical)
+        publish(run.client, config, physical, readers_index)
         position = replace(start, epoch=epoch, physical_index=physical)
         lock.write(position_after(position, source, _batch(source, position, start.snapshot_id, epoch)))
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
-from icecdc_core.jobs.repair import repair_differences
+from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
 from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
@@ -62,7 +62,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     Raises:
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
-        TableLockedError: ``repair`` is asked for and another run holds the index.
+        TableLockedError: ``repair`` is asked for, and another run holds the index, wrote it after the comparison, or
+            did not finish a batch.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
     """
     with Run("validate", spark, config) as run:
@@ -70,12 +71,14 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             source = run.open_source(needs_history=False)
             at_position = config.validate_at == "position" or config.repair
             position = run.require_position(source, needs_history=at_position)
+            if config.repair:
+                require_repairable(position)
         snapshot_id = position.snapshot_id if at_position else source.head
         comparison = _compare(run, source, position, snapshot_id)
         repaired = 0
         if config.repair and any(comparison.counts.values()):
             with run.stage("repair"):
-                repaired = repair_differences(run, source, comparison.differences)
+                repaired = repair_differences(run, source, position, comparison.differences)
             comparison.differences.unpersist()
             comparison = _compare(run, source, position, snapshot_id)
         comparison.differences.unpersist()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
+from opensearchpy.exceptions import NotFoundError
 
+from icecdc_core.errors import FencedError
 from icecdc_core.opensearch.index_definitions import typed_refusals
 from icecdc_core.opensearch.index_settings import published_settings
 from icecdc_core.opensearch.physical_indexes import indexes_behind, write_alias
@@ -14,7 +17,17 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+def indexes_of_readers(client: OpenSearch, index: str) -> frozenset[str]:
+    """Return the names of the physical indexes that readers see.
+
+    Args:
+        client: The client.
+        index: The readers' alias.
+    """
+    return frozenset(indexes_behind(client, index))
+
+
+def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Collection[str] | None = None) -> None:
     """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
 
     The aliases that users gave the old index move with it, because the old index is deleted.
@@ -23,24 +36,42 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str) -> None:
         client: The client.
         config: The job's parameters.
         physical: The name of the index.
+        expected: What readers saw when this run held the lock; None: anything. If another run has moved the alias
+            since, it must stay where it is.
 
     Raises:
         ConfigError: OpenSearch refuses the user's settings.
+        FencedError: Another run has moved the alias.
     """
     with typed_refusals(config):
         client.indices.put_settings(index=physical, body={"index": published_settings(config)})
     client.indices.refresh(index=physical)
     actions: list[dict[str, Any]] = []
-    for name, entry in indexes_behind(client, config.index).items():
+    seen = indexes_behind(client, config.index)
+    if expected is not None and seen.keys() - {physical} - {*expected}:
+        raise _fenced(config, sorted(seen))
+    for name, entry in seen.items():
         if name != physical:
             actions += _moved_aliases(name, entry, physical, config.index)
     actions.append({"add": {"index": physical, "alias": config.index}})
-    client.indices.update_aliases(body={"actions": actions})
+    try:
+        client.indices.update_aliases(body={"actions": actions})
+    except NotFoundError as error:
+        raise _fenced(config, sorted(seen)) from error
+
+
+def _fenced(config: SyncConfig, seen: list[str]) -> FencedError:
+    return FencedError(
+        f"Another run has moved the alias '{config.index}' while this one was stalled",
+        subject="index",
+        value=seen,
+        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
+    )
 
 
 def _moved_aliases(old: str, entry: dict[str, Any], physical: str, index: str) -> list[dict[str, Any]]:
     """The actions that move the readers' alias and the aliases of users, with their filters and routings."""
-    actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": index, "must_exist": False}}]
+    actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": index, "must_exist": True}}]
     for alias, options in entry["aliases"].items():
         if alias not in (index, write_alias(old)):
             actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})

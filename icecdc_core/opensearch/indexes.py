@@ -13,7 +13,7 @@ from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
 from icecdc_core.documents.spec import digest
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
-from icecdc_core.opensearch.aliases import publish
+from icecdc_core.opensearch.aliases import indexes_of_readers, publish
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
 from icecdc_core.opensearch.index_definitions import major_version, reason, typed_refusals
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
@@ -38,6 +38,7 @@ __all__ = [
     "drop_unread",
     "evolve_mapping",
     "index_uuid",
+    "indexes_of_readers",
     "physical_index",
     "publish",
     "require_ours",
@@ -156,16 +157,22 @@ def drop_unread(client: OpenSearch, config: SyncConfig, physical: str) -> None:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
-def drop_leftovers(client: OpenSearch, config: SyncConfig, keep: set[str]) -> None:
-    """Delete the physical indexes of earlier exports.
+def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+    """Delete the physical indexes of earlier exports: those that were created before this one.
+
+    A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
 
     Args:
         client: The client.
         config: The job's parameters.
-        keep: The physical indexes that are in use.
+        physical: The index that is in use.
     """
-    for name, entry in client.indices.get(index=f"{config.index}--*").items():
-        if name not in keep and icecdc_meta(entry).get("index") == config.index:
+    found = client.indices.get(index=f"{config.index}--*")
+    if physical not in found:
+        return
+    for name, entry in found.items():
+        is_earlier = _created_at(entry) < _created_at(found[physical])
+        if is_earlier and icecdc_meta(entry).get("index") == config.index:
             client.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 
@@ -197,6 +204,10 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
             remedy="run the export (it builds a new index behind the alias, without downtime), "
             "or set on_schema_change=reexport",
         ) from error
+
+
+def _created_at(entry: dict[str, Any]) -> int:
+    return int(entry["settings"]["index"]["creation_date"])
 
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:

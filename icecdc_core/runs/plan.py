@@ -94,11 +94,11 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
         and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
-        return Range(begun.to_snapshot_id, replayed=begun)
+        return Range(begun.to_snapshot_id, tuple(begun.cuts), replayed=begun)
     # A begun batch is not repeated if the schema or the policy changed, or if its rows were rejected and the table has
     # changed since.
     # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
-    return Range(source.head, cuts=(begun.to_snapshot_id,))
+    return Range(source.head, (*begun.cuts, begun.to_snapshot_id))
 
 
 def _start_snapshot(source: Source, config: SyncConfig) -> int | None:

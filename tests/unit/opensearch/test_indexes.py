@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import digest
-from icecdc_core.errors import ConfigError, IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
 from icecdc_core.opensearch.index_definitions import require_server_features
@@ -18,6 +18,7 @@ from icecdc_core.opensearch.indexes import (
     drop_leftovers,
     drop_unread,
     evolve_mapping,
+    indexes_of_readers,
     publish,
     unused_epoch,
 )
@@ -136,6 +137,15 @@ class DescribePublish:
         expected = {ONE: {write_alias(ONE): {}}, TWO: {write_alias(TWO): {}, "t": {}, "mine": mine, "plain": {}}}
         assert found == expected
 
+    def it_leaves_an_alias_alone_that_another_run_has_moved(self, server, client, config, published):
+        for name in (TWO, "t--000003"):
+            create_physical(client, config, name, SCHEMA, "the-run")
+        seen = indexes_of_readers(client, config.index)
+        publish(client, config, "t--000003", seen)
+        with pytest.raises(FencedError, match="Another run has moved the alias 't'"):
+            publish(client, config, TWO, seen)
+        assert indexes_of_readers(client, config.index) == {"t--000003"}
+
     def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
         settings = {"refresh_interval": "5s", "index": {"number_of_replicas": 0}}
         given = SyncConfig(table=config.table, index="t", opensearch_url=server.url, settings=settings)
@@ -202,8 +212,13 @@ class DescribeDeletion:
     def it_deletes_the_indexes_of_earlier_exports_and_no_others(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
         create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
-        drop_leftovers(client, config, {TWO})
+        drop_leftovers(client, config, TWO)
         assert sorted(server.indexes) == [TWO, "t--other--000001"]
+
+    def it_leaves_the_index_of_a_later_export_when_a_stalled_run_goes_on(self, server, client, config, published):
+        create_physical(client, config, TWO, SCHEMA, "another-run")
+        drop_leftovers(client, config, ONE)
+        assert sorted(server.indexes) == [ONE, TWO]
 
     def it_deletes_an_index_that_no_reader_sees(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")

@@ -1,0 +1,145 @@
+"""Runs that meet another run at the worst moment, as the model of the protocol found them."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.commits.lease import end_work
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import FencedError, TableLockedError
+from icecdc_core.jobs import export, sync, validate
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+
+
+class Killed(Exception):  # noqa: N818 (it is no error of the package)
+    """What a kill looks like to the code that it hits."""
+
+
+def kill(*_, **__):
+    raise Killed
+
+
+def killed_at(module, name, work):
+    """Run something that is killed at a function of a module."""
+    with mock.patch.object(module, name, kill), pytest.raises(Killed):
+        work()
+
+
+def end_lease(opensearch, config):
+    """Let the run that has locked the index look dead to others."""
+    position = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
+    end_work(position["owner"]["run_id"])
+
+
+@pytest.fixture
+def names(indexed):
+    """The names in the index, by id."""
+    return lambda: {identity: document["name"] for identity, document in sorted(indexed().items())}
+
+
+class DescribeARepair:
+    def it_writes_nothing_when_a_sync_committed_after_the_comparison(self, spark, sql, make_config, names, opensearch):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        config = make_config()
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        repair = validate.repair_differences
+
+        def sync_first(*arguments):
+            sync_changes(spark, config)
+            return repair(*arguments)
+
+        physical = PositionStore(opensearch, config).read().physical_index
+        opensearch.index(index=physical, id="9", body={"name": "extra"}, refresh=True)
+        refused = pytest.raises(TableLockedError, match="Another run wrote")
+        with mock.patch.object(validate, "repair_differences", sync_first), refused:
+            validate_table(spark, config.replace(repair=True))
+        assert "2" in names()
+        assert validate_table(spark, config.replace(repair=True)).ok
+
+    def it_waits_until_a_begun_sync_is_finished(self, spark, sql, make_config, names):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        config = make_config()
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+        with pytest.raises(TableLockedError, match=r"A begun sync .* sync first"):
+            validate_table(spark, config.replace(repair=True))
+        sync_changes(spark, config)
+        assert validate_table(spark, config.replace(repair=True)).ok
+
+
+class DescribeABatchThatIsNotRepeated:
+    def it_is_undone_although_the_batch_after_it_is_killed_too(self, spark, sql, make_config, names):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'w'")
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+        sql("UPDATE {t} SET name = 'v'")
+        other = config.replace(on_duplicate_identifier="last")
+        killed_at(sync, "write_batch", lambda: sync_changes(spark, other))
+        sync_changes(spark, other)
+        assert names() == {"1": "v"}
+
+    def it_is_not_forgotten_before_an_export_begins(self, spark, sql, make_config, names, name):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config(on_history_gap="reexport")
+        export_table(spark, config)
+        snapshots = "SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at"
+        (first,) = (row[0] for row in sql(snapshots).collect())
+        sql("INSERT INTO {t} VALUES (2, 'x')")
+        second = sql(snapshots).collect()[1][0]
+        killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {first})")
+        spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => ARRAY({second}))")
+        killed_at(sync, "export_locked", lambda: sync_changes(spark, config))
+        sync_changes(spark, config)
+        assert names() == {"1": "v"}
+
+
+class DescribeAStalledExport:
+    def it_leaves_the_index_of_the_export_after_it(self, spark, sql, make_config, opensearch):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config()
+        drop = export.drop_leftovers
+
+        def stalled(*arguments):
+            with mock.patch.object(export, "drop_leftovers", drop):
+                end_lease(opensearch, config)
+                export_table(spark, config)
+            drop(*arguments)
+
+        with mock.patch.object(export, "drop_leftovers", stalled):
+            export_table(spark, config)
+        (physical,) = opensearch.indices.get_alias(name=config.index)
+        assert PositionStore(opensearch, config).read().physical_index == physical
+
+    def it_does_not_move_the_alias_back(self, spark, sql, make_config, opensearch):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config()
+        export_table(spark, config)
+        publish = export.publish
+
+        def stalled(*arguments):
+            with mock.patch.object(export, "publish", publish):
+                end_lease(opensearch, config)
+                sql("UPDATE {t} SET name = 'w'")
+                export_table(spark, config.replace(export_group_bytes=1))
+            publish(*arguments)
+
+        with mock.patch.object(export, "publish", stalled), pytest.raises(FencedError):
+            export_table(spark, config)
+        (physical,) = opensearch.indices.get_alias(name=config.index)
+        assert PositionStore(opensearch, config).read().physical_index == physical
+        assert validate_table(spark, config.replace(validate_at="position")).ok
