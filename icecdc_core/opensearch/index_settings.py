@@ -169,6 +169,17 @@ def published_settings(config: SyncConfig) -> dict[str, Any]:
     return {**ours, **{name: given[name] for name in _WHEN_PUBLISHED if name in given}}
 
 
+def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changed settings of an index that readers see; one that is gone has our value again.
+
+    Args:
+        config: The job's parameters.
+        changed: The settings; None: the user no longer sets it.
+    """
+    ours = {"gc_deletes": _GC_DELETES, "number_of_replicas": config.number_of_replicas}
+    return {name: ours.get(name) if value is None else value for name, value in changed.items()}
+
+
 def pipelines(settings: Mapping[str, Any]) -> list[str]:
     """Return the ingest pipelines that the user's settings name."""
     given = flat_settings(settings)
