@@ -8,7 +8,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SchemaChangeError
+from icecdc_core.errors import (
+    ConfigError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+    SchemaChangeError,
+    SparkJobError,
+)
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.faults.test_killed_runs import _forget_commit
@@ -121,6 +128,24 @@ class DescribeAChangeOfTheTable:
         assert document(opensearch, config, "50")["added"] == 9
         assert validate_table(spark, config).ok
 
+    def it_matters_for_a_star_within_a_function(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN added INT")
+        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
+        with pytest.raises(SchemaChangeError, match="'added'"):
+            sync_changes(spark, config)
+        sync_changes(spark, config.replace(on_schema_change="reexport"))
+        assert validate_table(spark, config).ok
+
+    def it_takes_another_function_for_another_selection(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=lambda rows: rows.select(F.upper("name").alias("one")))
+        export_table(spark, config)
+        with pytest.raises(SchemaChangeError, match="another select"):
+            sync_changes(spark, config.replace(select=lambda rows: rows.select(F.upper("name").alias("two"))))
+
     def it_does_not_matter_for_columns_that_are_not_used(self, spark, sql, make_config):
         create(sql)
         config = make_config(select=["name"])
@@ -182,6 +207,27 @@ class DescribeAMaskedValue:
         }
         spark.sql(f"DROP TABLE {letters}")
         assert [where for where, text in found.items() if SECRET in text] == []
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "cast(concat(email, '\\n', email) AS int)",
+            "map(email, 1, concat(email, ''), 2)",
+            "element_at(map(email, 1), raise_error(concat('a\\n', email)))",
+            "format_string(concat('%', email), 1)",
+            "xpath_int(concat('<', email), 'a')",
+            "regexp_like(name, concat('(', email))",
+            "array(lat)[cast(substr(email, 15) AS int) + 5]",
+            "date_format(date '2026-01-31', email)",
+        ],
+    )
+    def it_is_in_no_error_of_a_failing_expression(self, spark, sql, make_config, tmp_path, expression):
+        create(sql)
+        log = tmp_path / "log.jsonl"
+        with pytest.raises(IcecdcError) as failed:
+            export_table(spark, make_config(select=[f"{expression} AS x"], log_path=str(log)))
+        assert SECRET not in f"{failed.value}{failed.value.value}{log.read_text()}"
+        assert isinstance(failed.value, (ConfigError, SparkJobError))
 
     def it_leaves_identifiers_in_errors_under_their_own_names(self, spark, sql, make_config):
         create(sql)
