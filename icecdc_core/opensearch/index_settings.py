@@ -64,6 +64,7 @@ _RULES = (
         "leave it out; to write faster, raise bulk_bytes or bulk_connections",
     ),
     _Rule("blocks", _is_true, "a blocked index accepts no documents", "leave it out"),
+    _Rule("append_only", _is_true, "an append-only index accepts neither updates nor deletes", "leave it out"),
     _Rule(
         "derived_source",
         _is_true,

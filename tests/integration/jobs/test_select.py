@@ -98,6 +98,28 @@ class DescribeADocumentOfExpressions:
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
 
+    @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
+    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(
+        self, spark, sql, make_config, opensearch, change_mode
+    ):
+        sql("CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg")
+        sql("INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)")
+        config = make_config(
+            select=["`s.t` + 1 AS `p.q`", "'same' AS `b``q`"],
+            identifier_columns=["k y", "i`d"],
+            row_filter="z = 0",
+            change_mode=change_mode,
+        )
+        export_table(spark, config)
+        sql("DELETE FROM {t} WHERE `k y` = 2")
+        sql("UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
+        sql("UPDATE {t} SET `s.t` = 9 WHERE `k y` = 0")
+        sync_changes(spark, config)
+        found = opensearch.search(index=config.index, body={"size": 9})["hits"]["hits"]
+        expected = {"0|a\\|0": 10, "1|a\\|1": 2, "6|a\\|6": 2}
+        assert {hit["_id"]: hit["_source"]["p.q"] for hit in found} == expected
+        assert validate_table(spark, config).ok
+
     def it_is_the_last_of_two_rows_of_one_identifier(self, spark, sql, make_config, opensearch):
         create(sql)
         sql("INSERT INTO {t} VALUES (3, 'x', 'z', 1, 2, 0)")

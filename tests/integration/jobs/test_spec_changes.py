@@ -111,6 +111,13 @@ class DescribeAChangeThatNeedsANewIndex:
         with pytest.raises(SchemaChangeError, match=problem):
             sync_changes(spark, config.replace(**changes))
 
+    def it_leaves_the_index_as_it_is_when_the_server_refuses_a_new_one(self, spark, opensearch, config):
+        before = PositionStore(opensearch, config).read()
+        with pytest.raises(ConfigError, match="no_such_codec"):
+            export_table(spark, config.replace(settings={"codec": "no_such_codec"}))
+        assert sync_changes(spark, config).strategy == "none"
+        assert PositionStore(opensearch, config).read().committed_index == before.committed_index
+
     def it_builds_one_when_the_index_has_a_new_column_with_another_type(self, spark, sql, opensearch, config):
         body = {"properties": {"code": {"type": "text"}}}
         opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
