@@ -37,8 +37,8 @@ _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
 _ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
 _OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 _TIMES = ('"timestamp"', '"variant"')
-# What Spark numbers anew in each session or plan.
-_NUMBERED = re.compile(r'"(?:id|jvmId|__dataset_id)": ?(?:-?\d+|"[^"]*"),?|"name": ?"[xyz]_\d+",?')
+# The process in which Spark numbered an expression.
+_PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:
 
 def _digest(canonical: str, fields: StructType) -> str:
     """A digest of what a function computes; a canonical plan has no names of fields."""
-    return hashlib.sha256(f"{_NUMBERED.sub('', canonical)}{fields.json()}".encode()).hexdigest()
+    return hashlib.sha256(f"{_PROCESS.sub('', canonical)}{fields.json()}".encode()).hexdigest()
 
 
 def _selection(texts: Sequence[str], alias: str) -> Callable[[DataFrame], DataFrame]:

@@ -114,8 +114,8 @@ class DescribeProjection:
             return lambda rows: rows.select(*((F.col("lat") + at).alias(f"f{at}") for at in range(40)), last)
 
         functions = [
-            many(F.col("lat")),
-            many(F.col("lon")),
+            many(F.col("lat").alias("last")),
+            many(F.col("lon").alias("last")),
             lambda rows: rows.select(F.upper("email").alias("one")),
             lambda rows: rows.select(F.upper("email").alias("two")),
             lambda rows: rows.select(F.transform("tags", F.upper).alias("tags")),
