@@ -173,16 +173,17 @@ def _follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
     """
     with run.stage("follow spec"):
         physical = lock.position.physical_index
+        # First: a new field may need a limit that was raised.
+        if changed := dynamic_settings(lock.position.selection, source.spec):
+            with typed_refusals(run.config):
+                settings = settings_in_place(run.config, changed)
+                run.client.indices.put_settings(index=physical, body={"index": settings})
         try:
             evolve_mapping(run.client, run.config, physical, source.schema)
         except SchemaChangeError:
             if run.config.on_schema_change != "reexport":
                 raise
             return False
-        if changed := dynamic_settings(lock.position.selection, source.spec):
-            with typed_refusals(run.config):
-                settings = settings_in_place(run.config, changed)
-                run.client.indices.put_settings(index=physical, body={"index": settings})
         lock.write(replace(lock.position, selection=source.stored_selection))
         return True
 
