@@ -92,7 +92,7 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
         )
     if position.schema and position.schema != source.schema_json:
         differences = schema_change(position.schema, source.schema_json)
-        if not is_additive(differences):
+        if not is_additive(differences) or source.recomputes(differences):
             return FailedPrecondition(
                 schema_policy,
                 SchemaChangeError(

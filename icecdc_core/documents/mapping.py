@@ -118,7 +118,7 @@ def check_supported(schema: T.StructType) -> None:
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
             raise _unsupported(field.name, "is a metadata field of OpenSearch, so no column can have that name")
-        if field.name in RESERVED or field.name.lower().startswith(OWN_PREFIX):
+        if field.name.lower() in RESERVED or field.name.lower().startswith(OWN_PREFIX):
             raise _unsupported(field.name, "is a name that icecdc reserves, so no column can have it")
     _check_names(schema, "")
     for field in schema.fields:

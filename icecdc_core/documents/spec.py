@@ -90,13 +90,37 @@ def spec_changes(
     if stored.get(DIGEST) == current.get(DIGEST):
         return []
     changes = []
-    for path, was, now in _differences(*(dict(leaves(each.get(MAPPING) or {})) for each in (stored, current))):
-        field, _, rest = path.partition(".")
-        in_place = field in new_columns or rest.rpartition(".")[2] in _SEARCH_ONLY or ".meta." in path
-        changes.append(SpecChange(f"{MAPPING}.{path}", was, now, in_place))
+    was, now = (dict(_options(each.get(MAPPING) or {})) for each in (stored, current))
+    search_only = {path for path, option in (*was, *now) if option in _SEARCH_ONLY}
+    for path, before, after in _differences(
+        *({path: each[path, option] for path, option in each} for each in (was, now))
+    ):
+        in_place = path.partition(".")[0] in new_columns or path in search_only
+        changes.append(SpecChange(f"{MAPPING}.{path}", before, after, in_place))
     for path, was, now in _differences(_settings(stored), _settings(current)):
         changes.append(SpecChange(f"{SETTINGS}.{path}", was, now, _is_dynamic(path)))
     return changes
+
+
+def _options(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
+    """The options of all fields: each value by its path and the name of its option, which a field may have too."""
+    for name, field in fields.items():
+        if not isinstance(field, Mapping) or not field:
+            yield (f"{prefix}{name}", ""), field
+            continue
+        for option, value in field.items():
+            path = f"{prefix}{name}.{option}"
+            if option in ("properties", "fields") and isinstance(value, Mapping) and value:
+                yield from _options(value, f"{path}.")
+            else:
+                yield from (((path + inner, option), each) for inner, each in _inside(value))
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        yield from ((f".{path}", each) for path, each in leaves(value))
+    else:
+        yield "", value
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.positions import Batch, IndexLock
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.errors import HistoryGapError, TableReplacedError
+from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.index_definitions import require_server_features
@@ -156,7 +156,13 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             on_duplicate_identifier=config.on_duplicate_identifier,
         )
         lock.begin(batch)
-        lock.record_index(*create_physical(run.client, config, batch.physical_index, source.schema, run.run_id))
+        try:
+            created = create_physical(run.client, config, batch.physical_index, source.schema, run.run_id)
+        except ConfigError:
+            # Nothing was created, so the next run goes on from where the index is.
+            lock.write(replace(lock.position, batch=earlier))
+            raise
+        lock.record_index(*created)
         if earlier is not None and earlier.kind == "export":
             drop_unread(run.client, config, earlier.physical_index)
     return groups

@@ -10,6 +10,7 @@ from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
@@ -121,6 +122,8 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
         source.stored_selection,
     )
     lock.begin(batch)
+    if position.schema != source.schema_json:  # the rows have columns that no sync has mapped yet
+        evolve_mapping(run.client, run.config, physical, source.schema)
     rows = source.current_rows(position.snapshot_id, run.config.on_duplicate_identifier)
     key = unused("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))

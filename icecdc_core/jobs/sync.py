@@ -12,7 +12,8 @@ from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.opensearch.index_definitions import require_server_features
+from icecdc_core.opensearch.index_definitions import require_server_features, typed_refusals
+from icecdc_core.opensearch.index_settings import settings_in_place
 from icecdc_core.opensearch.indexes import (
     create_physical,
     evolve_mapping,
@@ -92,8 +93,8 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config, report = run.config, None
     if needs_reexport(lock.position, source, config):
         return _reexport(run, source, lock)
-    if has_other_spec(lock.position, source):
-        _follow_spec(run, source, lock)
+    if has_other_spec(lock.position, source) and not _follow_spec(run, source, lock):
+        return _reexport(run, source, lock)
     while report is None or lock.position.snapshot_id != source.head:
         try:
             part = _sync_batch(run, source, lock)
@@ -168,14 +169,27 @@ def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | No
     return report if earlier is None else earlier.then(report)
 
 
-def _follow_spec(run: Run, source: Source, lock: IndexLock) -> None:
-    """Put a changed spec in place, where that leaves every indexed document right."""
+def _follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
+    """Put a changed spec in place, where that leaves every indexed document right.
+
+    Returns:
+        False if the index has a field that cannot follow, and ``on_schema_change`` is ``reexport``.
+    """
     with run.stage("follow spec"):
         physical = lock.position.physical_index
-        if settings := dynamic_settings(lock.position.selection, source.spec):
-            run.client.indices.put_settings(index=physical, body={"index": settings})
-        evolve_mapping(run.client, run.config, physical, source.schema)
+        # First: a new field may need a limit that was raised.
+        if changed := dynamic_settings(lock.position.selection, source.spec):
+            with typed_refusals(run.config):
+                settings = settings_in_place(run.config, changed)
+                run.client.indices.put_settings(index=physical, body={"index": settings})
+        try:
+            evolve_mapping(run.client, run.config, physical, source.schema)
+        except SchemaChangeError:
+            if run.config.on_schema_change != "reexport":
+                raise
+            return False
         lock.write(replace(lock.position, selection=source.stored_selection))
+        return True
 
 
 def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:

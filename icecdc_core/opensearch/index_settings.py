@@ -64,6 +64,7 @@ _RULES = (
         "leave it out; to write faster, raise bulk_bytes or bulk_connections",
     ),
     _Rule("blocks", _is_true, "a blocked index accepts no documents", "leave it out"),
+    _Rule("append_only", _is_true, "an append-only index accepts neither updates nor deletes", "leave it out"),
     _Rule(
         "derived_source",
         _is_true,
@@ -167,6 +168,17 @@ def published_settings(config: SyncConfig) -> dict[str, Any]:
     given = flat_settings(config.settings)
     ours = {"number_of_replicas": config.number_of_replicas, "refresh_interval": None}
     return {**ours, **{name: given[name] for name in _WHEN_PUBLISHED if name in given}}
+
+
+def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changed settings of an index that readers see; one that is gone has our value again.
+
+    Args:
+        config: The job's parameters.
+        changed: The settings; None: the user no longer sets it.
+    """
+    ours = {"gc_deletes": _GC_DELETES, "number_of_replicas": config.number_of_replicas}
+    return {name: ours.get(name) if value is None else value for name, value in changed.items()}
 
 
 def pipelines(settings: Mapping[str, Any]) -> list[str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -31,6 +33,12 @@ _REMEDY = (
     "whenever they are computed"
 )
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
+# They read or write times of the session's zone as texts, so no type of the plan shows the time.
+_ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
+_OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
+_TIMES = ('"timestamp"', '"variant"')
+# The process in which Spark numbered an expression.
+_PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Projection:
         schema: The fields.
         columns: The table's columns, which the function may use.
         used_columns: Those that it does use.
+        computed_from: Those that a field is computed from as a whole; one that a field only repeats is none, nor is a
+            struct of which it takes a field.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
         time_zone: The session's time zone if the result depends on it, else empty.
     """
@@ -52,6 +62,7 @@ class Projection:
     used_columns: frozenset[str]
     stored: tuple[str, ...]
     time_zone: str = ""
+    computed_from: frozenset[str] = frozenset()
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the documents of rows, followed by the columns of these rows that are none of the table's.
@@ -98,7 +109,7 @@ def open_projection(
         fields, plan = documents.schema, _plan(documents)
         _selections(documents, rows)
         text, deterministic = str(plan.toJSON()), bool(plan.deterministic())
-        digest = hashlib.sha256(str(plan.canonicalized().toString()).encode()).hexdigest()
+        digest = _digest(str(plan.canonicalized().toJSON()), fields)
     except (PySparkException, Py4JError) as error:
         raise _refused(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error
     except _OtherPlanError as error:
@@ -113,24 +124,49 @@ def open_projection(
         raise _refused("has a subquery", shown)
     if calls := sorted(names & EXTERNAL | (set() if callable(select) else names & USER_DEFINED)):
         raise _refused(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
-    if not deterministic or not is_stable(names):
+    if not deterministic or not is_stable(text, () if callable(select) else select):
         raise _refused("is not deterministic", shown)
     _require_distinct_names(fields, shown)
     nodes = json.loads(text)
     selections = [node["projectList"] for node in nodes if _class(node) == _PROJECT]
     table_columns = {_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     _require_true_identifiers(selections, table_columns, identifier_columns, shown)
-    used = {_id(node) for selection in selections for item in selection for node in item if _is_attribute(node)}
-    expressions = json.dumps(selections)
-    depends_on_zone = '"dataType": "timestamp"' in expressions and '"timeZoneId": "' in expressions
+    used, computed = _used(selections)
     return Projection(
         function,
         fields,
         tuple(schema.names),
         frozenset(name for key, name in table_columns.items() if key in used or not selections),
         (f"function {digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
-        spark.conf.get("spark.sql.session.timeZone", "") or "" if depends_on_zone else "",
+        spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
+        frozenset(name for key, name in table_columns.items() if key in computed),
     )
+
+
+def _used(selections: Sequence[list[list[dict[str, Any]]]]) -> tuple[set[str], set[str]]:
+    """The ids of what the fields use, from the last selection down, and of what they compute with."""
+    used: set[str] = set()
+    computed: set[str] = set()
+    for number, selection in enumerate(selections):
+        for item in selection:
+            if number == 0 or _id(item[0]) in used:
+                used |= {_id(node) for node in item if _is_attribute(node)}
+                if len(item) > 2 or _id(item[0]) in computed:
+                    inside = [node for outer, node in pairwise(item) if _class(outer) not in _OF_STRUCTS]
+                    computed |= {_id(node) for node in inside if _is_attribute(node)}
+    return used, computed
+
+
+def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:
+    """Whether a field is computed in the session's time zone."""
+    text = json.dumps(selections)
+    has_zoned = any(_class(node) in _ZONED for fields in selections for item in fields for node in item)
+    return has_zoned or ('"timeZoneId": "' in text and any(each in text for each in _TIMES))
+
+
+def _digest(canonical: str, fields: StructType) -> str:
+    """A digest of what a function computes; a canonical plan has no names of fields."""
+    return hashlib.sha256(f"{_PROCESS.sub('', canonical)}{fields.json()}".encode()).hexdigest()
 
 
 def _selection(texts: Sequence[str], alias: str) -> Callable[[DataFrame], DataFrame]:

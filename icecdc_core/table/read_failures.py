@@ -40,12 +40,19 @@ if TYPE_CHECKING:
 _EVALUATION = re.compile(
     r"\[[A-Z_.]+\] [^\n]*SQLSTATE: (?:22\w{3}|P0001|39000)|\[INVALID_FORMAT[^\n]+|PatternSyntaxException: [^\n]+"
 )
-_ERROR_CLASS = re.compile(r"\[?[\w.]+\]?")
+# The same in expressions of select: the value that a text shows may have several lines. 23505 is a key that a map has
+# twice.
+_SELECT_EVALUATION = re.compile(
+    r"\[[A-Z_.]+\](?=(?s:.)*?SQLSTATE: (?:22\w{3}|23505|P0001|39000))|\[INVALID_FORMAT[\w.]*\]|PatternSyntaxException"
+)
+# The name of a failure: an error class of Spark, or the class of an exception.
+_NAME = re.compile(r"\[[A-Z_.\d]+\]|[\w.$]*(?:Error|Exception)\b")
 # Spark has no classes for these: it says them in the text of an exception.
 _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|SparkContext was shut down|stopped SparkContext"
 )
 _LOST_PYTHON = re.compile(r"Python worker (exited|failed|process)")
+_HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _STAYS = "the position did not move"
 
 
@@ -93,9 +100,11 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
+    is_network = any(cause.is_network for cause in chain)
     reason = failure_message(text)
-    if callable(config.select):  # the text of an exception in a user's function may show a value
-        reason = reason.split(":")[0]
+    if config.select and not is_network:  # the text of any other failure may show a value that select masks
+        named = _NAME.match(reason)
+        reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
     if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
@@ -104,7 +113,6 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             "s3.secret-access-key, ...), else those of the environment of driver and executors",
         )
     # Iceberg's readers report a broken connection too, so it rules out damage.
-    is_network = any(cause.is_network for cause in chain)
     damaged = None if is_network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
@@ -140,15 +148,14 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
             value=list(config.identifier_columns),
             remedy="choose columns that are never null, or leave those rows out with row_filter",
         )
-    failed = _EVALUATION.search(text) if config.row_filter or config.select else None
-    if failed and config.select:
+    if config.select and (failed := _SELECT_EVALUATION.search(text)):
         return ConfigError(
-            f"select or row_filter fails for a row of '{config.table}': {_ERROR_CLASS.match(failed[0])[0]} "  # type: ignore[index]
-            "(the text is not shown, as it may have a value that select masks)",
+            f"select or row_filter fails for a row of '{config.table}': {failed[0]} {_HIDDEN}",
             subject="select",
             value=list(config.select) if not callable(config.select) else "a function",
             remedy="write expressions that every row can answer, with try_cast, try_divide or coalesce for instance",
         )
+    failed = _EVALUATION.search(text) if config.row_filter and not config.select else None
     if failed:
         return ConfigError(
             f"row_filter fails for a row of '{config.table}': {masked(failed.group(0))[:500]}",

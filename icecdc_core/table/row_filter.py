@@ -32,7 +32,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         plan = probe._jdf.queryExecution().analyzed()
         text = plan.toJSON()
         expressions = expression_names(text)
-        stable = bool(plan.deterministic()) and is_stable(expressions)
+        stable = bool(plan.deterministic()) and is_stable(text, [condition])
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(

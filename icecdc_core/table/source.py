@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,12 @@ from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+    from icecdc_core.table.schema_changes import SchemaChange
+
+# A `*` that stands for columns; one that multiplies follows an operand.
+_STAR = re.compile(r"(?:^|[(,.])\s*\*")
+# Changes that an index can follow where a field is the column itself.
+_RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,22 @@ class Source:
         older = {each["name"] for each in json.loads(schema)["fields"]} if schema else set(self.columns)
         return frozenset(self.columns) - older
 
+    def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
+        """Return whether changes of the schema change a field of ``select`` for rows that stay the same.
+
+        A `*` inside a function, such as ``to_json(struct(*))``, takes in a column that the table gets.
+        """
+        if self.projection is None:
+            return False
+        # The order of columns matters for a `*` only.
+        kinds = _RECOMPUTING if any("*" in text for text in self.projection.stored) else _RECOMPUTING - {"reordered"}
+        return any(
+            (change.kind in kinds and change.column == name)
+            or (change.kind in _RECOMPUTING and change.column.startswith(f"{name}."))
+            for change in changes
+            for name in self.projection.computed_from
+        )
+
     def rows(self, tasks: FileTasks) -> DataFrame:
         """Read the selected live rows of these file tasks."""
         return self.selection.select(self.table.read(tasks))
@@ -194,7 +217,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    takes_all = callable(config.select) or any("*" in text for text in config.select)
+    takes_all = callable(config.select) or any(_STAR.search(text) for text in config.select)
     wanted = list(config.columns) or (table.unreadable if takes_all or not config.select else [])
     require_readable(table.unreadable, wanted)
     columns = list(config.columns) or schema.names

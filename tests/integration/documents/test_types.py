@@ -334,6 +334,15 @@ class DescribeNamesInARealTable:
         export_table(spark, make_config(columns=["id"]))
         assert indexed() == {"1": {"id": 1}}
 
+    def it_leaves_it_out_unless_a_star_takes_it_in(self, spark, sql, create, make_config, indexed):
+        create([field(1, "id"), field(2, "_file")])
+        sql("INSERT INTO {t} VALUES (1, 1)")
+        for select in (["*"], ["hash(id, *) AS h"]):
+            with pytest.raises(UnsupportedTypeError, match="'_file' has the name of a metadata column"):
+                export_table(spark, make_config(select=select))
+        export_table(spark, make_config(select=["id * 2 AS double"], identifier_columns=["id"]))
+        assert indexed() == {"1": {"double": 2}}
+
     @pytest.mark.parametrize(
         ("fields", "pair"),
         [

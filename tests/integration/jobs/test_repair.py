@@ -47,6 +47,14 @@ class DescribeARepair:
         report = repaired(spark, config)
         assert (report.ok, report.repaired, indexed()) == (True, 1, before)
 
+    def it_maps_a_column_that_no_sync_has_seen(self, spark, sql, exported, opensearch, indexed):
+        sql("ALTER TABLE {t} ADD COLUMN added INT")
+        opensearch.delete(index=exported.index, id="3", refresh=True)
+        assert repaired(spark, exported).ok
+        assert indexed()["3"] == {"id": 3, "name": "n3", "added": None}
+        sync_changes(spark, exported)
+        assert validate_table(spark, exported).ok
+
     def it_is_above_the_versions_of_deleted_documents_at_once(self, spark, exported, opensearch, indexed):
         before = indexed()
         delete(opensearch, exported.index, "7", 1000)

@@ -8,7 +8,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.errors import ConfigError, DuplicateIdentifierError, IdentifierColumnsError, SchemaChangeError
+from icecdc_core.errors import (
+    ConfigError,
+    DuplicateIdentifierError,
+    IcecdcError,
+    IdentifierColumnsError,
+    SchemaChangeError,
+    SparkJobError,
+)
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.faults.test_killed_runs import _forget_commit
@@ -91,6 +98,28 @@ class DescribeADocumentOfExpressions:
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
 
+    @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
+    def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(
+        self, spark, sql, make_config, opensearch, change_mode
+    ):
+        sql("CREATE TABLE {t} (`k y` BIGINT NOT NULL, `i``d` STRING NOT NULL, `s.t` INT, z INT) USING iceberg")
+        sql("INSERT INTO {t} SELECT id, concat('a|', id), 1, id % 2 FROM range(8)")
+        config = make_config(
+            select=["`s.t` + 1 AS `p.q`", "'same' AS `b``q`"],
+            identifier_columns=["k y", "i`d"],
+            row_filter="z = 0",
+            change_mode=change_mode,
+        )
+        export_table(spark, config)
+        sql("DELETE FROM {t} WHERE `k y` = 2")
+        sql("UPDATE {t} SET z = `k y` / 4 WHERE `k y` IN (1, 4)")
+        sql("UPDATE {t} SET `s.t` = 9 WHERE `k y` = 0")
+        sync_changes(spark, config)
+        found = opensearch.search(index=config.index, body={"size": 9})["hits"]["hits"]
+        expected = {"0|a\\|0": 10, "1|a\\|1": 2, "6|a\\|6": 2}
+        assert {hit["_id"]: hit["_source"]["p.q"] for hit in found} == expected
+        assert validate_table(spark, config).ok
+
     def it_is_the_last_of_two_rows_of_one_identifier(self, spark, sql, make_config, opensearch):
         create(sql)
         sql("INSERT INTO {t} VALUES (3, 'x', 'z', 1, 2, 0)")
@@ -120,6 +149,24 @@ class DescribeAChangeOfTheTable:
         sync_changes(spark, config)
         assert document(opensearch, config, "50")["added"] == 9
         assert validate_table(spark, config).ok
+
+    def it_matters_for_a_star_within_a_function(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=["to_json(struct(*), map('ignoreNullFields', 'false')) AS raw"])
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN added INT")
+        sql("INSERT INTO {t} VALUES (50, 'x', 'n', 1, 2, 0, 9)")
+        with pytest.raises(SchemaChangeError, match="'added'"):
+            sync_changes(spark, config)
+        sync_changes(spark, config.replace(on_schema_change="reexport"))
+        assert validate_table(spark, config).ok
+
+    def it_takes_another_function_for_another_selection(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(select=lambda rows: rows.select(F.upper("name").alias("one")))
+        export_table(spark, config)
+        with pytest.raises(SchemaChangeError, match="another select"):
+            sync_changes(spark, config.replace(select=lambda rows: rows.select(F.upper("name").alias("two"))))
 
     def it_does_not_matter_for_columns_that_are_not_used(self, spark, sql, make_config):
         create(sql)
@@ -182,6 +229,27 @@ class DescribeAMaskedValue:
         }
         spark.sql(f"DROP TABLE {letters}")
         assert [where for where, text in found.items() if SECRET in text] == []
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "cast(concat(email, '\\n', email) AS int)",
+            "map(email, 1, concat(email, ''), 2)",
+            "element_at(map(email, 1), raise_error(concat('a\\n', email)))",
+            "format_string(concat('%', email), 1)",
+            "xpath_int(concat('<', email), 'a')",
+            "regexp_like(name, concat('(', email))",
+            "array(lat)[cast(substr(email, 15) AS int) + 5]",
+            "date_format(date '2026-01-31', email)",
+        ],
+    )
+    def it_is_in_no_error_of_a_failing_expression(self, spark, sql, make_config, tmp_path, expression):
+        create(sql)
+        log = tmp_path / "log.jsonl"
+        with pytest.raises(IcecdcError) as failed:
+            export_table(spark, make_config(select=[f"{expression} AS x"], log_path=str(log)))
+        assert SECRET not in f"{failed.value}{failed.value.value}{log.read_text()}"
+        assert isinstance(failed.value, (ConfigError, SparkJobError))
 
     def it_leaves_identifiers_in_errors_under_their_own_names(self, spark, sql, make_config):
         create(sql)

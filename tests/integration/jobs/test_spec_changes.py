@@ -9,7 +9,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import SchemaChangeError
+from icecdc_core.errors import ConfigError, SchemaChangeError
 from icecdc_core.opensearch.physical_indexes import icecdc_meta
 
 TITLE = {"type": "text", "analyzer": "standard"}
@@ -47,6 +47,29 @@ class DescribeAChangeInPlace:
         sync_changes(spark, config)
         settings, _ = of_index(opensearch, config)
         assert "max_result_window" not in settings
+
+    def it_keeps_what_icecdc_sets_when_a_setting_is_gone(self, spark, opensearch, config):
+        sync_changes(spark, config.replace(settings={"gc_deletes": "2h", "number_of_replicas": 1}))
+        settings, _ = of_index(opensearch, config)
+        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("2h", "1")
+        sync_changes(spark, config)
+        settings, _ = of_index(opensearch, config)
+        assert (settings["gc_deletes"], settings["number_of_replicas"]) == ("1h", str(config.number_of_replicas))
+
+    def it_says_which_setting_the_server_refuses(self, spark, config):
+        with pytest.raises(ConfigError, match=r"OpenSearch refuses the settings of the index: .*refresh_interval"):
+            sync_changes(spark, config.replace(settings={"refresh_interval": "often"}))
+
+    def it_sets_and_resets_a_search_analyzer_of_a_multi_field(self, spark, sql, make_config, opensearch):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL, title STRING) USING iceberg")
+        fields = {"en": {"type": "text", "analyzer": "english"}}
+        plain = make_config(mapping={"title": {"fields": fields}})
+        export_table(spark, plain)
+        other = {"en": {**fields["en"], "search_analyzer": "whitespace"}}
+        sync_changes(spark, plain.replace(mapping={"title": {"fields": other}}))
+        assert of_index(opensearch, plain)[1]["title"]["fields"]["en"]["search_analyzer"] == "whitespace"
+        sync_changes(spark, plain)
+        assert "search_analyzer" not in of_index(opensearch, plain)[1]["title"]["fields"]["en"]
 
     def it_sets_a_search_analyzer(self, spark, opensearch, config):
         sync_changes(spark, config.replace(mapping={"title": {**TITLE, "search_analyzer": "whitespace"}}))
@@ -87,6 +110,23 @@ class DescribeAChangeThatNeedsANewIndex:
     def it_fails_and_says_what_differs(self, spark, config, changes, problem):
         with pytest.raises(SchemaChangeError, match=problem):
             sync_changes(spark, config.replace(**changes))
+
+    def it_leaves_the_index_as_it_is_when_the_server_refuses_a_new_one(self, spark, opensearch, config):
+        before = PositionStore(opensearch, config).read()
+        with pytest.raises(ConfigError, match="no_such_codec"):
+            export_table(spark, config.replace(settings={"codec": "no_such_codec"}))
+        assert sync_changes(spark, config).strategy == "none"
+        assert PositionStore(opensearch, config).read().committed_index == before.committed_index
+
+    def it_builds_one_when_the_index_has_a_new_column_with_another_type(self, spark, sql, opensearch, config):
+        body = {"properties": {"code": {"type": "text"}}}
+        opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
+        sql("ALTER TABLE {t} ADD COLUMN code STRING")
+        other = config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}})
+        with pytest.raises(SchemaChangeError, match="code"):
+            sync_changes(spark, other)
+        assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
+        assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
 
     def it_builds_one_behind_the_alias_when_the_policy_says_so(self, spark, opensearch, config):
         missed, done = [], threading.Event()

@@ -88,6 +88,42 @@ class DescribeProjection:
         assert projection(["cast(seen AS string) AS seen"]).time_zone == "UTC"
         assert projection(["cast(id AS string) AS id"]).time_zone == ""
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "from_unixtime(id) AS at",
+            "unix_timestamp(email, 'yyyy-MM-dd') AS at",
+            "from_json(email, 'at timestamp') AS at",
+            "to_json(struct(array(seen))) AS at",
+            "cast(array(seen) AS string) AS at",
+        ],
+    )
+    def it_depends_on_the_time_zone_of_texts_and_nested_times(self, projection, text):
+        assert projection([text]).time_zone == "UTC"
+
+    def it_uses_no_other_columns_when_a_field_uses_a_field(self, projection):
+        assert projection(["upper(email) AS mail", "concat(mail, '!') AS loud"]).used_columns == {"email"}
+
+    def it_knows_the_columns_that_it_computes_with(self, projection):
+        found = projection(["* EXCEPT (tags)", "struct(lat, lon) AS point"])
+        assert found.computed_from == {"lat", "lon"}
+        assert projection(lambda rows: rows.withColumn("mail", F.upper("email"))).computed_from == {"email"}
+
+    def it_stores_another_digest_for_any_other_function(self, projection):
+        def many(last):
+            return lambda rows: rows.select(*((F.col("lat") + at).alias(f"f{at}") for at in range(40)), last)
+
+        functions = [
+            many(F.col("lat").alias("last")),
+            many(F.col("lon").alias("last")),
+            lambda rows: rows.select(F.upper("email").alias("one")),
+            lambda rows: rows.select(F.upper("email").alias("two")),
+            lambda rows: rows.select(F.transform("tags", F.upper).alias("tags")),
+        ]
+        stored = [projection(function).stored for function in functions]
+        assert len(set(stored)) == len(functions)
+        assert [projection(function).stored for function in functions] == stored
+
     def it_stores_texts_as_they_are_and_a_digest_of_a_function(self, projection):
         assert projection(["f.id"], "f").stored == ("AS f", "f.id")
         one, same, other = (
@@ -112,6 +148,11 @@ class DescribeOpenProjection:
             (["current_timestamp() AS now"], "not deterministic"),
             (["current_user() AS me"], "not deterministic"),
             (["unix_timestamp() AS now"], "not deterministic"),
+            (["cast('now' AS timestamp) AS now"], "not deterministic"),
+            (["timestamp 'Now' AS now"], "not deterministic"),
+            (["to_date('today') AS today"], "not deterministic"),
+            (["seen > 'yesterday' AS is_new"], "not deterministic"),
+            (["base64(aes_encrypt(email, '0000111122223333')) AS mail"], "not deterministic"),
             (["(SELECT max(id) FROM range(9)) AS top"], "subquery"),
             (["id IN (SELECT id FROM range(9)) AS known"], "subquery"),
             (["explode(tags) AS tag"], "one row of each row of the table .Spark plans Generate"),
@@ -135,6 +176,24 @@ class DescribeOpenProjection:
         with pytest.raises(ConfigError, match=problem) as refused:
             projection(select)
         assert refused.value.subject == "select"
+
+    def it_refuses_a_variable_of_the_session(self, spark, projection):
+        spark.sql("DECLARE OR REPLACE VARIABLE shift INT DEFAULT 5")
+        with pytest.raises(ConfigError, match="not deterministic"):
+            projection(["id + shift AS shifted"])
+        spark.sql("DROP TEMPORARY VARIABLE shift")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "aes_encrypt(email, '0000111122223333', 'ECB') AS mail",
+            "aes_encrypt(email, '0000111122223333', 'CBC', 'DEFAULT', unhex(substr(sha1(email), 1, 32))) AS mail",
+            "email = 'today' AS is_word",
+            "date '2026-01-31' AS day",
+        ],
+    )
+    def it_accepts_what_only_looks_as_if_it_changed(self, projection, text):
+        assert projection([text]).schema.names
 
     def it_refuses_a_function_that_only_this_session_has(self, spark, projection):
         spark.udf.register("call_home", lambda text: text)

@@ -64,6 +64,20 @@ class DescribeSpecChanges:
             ),
             ((TITLE, {}), ({**TITLE, "added": {"type": "keyword"}}, {}), ("added",), [("mapping.added.type", True)]),
             ((TITLE, {}), ({**TITLE, "added": {"type": "keyword"}}, {}), (), [("mapping.added.type", False)]),
+            (
+                ({}, {}),
+                ({"a": {"properties": {"meta": {"fields": {"raw": {"type": "keyword"}}}}}}, {}),
+                (),
+                [("mapping.a.properties.meta.fields.raw.type", False)],
+            ),
+            (({}, {}), ({"a.meta": {"copy_to": "all"}}, {}), (), [("mapping.a.meta.copy_to", False)]),
+            (({}, {}), ({"a": {"meta": {"unit": "m"}}}, {}), (), [("mapping.a.meta.unit", True)]),
+            (
+                ({}, {}),
+                ({"a": {"fields": {"en": {"search_analyzer": "simple"}}}}, {}),
+                (),
+                [("mapping.a.fields.en.search_analyzer", True)],
+            ),
         ],
     )
     def it_knows_which_leave_documents_right(self, was, now, new_columns, expected):

@@ -55,6 +55,7 @@ class DescribeCheckSettings:
             ({"gc_deletes": "soon"}, "could bring back a document"),
             ({"translog": {"durability": "ASYNC"}}, "lose documents that icecdc has committed"),
             ({"blocks.write": True}, "accepts no documents"),
+            ({"append_only": {"enabled": True}}, "neither updates nor deletes"),
             ({"blocks": {"read_only": "true"}}, "accepts no documents"),
             ({"derived_source.enabled": True}, "_source"),
             ({"knn.derived_source.enabled": "true"}, "vectors in `_source`"),
