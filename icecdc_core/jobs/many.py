@@ -19,6 +19,7 @@ from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
+from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
 from icecdc_core.session.catalog_settings import is_catalog_setting
 from icecdc_core.session.shutdown import Stop, stop_on_sigterm
@@ -171,7 +172,7 @@ class _Run:
             facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - begin, 3)}
             self.report = failure_of(error) or failure_report(error, facts)
             if state_of(error) == "failed":
-                self.traceback = traceback.format_exc()
+                self.traceback = masked(traceback.format_exc())
 
     def _result(self, turns: _Turns) -> Report:
         if self._work is not follow_changes:
