@@ -142,7 +142,7 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
     same = [F.col(column) == F.col(f"letter_{column}") for column in KEY]
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
-    # Iceberg refuses a merge when dead letters of another index arrive or are resolved meanwhile; repeated, it is right.
+    # Iceberg refuses a merge if dead letters of another index arrive or are resolved meanwhile. To repeat it is safe.
     retrying = Retrying(
         retry=retry_if_exception(_is_conflict),
         wait=wait_random_exponential(multiplier=0.1, max=5.0),
