@@ -260,3 +260,20 @@ class DescribeTheConsoleCommand:
         assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
         assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
         assert out.splitlines()[-1].startswith("ok in ")
+
+    def it_leaves_no_spark_behind_when_it_is_interrupted_while_spark_starts(self, file):
+        process = subprocess.Popen(
+            [sys.executable, "-c", ICECDC, "validate", "--file", str(file), "--only", "first", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 60
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        # The JVM inherits the output, which is read to its end here.
+        out, _ = process.communicate(timeout=60)
+        report = json.loads(out.splitlines()[-1])
+        assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")
