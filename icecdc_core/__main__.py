@@ -33,6 +33,7 @@ from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.instrumentation import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, check_report_path, write_report
+from icecdc_core.secrets import masked
 from icecdc_core.session import get_spark
 from icecdc_core.session.jvm_output import jvm_output_to_file
 from icecdc_core.session.shutdown import stop_on_sigterm
@@ -79,10 +80,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         report = _many(request, facts, quiet) if request.file else _one(request, facts, quiet)
     except (Exception, KeyboardInterrupt) as error:
         if state_of(error) == "failed" or "verbose" in request.flags:
-            traceback.print_exc()
+            sys.stderr.write(masked(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
-        replace_report(failure, request.parameters.get("report_path", ""))
+        for path in facts.get("report_paths", [request.parameters.get("report_path", "")]):
+            replace_report(failure, path)
         name = f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE
         print_failure(name, failure["message"], failure["remedy"], facts.get("spark_log", ""))
         print_report(failure, as_json)
@@ -119,6 +121,7 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
     command = COMMANDS[request.command]
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
+    facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)
     for config in configs.values():
         check_report_path(config.report_path)

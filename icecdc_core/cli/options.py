@@ -170,4 +170,6 @@ def _combination_problems(request: Request) -> list[str]:
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
     if "repair" in command.fixed and request.parameters.get("dry_run", "").lower() not in _FALSE:
         problems.append("--dry-run: a repair writes. Remedy: run validate; it shows what a repair would correct.")
+    if "repair" in command.fixed and request.parameters.get("repair", "").lower() in _FALSE - {""}:
+        problems.append("--no-repair: this command repairs. Remedy: run validate.")
     return problems

@@ -16,7 +16,7 @@ _TEXTS_FOR = {
     "number": rf"^ *[-+]?[0-9]+(\.[0-9]+)? *$|{_VARIABLE}",
     "boolean": rf"^ *([Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|0|1) *$|{_VARIABLE}",
     "array": "",
-    "object": r"^ *\{",
+    "object": r"^ *\{|^$",
 }
 """The texts that are read as a value of another type."""
 _INDEX = r'^[^A-Z\\/*?"<>|\s,#:_+-][^A-Z\\/*?"<>|\s,#:]*$'

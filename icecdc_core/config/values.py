@@ -127,9 +127,34 @@ def column_names(value: object) -> object:
 def json_array(text: str, remedy: str) -> object:
     """The value of a string that begins like a JSON array."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise refused(f"is not a JSON array: {error.msg} at character {error.pos}", remedy) from error
+        return _json_value(text)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"is not a JSON array: {_json_problem(error)}", remedy) from error
+
+
+def _json_value(text: str) -> object:
+    """The value of a JSON text; a key that is there twice and NaN are errors, as in every other form."""
+    return json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_constant)
+
+
+def _with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError("a key is there twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(_: str) -> object:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _json_problem(error: ValueError | RecursionError) -> str:
+    """What is wrong with a JSON text, without a part of it: it may hold secrets."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(":")[0]
 
 
 def properties(value: object) -> Properties:
@@ -137,9 +162,9 @@ def properties(value: object) -> Properties:
     remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            where = f"{error.msg} at character {error.pos} (value not shown: it may hold secrets)"
+            value = _json_value(value)
+        except (ValueError, RecursionError) as error:
+            where = f"{_json_problem(error)} (value not shown: it may hold secrets)"
             raise refused(f"is not valid JSON: {where}", remedy, show=False) from None
     if not isinstance(value, Mapping):
         raise refused(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
@@ -172,9 +197,9 @@ def json_object(value: object) -> object:
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise refused(f"is not valid JSON: {error.msg} at character {error.pos}", remedy) from None
+            value = _json_value(value)
+        except (ValueError, RecursionError) as error:
+            raise refused(f"is not valid JSON: {_json_problem(error)}", remedy) from None
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise refused("is not an object", remedy)
     return dict(value)

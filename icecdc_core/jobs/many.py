@@ -6,22 +6,23 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.poll import combine, follow_changes
+from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
+from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
 from icecdc_core.session.catalog_settings import is_catalog_setting
-from icecdc_core.session.shutdown import Stop, stop_on_sigterm
+from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm
 from icecdc_core.session.threads import active_session
 
 if TYPE_CHECKING:
@@ -96,9 +97,10 @@ def run_many(
         config.poll_interval_seconds or config.target_lag for config in configs.values()
     )
     stop = Stop()
+    # Those of one catalog describe it alike, and to look at a session's settings takes time.
+    catalogs = {config.catalog: config for config in configs.values()}.values()
     runs = {
-        name: _Run(name, command, job, config, session_of_its_own(spark, configs.values()))
-        for name, config in configs.items()
+        name: _Run(name, command, job, config, session_of_its_own(spark, catalogs)) for name, config in configs.items()
     }
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
@@ -110,10 +112,6 @@ def run_many(
         round(time.monotonic() - began, 3),
         {name: run.traceback for name, run in runs.items() if run.traceback},
     )
-
-
-class _Stopped(Exception):  # noqa: N818 (it is no error)
-    """The run was asked to stop before it was this one's turn."""
 
 
 class _Turns:
@@ -133,10 +131,10 @@ class _Turns:
         """Wait for a turn, and keep it for the block."""
         while not self._free.acquire(timeout=_LOOK_SECONDS):
             if self.stop.requested:
-                raise _Stopped
+                raise Stopped
         try:
             if self.stop.requested:
-                raise _Stopped
+                raise Stopped
             yield
         finally:
             self._free.release()
@@ -165,32 +163,26 @@ class _Run:
             context.setLocalProperty("spark.scheduler.pool", self.name)
             with active_session(self._spark):
                 self.report = self._result(turns)
-        except _Stopped:
+        except Stopped:
             pass
         except BaseException as error:
             facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - begin, 3)}
             self.report = failure_of(error) or failure_report(error, facts)
             if state_of(error) == "failed":
-                self.traceback = traceback.format_exc()
+                self.traceback = masked(traceback.format_exc())
+            # Others may poll for days before the summary.
+            print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
 
     def _result(self, turns: _Turns) -> Report:
         if self._work is not follow_changes:
             with turns.turn():
                 return self._work(self._spark, self._config)
-        done: list[RunReport] = []
 
         def sync(spark: SparkSession, config: SyncConfig) -> RunReport:
             with turns.turn():
-                report = sync_changes(spark, config)
-            done[:] = [combine([*done, report])]
-            return report
+                return sync_changes(spark, config)
 
-        try:
-            return follow_changes(self._spark, self._config, sync=sync)
-        except _Stopped:
-            if not done:
-                raise
-            return replace(done[0], stopped=True)
+        return follow_changes(self._spark, self._config, sync=sync)
 
 
 def _run_all(spark: SparkSession, runs: Sequence[_Run], turns: _Turns) -> None:
@@ -208,8 +200,9 @@ def _run_all(spark: SparkSession, runs: Sequence[_Run], turns: _Turns) -> None:
             thread.join(max(0.0, deadline - time.monotonic()))
         raise
     finally:
-        # For PySpark the active session is the last one that made a frame, in whatever thread.
-        spark.createDataFrame([], "none int")
+        with suppress(Py4JError, OSError):  # Spark has ended; the reports say so
+            # For PySpark the active session is the last one that made a frame, in whatever thread.
+            spark.createDataFrame([], "none int")
 
 
 def _catalog(config: SyncConfig) -> object:

@@ -18,7 +18,7 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 
 def follow_changes(
@@ -40,7 +40,7 @@ def follow_changes(
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The job's parameters. Without ``poll_interval_seconds`` and ``target_lag`` there is exactly one poll.
-        sync: One poll.
+        sync: One poll; it may raise ``Stopped`` instead.
         sleep: Waits so many seconds between two polls; None: until SIGTERM at most.
         clock: A monotonic clock, in seconds.
 
@@ -53,7 +53,13 @@ def follow_changes(
     with stop_on_sigterm() as stop:
         for number in count(1):
             began = clock()
-            report = replace(sync(spark, config), target_lag_seconds=config.target_lag or None)
+            try:
+                report = replace(sync(spark, config), target_lag_seconds=config.target_lag or None)
+            except Stopped:
+                if not reports:
+                    raise
+                stop.requested = True
+                break
             if limit != 1:
                 verdict = pace.poll_ended(began, clock(), report.worst_lag_seconds)
                 report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
@@ -66,7 +72,7 @@ def follow_changes(
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
                 f"{report.deletes:,} deletes in {report.seconds:.1f} s ({config.index})"
             )
-            print(line, flush=True)  # noqa: T201
+            print(f"{line}\n", end="", flush=True)  # noqa: T201  # in one write, because loops of other indexes print too
             if number != limit and not stop.requested:
                 (sleep or stop.wait)(pace.pause)
             if number == limit or stop.requested:

@@ -77,8 +77,8 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 def list_indexes(namespace: Mapping[str, Any]) -> None:
     """Give the names of all indexes in `index_file` to a Databricks job, for the tasks that run for each of them.
 
-    They are the task value `indexes`. If the file has several indexes and `index` names none, their parameters are
-    checked and the notebook ends here. Without Databricks or `index_file`, or with `index`, nothing is done.
+    They are the task value `indexes`, after their parameters were checked. If the file has several indexes and `index`
+    names none, the notebook ends here. Without Databricks or `index_file`, or with `index`, nothing is done.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -93,16 +93,31 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     if not path or index:
         return
     names = IndexFile(path, SyncConfig).names
-    if len(names) > 1:
-        given, problems = _given(namespace, SyncConfig)
-        overrides = _overrides({name: value for name, value in given.items() if name != INDEX_FILE}, SyncConfig)
-        if problems:
-            raise ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
-        SyncConfig.load_all(path, **overrides)
+    given, problems = _given(namespace, SyncConfig)
+    overrides = _overrides({name: value for name, value in given.items() if name != INDEX_FILE}, SyncConfig)
+    if problems:
+        raise ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
+    _require_an_end(SyncConfig.load_all(path, **overrides))
     dbutils.jobs.taskValues.set(key="indexes", value=names)
     if len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
         dbutils.notebook.exit(json.dumps(names))
+
+
+def _require_an_end(configs: Mapping[str, SyncConfig]) -> None:
+    """Refuse indexes whose sync polls without a limit: the tasks after it would never begin."""
+    endless = [
+        name
+        for name, config in configs.items()
+        if not config.max_polls and (config.poll_interval_seconds or config.target_lag)
+    ]
+    if endless:
+        raise ConfigError(
+            f"The sync of {', '.join(endless)} polls without a limit, so its task of the job would never end",
+            subject="max_polls",
+            value=0,
+            remedy="leave max_polls out of the file; icecdc sync --file takes --max-polls 0",
+        )
 
 
 def widget_text(value: object) -> str:

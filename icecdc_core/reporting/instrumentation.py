@@ -145,8 +145,11 @@ class JobRun(Generic[C]):
         report = failure_report(error, self._facts)
         setattr(error, _REPORT, report)
         logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
-        # A notebook does not show it.
-        logged["traceback"] = shortened(masked("".join(traceback.format_exception(error))), _LONGEST_MESSAGE)
+        # A notebook does not show it. The event has the message already, which can be long.
+        trace = "".join(traceback.format_exception(error))
+        if isinstance(error, IcecdcError) and str(error):
+            trace = trace.replace(str(error), "(see message)")
+        logged["traceback"] = shortened(masked(trace), _LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
         if self.config.report_path:
             try:

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
-from icecdc_core.secrets import masked
-from icecdc_core.table.catalogs import create_table_once
+from icecdc_core.table.catalogs import create_table_once, describe_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,8 @@ SCHEMA = (
     "rejected_at timestamp, resolution string, resolved_at timestamp"
 )
 _DEFAULT = "icecdc_dead_letters"
+_ATTEMPTS = 20
+_CONFLICTS = frozenset({"CommitFailedException", "CommitStateUnknownException", "ValidationException"})
 KEY = ("index", "document_id", "version", "physical_index")
 
 
@@ -140,9 +142,18 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
     same = [F.col(column) == F.col(f"letter_{column}") for column in KEY]
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
+    # Iceberg refuses a merge if dead letters of another index arrive or are resolved meanwhile. To repeat it is safe.
+    retrying = Retrying(
+        retry=retry_if_exception(_is_conflict),
+        wait=wait_random_exponential(multiplier=0.1, max=5.0),
+        stop=stop_after_attempt(_ATTEMPTS),
+        reraise=True,
+    )
     try:
-        merge = renamed.mergeInto(name, same[0] & same[1] & same[2] & same[3])
-        merge.whenMatched().update(changes).merge()
+        for attempt in retrying:
+            with attempt:
+                merge = renamed.mergeInto(name, same[0] & same[1] & same[2] & same[3])
+                merge.whenMatched().update(changes).merge()
     except (PySparkException, Py4JError) as error:
         raise _unwritable(config, error) from error
 
@@ -153,10 +164,13 @@ def table_name(config: SyncConfig) -> str:
     return ".".join(quoted(part) for part in parts)
 
 
-def _unwritable(config: SyncConfig, error: Exception) -> ConfigError:
-    reason = str(error).strip().splitlines()[0]
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in _CONFLICTS
+
+
+def _unwritable(config: SyncConfig, error: PySparkException | Py4JError) -> ConfigError:
     return ConfigError(
-        f"The table of rejected documents cannot be used: {masked(reason)[:500]}",
+        f"The table of rejected documents cannot be used: {describe_failure(error)[:500]}",
         subject="dead_letter_table",
         value=table_name(config),
         remedy="name a table catalog.namespace.table in dead_letter_table that this user may create and write; the "

@@ -12,6 +12,10 @@ from types import FrameType
 _LOOK_SECONDS = 0.1
 
 
+class Stopped(Exception):  # noqa: N818 (it is no error)
+    """The run was asked to stop before its next part began."""
+
+
 class Stop:
     """Whether the run was asked to stop."""
 

@@ -8,9 +8,11 @@ import re
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
@@ -169,6 +171,9 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
         with one_at_a_time("spark-packages"):
             SparkContext._ensure_initialized(conf=conf)
         session = builder.getOrCreate()
+    except KeyboardInterrupt as interrupt:
+        _end_jvm_that_starts(interrupt)
+        raise
     except Exception as error:
         raise DependencyError(
             f"Spark did not start: {error}",
@@ -180,6 +185,13 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
     for each in {each.catalog: each for each in reversed(configs)}.values():
         remember_catalog(session, each, settings[each.catalog])
     return session
+
+
+def _end_jvm_that_starts(interrupt: KeyboardInterrupt) -> None:
+    """End the JVM that PySpark was waiting for: nobody could reach it, and it would run on and keep our output open."""
+    for frame, _ in traceback.walk_tb(interrupt.__traceback__):
+        if frame.f_code.co_name == "launch_gateway" and isinstance(process := frame.f_locals.get("proc"), Popen):
+            process.kill()
 
 
 def _temporary_warehouse() -> str:

@@ -38,6 +38,7 @@ class DescribeReferences:
             ("oauth2-token", True),
             ("credential", True),
             ("adls.sas-token.account", True),
+            ("header.Authorization", True),
             ("type", False),
             ("uri", False),
             ("warehouse", False),

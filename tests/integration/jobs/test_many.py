@@ -89,6 +89,8 @@ class DescribeASync:
         assert json.loads((tmp_path / "summary.json").read_text()) == summary
         assert [line for line in err if line.startswith("icecdc sync broken: ") and "Remedy: " in line] != []
         assert summary["indexes"]["broken"]["error"] == "TableNotFoundError"
+        # At once, and not only in the summary, because the others may poll without a limit.
+        assert [line for line in out[:-1] if line.startswith("broken failed: ")] != []
 
     def it_shows_a_table_with_a_row_for_each_index(self, run):
         _, out, err = run("sync")
@@ -145,6 +147,36 @@ class DescribeTheOtherJobs:
         repaired = run("repair", *good)
         replayed = run("replay", *good)
         assert (repaired[0], replayed[0]) == (0, 0)
+
+
+class DescribeDeadLetters:
+    def it_stores_and_replays_those_of_several_indexes_in_one_table_at_the_same_time(
+        self, spark, tables, run, file, name, opensearch, indexed
+    ):
+        letters = f"lake.ns.letters_{name}"
+        content = yaml.safe_load(file.read_text())
+        content["defaults"] |= {"dead_letter_table": letters, "max_rejected_documents": 5}
+        content["defaults"]["mapping"] = {"v": {"type": "integer"}}
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        good = ("--only", "first,last", "--json")
+        try:
+            synced, lines, _ = run("sync", *good)
+            found = json.loads(lines[-1])["indexes"]
+            assert (synced, [found[index]["rejected"] for index in ("first", "last")]) == (0, [3, 3]), found
+            for letter in "ab":
+                (physical,) = opensearch.indices.get_alias(name=f"{name}-{letter}")
+                opensearch.indices.close(index=physical)
+                opensearch.indices.put_settings(index=physical, body={"index.mapping.ignore_malformed": True})
+                opensearch.indices.open(index=physical)
+                opensearch.cluster.health(index=physical, wait_for_status="yellow")
+            replayed, lines, _ = run("replay", *good)
+            found = json.loads(lines[-1])["indexes"]
+            states = [(found[index]["state"], found[index].get("message")) for index in ("first", "last")]
+            assert (replayed, states) == (0, [("ok", None)] * 2)
+            assert spark.table(letters).where("resolution = 'replayed'").count() == 6
+            assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {letters}")
 
 
 class DescribePolling:
@@ -228,3 +260,20 @@ class DescribeTheConsoleCommand:
         assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
         assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
         assert out.splitlines()[-1].startswith("ok in ")
+
+    def it_leaves_no_spark_behind_when_it_is_interrupted_while_spark_starts(self, file):
+        process = subprocess.Popen(
+            [sys.executable, "-c", ICECDC, "validate", "--file", str(file), "--only", "first", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 60
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        # The JVM inherits the output, which is read to its end here.
+        out, _ = process.communicate(timeout=60)
+        report = json.loads(out.splitlines()[-1])
+        assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")

@@ -95,6 +95,10 @@ class DescribeTheSchema:
         if "${" not in str(value):
             SyncConfig(**{"table": "lake.shop.film", name: value})
 
+    @pytest.mark.parametrize("name", [name for name in SyncConfig.model_fields if name not in {*RESERVED, "table"}])
+    def it_accepts_an_empty_text_as_the_default(self, name):
+        VALIDATOR.validate(_file(name, ""))
+
     @pytest.mark.parametrize("name", [name for name in SyncConfig.model_fields if name not in RESERVED])
     def it_accepts_examples_defaults_and_variables(self, name):
         default = next(parameter.default for parameter in SyncConfig.parameters() if parameter.name == name)

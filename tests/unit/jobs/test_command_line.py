@@ -127,6 +127,8 @@ class DescribeOptions:
         [
             (["sync", "--no-table"], "unknown option"),
             (["sync", "--json=hunter2"], "--json: takes no value"),
+            (["repair", "--no-repair"], "--no-repair: this command repairs"),
+            (["repair", "--repair", "False"], "--no-repair: this command repairs"),
             (["sync", "--no-dry-run=hunter2"], "--no-dry-run: takes no value"),
             (["sync", "--dry-run", "hunter2"], "a value without an option"),
             (["sync", "--only", "a"], "given without --file"),
@@ -219,6 +221,25 @@ class DescribeAnUnexpectedError:
         assert (code, report["state"], report["stage"], report["index"]) == (1, "failed", "session", "t")
         assert (report["error"], "Traceback" in printed) == (type(error).__name__, True)
         assert [name for name in FILLED if not report[name] and report[name] != 0] == []
+
+    def it_shows_no_password_of_a_url_in_its_traceback(self, run, monkeypatch):
+        def broken(config):
+            raise RuntimeError("cannot open jdbc:postgresql://icecdc:hunter2@db/lake?password=hunter2")
+
+        monkeypatch.setattr(command_line, "get_spark", broken)
+        _, _, printed = run("sync", *GIVEN)
+        assert ("RuntimeError: cannot open" in printed, "hunter2" in printed) == (True, False)
+
+    def it_replaces_the_report_that_the_file_names(self, run, monkeypatch, tmp_path):
+        def broken(*configs):
+            raise IcecdcError("Spark did not start")
+
+        monkeypatch.setattr(command_line, "get_spark", broken)
+        report, file = tmp_path / "report.json", tmp_path / "indexes.yml"
+        report.write_text('{"state": "ok"}')
+        file.write_text(f"defaults: {{report_path: {report}}}\nindexes: {{t: {{table: lake.ns.t}}}}\n")
+        run("sync", "--file", str(file))
+        assert json.loads(report.read_text())["message"].startswith("Spark did not start")
 
 
 class DescribeALongReason:

@@ -18,7 +18,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 
 def _config(**parameters: Any) -> SyncConfig:
@@ -130,6 +130,20 @@ class DescribeTargetLag:
     def it_reports_the_longest_lag_and_whether_the_target_was_kept(self, syncs, parameters, expected):
         report = FakeTime(*syncs).follow(**parameters)
         assert (report.target_lag_seconds, report.lag_kept, report.worst_lag_seconds) == expected
+
+    def it_still_says_whether_the_target_was_kept_when_it_is_stopped_before_a_poll(self):
+        fake = FakeTime((2, 60.0), (9, 13.0), (1, 4.0))
+
+        def sync(spark, config):
+            if len(fake.pauses) == 2:
+                raise Stopped
+            return fake.sync(spark, config)
+
+        report = follow_changes(
+            None, _config(target_lag="10s", max_polls=0), sync=sync, sleep=fake.sleep, clock=lambda: fake.now
+        )
+        actual = (report.stopped, report.target_lag_seconds, report.lag_kept, report.worst_lag_seconds)
+        assert actual == (True, 10.0, False, 13.0)
 
     def it_warns_once_when_the_target_is_not_kept_and_says_when_it_is_kept_again(self, tmp_path: Path):
         log = tmp_path / "log.jsonl"
