@@ -98,10 +98,10 @@ GroupItems(batch) ==
 \* OpenSearch with version_type=external applies an operation whose version is newer than the one it remembers.
 Applies(item, indexes) ==
     /\ item.idx \in DOMAIN indexes
-    /\ Mutated("internal versions") \/ item.ver > indexes[item.idx].doc[item.id].ver
+    /\ Mutated("internal versions") \/ Mutated("any version") \/ item.ver > indexes[item.idx].doc[item.id].ver
 
 \* While versions are external and no tombstone is forgotten, an operation that does not apply now never will.
-NeverForgets == ~Collects /\ ~Mutated("internal versions")
+NeverForgets == ~Collects /\ ~Mutated("internal versions") /\ ~Mutated("any version")
 Pending(items, indexes) == IF NeverForgets THEN {m \in items : Applies(m, indexes)} ELSE items
 
 -----------------------------------------------------------------------------
@@ -130,7 +130,7 @@ Expire ==
 (* OpenSearch. Each sent operation stays in `late` until it cannot change anything any more: so it may be executed late,
    several times, in any order, or never; and an answer may be lost, after which the same operation is sent again. *)
 
-Deliver(item) ==
+ExecuteOne(item) ==
     LET old == docs[item.idx].doc[item.id]
         ver == IF Mutated("internal versions") THEN old.ver + 1 ELSE item.ver
     IN
@@ -142,19 +142,21 @@ Deliver(item) ==
                               ELSE run[r]]
     /\ <<docs', late', run'>> # <<docs, late, run>>
     /\ UNCHANGED <<table, pos, owner, alias, left>>
+Execute == \E item \in late : ExecuteOne(item)
 
-Collect(idx, id) ==
+\* index.gc_deletes is over.
+ForgetTombstone ==
     /\ Collects
-    /\ docs[idx].doc[id].val = None /\ docs[idx].doc[id].ver > 0
-    /\ docs' = [docs EXCEPT ![idx].doc[id] = NoDocument]
+    /\ \E idx \in DOMAIN docs : \E id \in Ids :
+        /\ docs[idx].doc[id].val = None /\ docs[idx].doc[id].ver > 0
+        /\ docs' = [docs EXCEPT ![idx].doc[id] = NoDocument]
     /\ UNCHANGED <<table, pos, owner, alias, late, run, left>>
 
 Without(idxs) == [i \in DOMAIN docs \ idxs |-> docs[i]]
 
-LoseIndex(idx) ==
+LoseIndex ==
     /\ left.losses > 0
-    /\ idx \notin alias /\ idx # pos.idx
-    /\ docs' = Without({idx})
+    /\ \E idx \in DOMAIN docs \ (alias \cup {pos.idx}) : docs' = Without({idx})
     /\ late' = Pending(late, docs')
     /\ left' = [left EXCEPT !.losses = @ - 1]
     /\ UNCHANGED <<table, pos, owner, alias, run>>
@@ -447,8 +449,7 @@ RunStep(r) ==
 
 Next ==
     \/ CommitTable \/ RollBack \/ Expire
-    \/ \E item \in late : Deliver(item)
-    \/ \E idx \in DOMAIN docs : LoseIndex(idx) \/ \E id \in Ids : Collect(idx, id)
+    \/ Execute \/ LoseIndex \/ ForgetTombstone
     \/ \E r \in Runs : RunStep(r)
 
 Spec == Init /\ [][Next]_vars
@@ -457,10 +458,14 @@ Spec == Init /\ [][Next]_vars
 (* What must hold. *)
 
 \* Committed and no batch begun: the index equals the table at the position's snapshot.
-IndexIsSnapshot ==
-    pos.idx # 0 /\ pos.batch.kind = "none" =>
-        /\ pos.idx \in DOMAIN docs
-        /\ \A i \in Ids : docs[pos.idx].doc[i].val = snaps[pos.snap][i]
+Committed == pos.idx # 0 /\ pos.batch.kind = "none"
+RowsAreIndexed ==
+    Committed => /\ pos.idx \in DOMAIN docs
+                 /\ \A i \in RowsOf(pos.snap) : docs[pos.idx].doc[i].val = snaps[pos.snap][i]
+NoExtraDocuments ==
+    Committed => /\ pos.idx \in DOMAIN docs
+                 /\ \A i \in Ids \ RowsOf(pos.snap) : docs[pos.idx].doc[i].val = None
+IndexIsSnapshot == RowsAreIndexed /\ NoExtraDocuments
 
 \* Every index that readers see has all documents of its export, each as exported or newer.
 ReadersSeeWholeExports ==
@@ -469,8 +474,7 @@ ReadersSeeWholeExports ==
         /\ \A i \in docs[idx].rows : docs[idx].doc[i].ver > 2 * idx
 
 \* Committed and no batch begun: readers see the index of the position and no other.
-ReadersSeeTheCommittedIndex ==
-    pos.idx # 0 /\ pos.batch.kind = "none" => alias = {pos.idx}
+ReadersSeeTheCommittedIndex == Committed => alias = {pos.idx}
 
 \* Two runs that write with one epoch write the same batch, and no epoch in use is above the recorded one.
 AtWork == {r \in Runs : run[r].at \in {"create", "write", "publish", "commit"}}
