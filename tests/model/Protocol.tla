@@ -1,9 +1,9 @@
 ------------------------------ MODULE Protocol ------------------------------
 (* The commit protocol of icecdc: one table, one index, several runs. docs/proof.md explains it in words.
 
-   Time does not exist here. A lease may expire at any moment, a process may stop at any moment and continue at any later
-   one, and a request that was sent may be executed at any later moment or never. So what is shown here holds for every
-   lease, delay and clock.
+   Time does not exist here. A lease may expire at any moment, a process may stop at any moment and continue at any
+   later one, and a request that was sent may be executed at any later moment or never. So what is shown here holds for
+   every lease, delay and clock.
 
    Each action is one step of icecdc_core that others can see; its comment names the function. *)
 EXTENDS Integers, FiniteSets, Sequences, TLC
@@ -86,7 +86,8 @@ Delete(idx, id, epoch) == [idx |-> idx, id |-> id, ver |-> DeleteVersion(epoch),
 Changed(from, batch) == {i \in Ids : \E s \in batch.cut \cup {batch.to} : snaps[s][i] # snaps[from][i]}
 SyncItems(from, batch) ==
     LET after == snaps[batch.to]
-        one(i) == IF after[i] = None THEN Delete(batch.idx, i, batch.epoch) ELSE Upsert(batch.idx, i, batch.epoch, after[i])
+        one(i) == IF after[i] = None THEN Delete(batch.idx, i, batch.epoch)
+                  ELSE Upsert(batch.idx, i, batch.epoch, after[i])
         pair(i) == IF Pairs /\ after[i] # None /\ snaps[from][i] # None THEN {Delete(batch.idx, i, batch.epoch)} ELSE {}
     IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch)}
 
@@ -134,7 +135,9 @@ ExecuteOne(item) ==
     LET old == docs[item.idx].doc[item.id]
         ver == IF Mutated("internal versions") THEN old.ver + 1 ELSE item.ver
     IN
-    /\ docs' = IF Applies(item, docs) THEN [docs EXCEPT ![item.idx].doc[item.id] = [ver |-> ver, val |-> item.val]] ELSE docs
+    /\ docs' = IF Applies(item, docs)
+               THEN [docs EXCEPT ![item.idx].doc[item.id] = [ver |-> ver, val |-> item.val]]
+               ELSE docs
     /\ late' = Pending(late, docs')
     \* Whoever sent it gets an outcome: applied (200), or not newer (409).
     /\ run' = [r \in Runs |-> IF run[r].at = "write" /\ item.idx \in DOMAIN docs
@@ -183,8 +186,8 @@ Stale(runs, r) ==
     [s \in Runs |-> IF s = r \/ runs[s].at # "opened" THEN runs[s]
                     ELSE IF Reduced THEN Idle ELSE [runs[s] EXCEPT !.fresh = FALSE]]
 
-\* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing. What
-\* it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
+\* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing.
+\* What it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
 OtherSteps == {"idle", "opened", "compared", "drop"}
               \cup (IF Has("a run without the lock moves the alias") THEN {"publish"} ELSE {})
 Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
@@ -278,8 +281,10 @@ Commit(r) ==
     LET batch == run[r].batch
         after == [snap |-> batch.to, idx |-> batch.idx, epoch |-> batch.epoch, batch |-> NoBatch]
         exported == batch.kind = "export"
-        done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ (run[r].todo = {} \/ Mutated("position before write")))
-        next == IF exported THEN [at |-> "drop", batch |-> batch] ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None]
+        written == run[r].todo = {} \/ Mutated("position before write")
+        done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ written)
+        next == IF exported THEN [at |-> "drop", batch |-> batch]
+                ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None]
     IN
     /\ run[r].at \in {"write", "commit"} /\ done
     /\ IF owner = r \/ Mutated("commit without lease check")
@@ -382,7 +387,9 @@ Publish(r) ==
     /\ run[r].batch.idx \in DOMAIN docs
     /\ IF owner = r \/ Has("a run without the lock moves the alias")
        THEN /\ alias' = {run[r].batch.idx}
-            /\ run' = IF run[r].at = "publish" THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]] ELSE run
+            /\ run' = IF run[r].at = "publish"
+                      THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]]
+                      ELSE run
             /\ UNCHANGED <<pos, owner, docs, late, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table

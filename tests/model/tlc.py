@@ -96,10 +96,13 @@ def run_tlc(check: Check) -> Result:
         for specification in HERE.glob("*.tla"):
             shutil.copy(specification, folder)
         Path(folder, "MC.cfg").write_text(configuration(check), encoding="utf-8")
+        # Java's second compiler pays when millions of states are computed; a violation is found long before.
+        compiler = f"-XX:TieredStopAtLevel={1 if check.violated else 4}"
         # fmt: off
         command = [
-            str(java.executable), "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}", "-cp", str(jar),
-            "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", f"{folder}/states", "-config", "MC.cfg", "MC",
+            str(java.executable), compiler, "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}",
+            "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", f"{folder}/states",
+            "-config", "MC.cfg", "MC",
         ]
         # fmt: on
         before = _processor_seconds()
