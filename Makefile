@@ -71,6 +71,10 @@ test-fast: setup ## Run the unit tests only
 histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
 
+.PHONY: model
+model: setup ## Check the commit protocol in every order of steps with TLC, and that it finds what is wrong with 17 others
+	@ICECDC_MODEL=whole $(VENV_PYTHON) -m pytest tests/model -s --timeout 0 $(ARGS)
+
 .PHONY: faults
 faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \

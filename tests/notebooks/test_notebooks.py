@@ -53,7 +53,7 @@ def _as_databricks_would(notebook: str, dbutils: Dbutils, spark: SparkSession) -
     cells = "\n".join(cell.source for cell in node.cells if cell.cell_type == "code")
     program = compile(cells, notebook, "exec", dont_inherit=True)
     with pytest.raises(NotebookExit) as caught:
-        exec(program, {"spark": spark, "dbutils": dbutils})
+        exec(program, {"spark": spark, "dbutils": dbutils, "display": print})
     return json.loads(str(caught.value))
 
 

@@ -1,0 +1,18 @@
+--------------------------------- MODULE MC ---------------------------------
+(* What TLC checks. Two states that differ only in what can never matter again count once. *)
+EXTENDS Protocol
+
+\* The names of runs, identifiers and values do not matter.
+Symmetry == Permutations(Runs) \cup Permutations(Ids) \cup Permutations(Values)
+
+\* The rows of a snapshot that nothing names and to which the table cannot be rolled back do not matter.
+InUse ==
+    {head} \cup Named(pos)
+    \cup (IF left.rollbacks > 0 THEN 1..Len(snaps) ELSE {})
+    \cup UNION {IF "batch" \in DOMAIN run[r] THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
+    \cup UNION {IF "memory" \in DOMAIN run[r] /\ run[r].memory # None THEN Named(run[r].memory) ELSE {} : r \in Runs}
+    \cup {run[r].snap : r \in {r \in Runs : run[r].at \in {"compared", "repair"}}}
+View ==
+    <<[s \in 1..Len(snaps) |-> IF s \in InUse THEN snaps[s] ELSE None],
+      head, gone \cap InUse, pos, owner, docs, alias, late, run, left, Cardinality(gone)>>
+=============================================================================

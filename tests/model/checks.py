@@ -1,0 +1,88 @@
+"""What TLC checks: the protocol, what is admitted, and wrong protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.model.tlc import Check
+
+_SYNC: dict[str, Any] = {"Commits": 2, "Rollbacks": 1}
+_REDUCED = {"Reduced": "TRUE"}
+_EXPORT: dict[str, Any] = {"Commits": 1, "Exports": 2, "Rollbacks": 0}
+
+PROOFS = [
+    Check("syncs", {"Commits": 3, "Batches": 3, "Rollbacks": 1}),
+    Check("syncs of rows that change", {"Values": "{x, y}", **_SYNC, "Batches": 2}),
+    Check("exports and syncs", {"Commits": 3, "Batches": 2, "Exports": 1, "Rollbacks": 0, "Expirations": 1}),
+    Check("exports that start over", {**_EXPORT, "Batches": 2, "Rollbacks": 1, "Expirations": 1, "Losses": 1}),
+    Check(
+        "a first export",
+        {**_EXPORT, "Batches": 2, "Rollbacks": 1, "Expirations": 1, "Losses": 1, "Synced": "FALSE"},
+    ),
+    Check("every step of syncs", {**_SYNC, "Batches": 2, "Reduced": "FALSE"}),
+    Check("every step of exports", {**_EXPORT, "Batches": 2, "Exports": 1, "Losses": 1, "Reduced": "FALSE"}),
+    Check(
+        "a DELETE and an INSERT of one document",
+        {"Values": "{x, y}", "Commits": 1, "Batches": 2, "Expirations": 1, "Pairs": "TRUE"},
+    ),
+    Check(
+        "every row is indexed although tombstones are forgotten",
+        {**_SYNC, "Commits": 1, "Batches": 2, "Values": "{x, y}", "Collects": "TRUE"},
+        ("RowsAreIndexed",),
+    ),
+]
+"""The protocol: all of it must hold."""
+
+ADMITTED = [
+    Check(
+        "an old request after index.gc_deletes restores a document",
+        {**_SYNC, "Collects": "TRUE"},
+        ("NoExtraDocuments",),
+        "NoExtraDocuments",
+    )
+]
+"""What docs/guarantees.md admits: TLC must find it."""
+
+
+def _mutant(name: str, violated: str, constants: dict[str, Any]) -> Check:
+    return Check(name, {"Reduced": "FALSE", **constants, "Mutations": f'{{"{name}"}}'}, (violated,), violated)
+
+
+MUTANTS = [
+    _mutant("lock without compare-and-set", "EpochsGrow", _SYNC),
+    _mutant("begin without compare-and-set", "IndexIsSnapshot", _SYNC),
+    _mutant("commit without lease check", "IndexIsSnapshot", _SYNC),
+    _mutant("write before begin", "IndexIsSnapshot", _SYNC),
+    _mutant("position before write", "IndexIsSnapshot", _SYNC),
+    _mutant("reused epoch", "IndexIsSnapshot", _SYNC),
+    _mutant("replay with a new epoch", "EpochsAreUnique", _SYNC),
+    _mutant("no cut", "IndexIsSnapshot", _SYNC),
+    _mutant("internal versions", "IndexIsSnapshot", _SYNC),
+    _mutant("any version", "VersionsNeverFall", _SYNC),
+    _mutant(
+        "equal versions",
+        "IndexIsSnapshot",
+        {**_SYNC, "Commits": 1, "Batches": 2, "Values": "{x, y}", "Pairs": "TRUE"},
+    ),
+    _mutant("resume by count", "ReadersSeeWholeExports", _EXPORT),
+    _mutant("resume with the current snapshot", "IndexIsSnapshot", _EXPORT),
+    _mutant("resume in an index created again", "ReadersSeeWholeExports", {**_EXPORT, "Losses": 1}),
+    _mutant("group recorded before it is written", "ReadersSeeWholeExports", _EXPORT),
+    _mutant("alias before the last group", "ReadersSeeWholeExports", _EXPORT),
+    _mutant("export into the live index", "IndexIsSnapshot", _EXPORT),
+    _mutant("a batch forgets its cuts", "IndexIsSnapshot", {**_SYNC, **_REDUCED}),
+    _mutant(
+        "a re-export forgets the begun batch",
+        "IndexIsSnapshot",
+        {**_SYNC, **_REDUCED, "Commits": 1, "Batches": 2, "Exports": 1, "Expirations": 1},
+    ),
+    _mutant("a repair replaces a begun batch", "IndexIsSnapshot", {**_SYNC, **_REDUCED, "Commits": 1, "Repairs": 1}),
+    _mutant(
+        "a repair writes what it compared with an older position",
+        "IndexIsSnapshot",
+        {**_SYNC, **_REDUCED, "Rollbacks": 0, "Repairs": 1},
+    ),
+    _mutant("a run without the lock moves the alias", "ReadersSeeTheCommittedIndex", {**_EXPORT, **_REDUCED}),
+    _mutant("a run without the lock deletes a newer index", "IndexIsSnapshot", {**_EXPORT, **_REDUCED}),
+]
+"""Wrong protocols: TLC must refuse each, by the invariant that is named. A check that cannot fail is no check."""

