@@ -54,7 +54,7 @@ class SmallChangeBenchmark:
             name: lambda name=name, job=job: self._change(name, job)  # type: ignore[misc]
             for name, job in self._jobs.items()
         }
-        return {**changes, "nothing to do": lambda: self._nothing(next(iter(self._jobs.values())))}
+        return {**changes, "nothing to do": lambda: self._nothing([*self._jobs.values()][-1])}
 
     def _change(self, name: str, job: SyncConfig) -> float:
         self._changes += 1
