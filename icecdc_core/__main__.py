@@ -109,7 +109,7 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
     facts["stage"] = "session"
     spark = _session([config], facts, quiet)
     facts["stage"] = "run"
-    polls = command.job is follow_changes and (config.poll_interval_seconds or config.target_lag)  # type: ignore[attr-defined]
+    polls = command.job is follow_changes and config.polls  # type: ignore[attr-defined]
     with stop_on_sigterm(or_interrupt=True) if polls else nullcontext():
         report = command.job(spark, config)
     if config.report_path:

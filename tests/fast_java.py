@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 # A test is over before Java's second compiler pays, and two cores have no use for a parallel garbage collector.
-# With one compiler alone, Java has 48 MB for compiled code; Spark fills them, and Java drops code and compiles it anew.
+# With one compiler alone, Java has 48 MB for compiled code. Spark fills them; then Java compiles the same code again.
 # The classes are those of releases, so nobody has to verify their bytecode.
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"

@@ -291,6 +291,11 @@ class SyncConfig(ParameterModel):
         return {"table": self.table, "index": self.index}
 
     @property
+    def polls(self) -> bool:
+        """Whether a sync may poll more than once, see `max_polls`."""
+        return bool(self.poll_interval_seconds or self.target_lag)
+
+    @property
     def table_parts(self) -> tuple[str, ...]:
         """Catalog, namespace levels and table name, without quotes."""
         return values.table_parts(self.table)

@@ -16,7 +16,6 @@ from icecdc_core.opensearch.indexes import (
     create_physical,
     drop_leftovers,
     drop_unread,
-    indexes_of_readers,
     physical_index,
     publish,
     require_ours,
@@ -94,8 +93,7 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config = run.config
-    readers_index = indexes_of_readers(run.client, config.index)
-    lock.write(lock.position)  # the lock was still this run's when it looked at the alias
+    seen = run.readers_indexes(lock)
     groups, notes = _resume(run, source, lock)
     if groups is None:
         groups = _begin(run, source, lock)
@@ -103,7 +101,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     written = _write_groups(run, source, lock, batch, groups.tasks)
     with run.stage("publish"):
         require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
-        publish(run.client, config, batch.physical_index, readers_index)
+        publish(run.client, config, batch.physical_index, seen)
     report = replace(
         run.report("export", None, batch.to_snapshot_id, "export", **report_fields(written)),
         rejected=batch.rejected + written.counts.rejected,

@@ -93,9 +93,7 @@ def run_many(
     """
     require_one_session(configs)
     began = time.monotonic()
-    polls = job is follow_changes and any(
-        config.poll_interval_seconds or config.target_lag for config in configs.values()
-    )
+    polls = job is follow_changes and any(config.polls for config in configs.values())
     stop = Stop()
     # Those of one catalog describe it alike, and to look at a session's settings takes time.
     catalogs = {config.catalog: config for config in configs.values()}.values()

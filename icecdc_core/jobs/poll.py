@@ -47,7 +47,7 @@ def follow_changes(
     Returns:
         One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
     """
-    limit = config.max_polls if config.poll_interval_seconds or config.target_lag else 1
+    limit = config.max_polls if config.polls else 1
     pace = Pace(config.target_lag, config.poll_interval_seconds)
     reports: list[RunReport] = []
     with stop_on_sigterm() as stop:

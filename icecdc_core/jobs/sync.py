@@ -17,7 +17,6 @@ from icecdc_core.opensearch.index_settings import settings_in_place
 from icecdc_core.opensearch.indexes import (
     create_physical,
     evolve_mapping,
-    indexes_of_readers,
     physical_index,
     publish,
     require_ours,
@@ -196,12 +195,11 @@ def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positi
     """Create an empty index whose position is where ``start_from`` says."""
     config = run.config
     with run.stage("create index"):
-        readers_index = indexes_of_readers(run.client, config.index)
-        lock.write(lock.position)  # the lock was still this run's when it looked at the alias
+        seen = run.readers_indexes(lock)
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
         physical = physical_index(config.index, epoch)
         create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
-        publish(run.client, config, physical, readers_index)
+        publish(run.client, config, physical, seen)
         position = replace(start, epoch=epoch, physical_index=physical)
         lock.write(position_after(position, source, _batch(source, position, start.snapshot_id, epoch)))
 

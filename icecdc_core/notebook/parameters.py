@@ -106,11 +106,7 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
 
 def _require_an_end(configs: Mapping[str, SyncConfig]) -> None:
     """Refuse indexes whose sync polls without a limit: the tasks after it would never begin."""
-    endless = [
-        name
-        for name, config in configs.items()
-        if not config.max_polls and (config.poll_interval_seconds or config.target_lag)
-    ]
+    endless = [name for name, config in configs.items() if not config.max_polls and config.polls]
     if endless:
         raise ConfigError(
             f"The sync of {', '.join(endless)} polls without a limit, so its task of the job would never end",

@@ -17,7 +17,7 @@ from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.index_settings import check_settings
-from icecdc_core.opensearch.indexes import require_present, require_table
+from icecdc_core.opensearch.indexes import indexes_of_readers, require_present, require_table
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
@@ -136,6 +136,17 @@ class Run(JobRun["SyncConfig"]):
         if failed is not None:
             raise failed.error
         return position
+
+    def readers_indexes(self, lock: IndexLock) -> frozenset[str]:
+        """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.
+
+        Raises:
+            FencedError: Another run has acquired the lock.
+        """
+        with self.typed_errors("reading the alias"):
+            seen = indexes_of_readers(self.client, self.config.index)
+        lock.write(lock.position)
+        return seen
 
     @contextmanager
     def lock(self, source: Source) -> Iterator[IndexLock]:

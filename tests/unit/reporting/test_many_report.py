@@ -32,9 +32,9 @@ class DescribeTheState:
 
 class DescribeTheSummary:
     def it_has_the_report_of_each_index(self):
-        told = json.loads(ManyReport({"t": DONE, "u": failed("retry")}, 2.5).to_json())
-        assert (told["state"], told["seconds"], told["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
-        assert (list(told["indexes"]), told["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
+        shown = json.loads(ManyReport({"t": DONE, "u": failed("retry")}, 2.5).to_json())
+        assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
+        assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
 
     def it_is_a_table(self):
         assert ManyReport({"t": DONE, "u": failed("retry")}, 2.5).text().splitlines() == [
