@@ -66,6 +66,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         if config.dry_run:
             return run.finish(dry_run_export(run, source, position.batch if position else None))
         with run.lock(source) as lock:
+            source = run.refreshed(source, position, lock)
             return run.finish(export_locked(run, source, lock))
 
 

@@ -75,8 +75,11 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         if config.dry_run:
             return run.finish(dry_run_sync(run, source, position))
         if position is not None and _is_up_to_date(position, source):
-            return run.finish(run.report("sync", position.snapshot_id, position.snapshot_id, "none"))
+            return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(source) as lock:
+            source = run.refreshed(source, position, lock)
+            if _is_up_to_date(lock.position, source):
+                return run.finish(run.report("sync", source.head, source.head, "none"))
             start = sync_start(lock.position, source, config)
             if start.exports:
                 return run.finish(_export_and_catch_up(run, source, lock))

@@ -93,6 +93,24 @@ class Run(JobRun["SyncConfig"]):
         with self.stage("check"):
             return self.open_source()
 
+    def refreshed(self, source: Source, seen: Position | None, lock: IndexLock) -> Source:
+        """Return the table under the lock: opened again if another run wrote between the first look and the lock.
+
+        That run may have read newer snapshots than ``source`` has.
+
+        Args:
+            source: The table as it was opened.
+            seen: The position as it was read then.
+            lock: The lock.
+
+        Raises:
+            IndexConflictError: The position belongs to another table by now.
+        """
+        if lock.position == (seen or Position(self.config.index, self.config.table, source.table_uuid)):
+            return source
+        require_table(self.config, lock.position.table)
+        return self.reopen_source()
+
     def read_position(self) -> Position | None:
         """Return the position of the index, None if it has none.
 

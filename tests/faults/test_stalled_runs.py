@@ -11,6 +11,7 @@ from icecdc_core.commits.lease import end_work
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
+from icecdc_core.runs.run import Run
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 
@@ -104,6 +105,37 @@ class DescribeABatchThatIsNotRepeated:
         killed_at(sync, "export_locked", lambda: sync_changes(spark, config))
         sync_changes(spark, config)
         assert names() == {"1": "v"}
+
+
+class DescribeARunThatAnotherOvertookBeforeItsLock:
+    @pytest.fixture
+    def overtaken(self, spark, sql, make_config):
+        """Return a run that another one overtakes between the first look at the table and the lock."""
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'a')")
+        config, lock = make_config(), Run.lock
+        export_table(spark, config)
+        sql("INSERT INTO {t} VALUES (2, 'b')")
+
+        def overtake(*arguments):
+            with mock.patch.object(Run, "lock", lock):
+                sql("INSERT INTO {t} VALUES (3, 'c')")
+                sync_changes(spark, config)
+            return lock(*arguments)
+
+        def run(job):
+            with mock.patch.object(Run, "lock", overtake):
+                return job(spark, config)
+
+        return run
+
+    def it_finds_nothing_left_to_sync(self, overtaken, names):
+        report = overtaken(sync_changes)
+        assert (report.strategy, names()) == ("none", {"1": "a", "2": "b", "3": "c"})
+
+    def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
+        overtaken(export_table)
+        assert names() == {"1": "a", "2": "b", "3": "c"}
 
 
 class DescribeAStalledExport:
