@@ -37,8 +37,12 @@ help: ## Show this help
 setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock (done once, redone when the lock changes)
 
 .PHONY: demo
-demo: setup ## Export, change, sync and validate real tables against real services; results in build/
+demo: setup ## Export, change, sync and validate real tables against real services; ARGS=--keep: leave OpenSearch running
 	@$(VENV_PYTHON) -m demo $(ARGS)
+
+.PHONY: lab
+lab: setup ## JupyterLab on the demo's tables, with the notebooks' parameters filled in; ends its OpenSearch with it
+	@$(VENV_PYTHON) -m demo.lab $(ARGS)
 
 .PHONY: demo-kafka
 demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync and validate them; results in build/

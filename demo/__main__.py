@@ -6,20 +6,20 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.console import add_option, print_line, timed_step
 from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
 from demo.results import TableResult, run_notebook, summary
-from demo.searches import answers
+from demo.searches import answers, commands_to_try
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.jobs.validate import validate_table
-from icecdc_core.local import running_opensearch
+from icecdc_core.local import running_opensearch, start_opensearch
 from icecdc_core.notebook import open_spark
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.reports import RunReport, ValidationReport
@@ -112,15 +112,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> bool:
         print_line("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
-        with nullcontext(given) if given else running_opensearch() as url:
+        with _server(given, options.keep) as url:
             demo = Demo(_overrides(options, url, output), output)
             equal = demo.run()
             print_line(f"\n{summary(demo.results.values())}\n")
             print_line("\n".join(demo.searches()))
             print_line(f"\nExecuted notebooks: {display_path(output)}/*.html")
+            if options.keep:
+                print_line("\n".join(["\nTry it:", *commands_to_try(demo.overrides, INDEX_FILE)]))
+                print_line("" if given else f"OpenSearch runs on at {url}. `make services-down` stops it.")
         return equal
 
     return run_in_folder(work, output)
+
+
+def _server(given: str, keep: bool) -> AbstractContextManager[str]:
+    """The URL of the given server, of one that runs on, or of one that ends with the block."""
+    if given:
+        return nullcontext(given)
+    return nullcontext(start_opensearch().url) if keep else running_opensearch()
 
 
 def _overrides(options: argparse.Namespace, url: str, output: Path) -> dict[str, Any]:
@@ -142,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         ("catalog-properties", "Iceberg catalog properties as JSON, instead of the embedded catalog"),
     ):
         add_option(parser, name, text)
+    parser.add_argument("--keep", action="store_true", help="leave OpenSearch running, and show commands to try")
     parser.add_argument("--output", default=str(ROOT / "build" / "demo"), help="folder for the results, emptied first")
     return parser
 
