@@ -63,21 +63,21 @@ def prepare_notebooks(output: Path, parameters: Mapping[str, str]) -> list[Path]
 
     Args:
         output: The folder for the copies.
-        parameters: The parameters to set in each parameters cell.
+        parameters: The parameters to set, wherever a cell sets them.
 
     Returns:
         The copies, in the order in which they are run.
     """
     output.mkdir(parents=True, exist_ok=True)
     sources = {path.name: _read(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
-    sources = {name: node for name, node in sources.items() if "index_file" in _parameters_cell(node).source}
+    sources = {name: node for name, node in sources.items() if _parameters_cells(node)}
     sources[DAY_NOTEBOOK] = _day_notebook()
     for name, source in sorted(sources.items()):
         copy = output / name
         node = _read(copy) if copy.exists() else source
-        cell = _parameters_cell(node)
-        for parameter, value in parameters.items():
-            cell.source = _with_value(cell.source, parameter, value)
+        for cell in _parameters_cells(node):
+            for parameter, value in parameters.items():
+                cell.source = _with_value(cell.source, parameter, value)
         nbformat.write(node, copy)  # type: ignore[no-untyped-call]
     return [output / name for name in sorted(sources)]
 
@@ -105,10 +105,9 @@ def _with_value(source: str, parameter: str, value: str) -> str:
     return line.sub(lambda match: f"{match[1]}{json.dumps(value)}{match[2] or ''}", source)
 
 
-def _parameters_cell(node: Any) -> Any:
-    """The cell with the tag `parameters`; an empty one for a notebook without it."""
-    tagged = [cell for cell in node.cells if "parameters" in cell.metadata.get("tags", [])]
-    return tagged[0] if tagged else nbformat.v4.new_code_cell()  # type: ignore[no-untyped-call]
+def _parameters_cells(node: Any) -> list[Any]:
+    """The cells that set the parameters of an index; an ingest has none."""
+    return [cell for cell in node.cells if cell.cell_type == "code" and cell.source.startswith("index_file: ")]
 
 
 def _day_notebook() -> Any:
@@ -117,7 +116,6 @@ def _day_notebook() -> Any:
     names = ("index_file", "index", "warehouse")
     heading = "# A day of operations\n\nDeletes, updates, merges and inserts: one snapshot each, for the sync to find."
     cells = [v4.new_code_cell("\n".join(f'{name}: str = ""' for name in names)), v4.new_code_cell(_DAY_CELL)]
-    cells[0].metadata["tags"] = ["parameters"]
     return v4.new_notebook(
         cells=[v4.new_markdown_cell(heading), *cells],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
