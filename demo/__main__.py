@@ -108,22 +108,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns 0 when every index equals its table."""
     options = _parser().parse_args(arguments)
     output = Path(options.output).absolute()
+    kept: dict[str, Any] = {}
 
     def work() -> bool:
         print_line("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
         with _server(given, options.keep) as url:
-            demo = Demo(_overrides(options, url, output), output)
+            kept.update(_overrides(options, url, output))
+            demo = Demo(kept, output)
             equal = demo.run()
             print_line(f"\n{summary(demo.results.values())}\n")
             print_line("\n".join(demo.searches()))
             print_line(f"\nExecuted notebooks: {display_path(output)}/*.html")
-            if options.keep:
-                print_line("\n".join(["\nTry it:", *commands_to_try(demo.overrides, INDEX_FILE)]))
-                print_line("" if given else f"OpenSearch runs on at {url}. `make services-down` stops it.")
         return equal
 
-    return run_in_folder(work, output)
+    code = run_in_folder(work, output)
+    if options.keep and kept:
+        print_line("\n".join(["\nTry it:", *commands_to_try(kept, INDEX_FILE), ""]))
+        if not options.opensearch_url:
+            print_line(f"OpenSearch runs on at {kept['opensearch_url']}. `make services-down` stops it.")
+    return code
 
 
 def _server(given: str, keep: bool) -> AbstractContextManager[str]:
