@@ -10,6 +10,10 @@ BIN := $(VENV)/bin
 VENV_PYTHON := $(BIN)/python
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
 COVERAGE_MINIMUM := 90
+# The environment with the lowest versions, and what is tested in it beside the units: every job, against real servers.
+LOWEST := .venv-lowest
+LOWEST_INTEGRATION := tests/integration/jobs/test_sync.py tests/integration/jobs/test_validate.py \
+	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py
 # How many processes run the tests. Each has its own Spark, OpenSearch and Kafka.
 WORKERS ?= 2
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
@@ -37,8 +41,12 @@ help: ## Show this help
 setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock (done once, redone when the lock changes)
 
 .PHONY: demo
-demo: setup ## Export, change, sync and validate real tables against real services; results in build/
+demo: setup ## Export, change, sync and validate real tables against real services; ARGS=--keep: leave OpenSearch running
 	@$(VENV_PYTHON) -m demo $(ARGS)
+
+.PHONY: lab
+lab: setup ## JupyterLab on the demo's tables, with the notebooks' parameters filled in; ends its OpenSearch with it
+	@$(VENV_PYTHON) -m demo.lab $(ARGS)
 
 .PHONY: demo-kafka
 demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync and validate them; results in build/
@@ -66,6 +74,10 @@ coverage: setup ## Run every test and measure branch coverage, which takes longe
 .PHONY: test-fast
 test-fast: setup ## Run the unit tests only
 	@$(VENV_PYTHON) -m pytest tests/unit $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/.installed ## Run the unit tests and some integration tests with the lowest versions that pyproject.toml allows
+	@$(LOWEST)/bin/python -m pytest tests/unit $(LOWEST_INTEGRATION) $(ARGS)
 
 .PHONY: histories
 histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=
@@ -118,6 +130,25 @@ lock: setup ## Resolve pyproject.toml into requirements.lock again
 audit: setup ## Look the locked packages up in the vulnerability database
 	@$(BIN)/pip-audit --requirement requirements.lock --disable-pip $(ARGS)
 
+##@ Release
+
+.PHONY: dist
+dist: setup ## Build the wheel and the source distribution into dist/
+	@rm -rf dist build/lib build/bdist.* *.egg-info
+	@$(VENV_PYTHON) -m build --no-isolation --outdir dist . >/dev/null
+	@ls -sh dist
+
+.PHONY: release-check
+release-check: dist ## Check dist/: contents, metadata, release notes, a fresh installation; write the SBOM beside it
+	@$(BIN)/uv --quiet --no-config tool run twine check --strict dist/*
+	@.ci/release-notes >dist/release-notes.md && echo "Release notes: dist/release-notes.md"
+	@$(BIN)/uv --quiet --no-config venv --clear --python $(VENV_PYTHON) build/installed
+	@$(BIN)/uv --quiet --no-config pip install --python build/installed/bin/python dist/*.whl
+	@$(BIN)/uv --quiet --no-config tool run --from cyclonedx-bom cyclonedx-py environment --output-reproducible \
+		--pyproject pyproject.toml --output-file dist/icecdc.cdx.json build/installed
+	@build/installed/bin/icecdc --version
+	@$(VENV_PYTHON) -m pytest tests/unit/project/test_wheel.py tests/integration/project/test_fresh_install.py $(ARGS)
+
 ##@ Services
 
 .PHONY: services-up
@@ -135,6 +166,15 @@ clean: ## Remove what builds, tests and the demo left here (.venv and the downlo
 	@rm -rf build dist *.egg-info htmlcov .coverage .coverage.* coverage.xml .hypothesis .mypy_cache .pytest_cache \
 		.ruff_cache artifacts derby.log metastore_db spark-warehouse warehouse
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# Resolved anew each time that pyproject.toml changes; a lock of old versions would be out of date at once.
+$(LOWEST)/.installed: $(VENV)/.installed pyproject.toml
+	@echo "Making $(LOWEST) with the lowest versions"
+	@$(BIN)/uv --quiet --no-config venv --clear --python $(VENV_PYTHON) $(LOWEST)
+	@$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra dev --resolution lowest-direct \
+		--python $(LOWEST)/bin/python --output-file $(LOWEST)/requirements.txt
+	@$(BIN)/uv --quiet --no-config pip sync --python $(LOWEST)/bin/python $(LOWEST)/requirements.txt
+	@touch $@
 
 # The two stamps: packages once per lock, the package itself once per pyproject. PYTHON=... chooses the interpreter.
 # The lock is complete, so nothing is resolved (--no-deps): pip 23 lets a package that another asks for with an extra

@@ -6,20 +6,20 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from demo.console import add_option, print_line, timed_step
 from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
 from demo.results import TableResult, run_notebook, summary
-from demo.searches import answers
+from demo.searches import answers, commands_to_try
 from demo.workspace import ROOT, display_path, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.jobs.validate import validate_table
-from icecdc_core.local import running_opensearch
+from icecdc_core.local import running_opensearch, start_opensearch
 from icecdc_core.notebook import open_spark
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.reports import RunReport, ValidationReport
@@ -108,19 +108,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns 0 when every index equals its table."""
     options = _parser().parse_args(arguments)
     output = Path(options.output).absolute()
+    kept: dict[str, Any] = {}
 
     def work() -> bool:
         print_line("OpenSearch: " + (options.opensearch_url or "an embedded one starts on loopback"))
         given = options.opensearch_url
-        with nullcontext(given) if given else running_opensearch() as url:
-            demo = Demo(_overrides(options, url, output), output)
+        with _server(given, options.keep) as url:
+            kept.update(_overrides(options, url, output))
+            demo = Demo(kept, output)
             equal = demo.run()
             print_line(f"\n{summary(demo.results.values())}\n")
             print_line("\n".join(demo.searches()))
             print_line(f"\nExecuted notebooks: {display_path(output)}/*.html")
         return equal
 
-    return run_in_folder(work, output)
+    code = run_in_folder(work, output)
+    if options.keep and kept:
+        print_line("\n".join(["\nTry it:", *commands_to_try(kept, INDEX_FILE), ""]))
+        if not options.opensearch_url:
+            print_line(f"OpenSearch runs on at {kept['opensearch_url']}. `make services-down` stops it.")
+    return code
+
+
+def _server(given: str, keep: bool) -> AbstractContextManager[str]:
+    """The URL of the given server, of one that runs on, or of one that ends with the block."""
+    if given:
+        return nullcontext(given)
+    return nullcontext(start_opensearch().url) if keep else running_opensearch()
 
 
 def _overrides(options: argparse.Namespace, url: str, output: Path) -> dict[str, Any]:
@@ -142,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         ("catalog-properties", "Iceberg catalog properties as JSON, instead of the embedded catalog"),
     ):
         add_option(parser, name, text)
+    parser.add_argument("--keep", action="store_true", help="leave OpenSearch running, and show commands to try")
     parser.add_argument("--output", default=str(ROOT / "build" / "demo"), help="folder for the results, emptied first")
     return parser
 

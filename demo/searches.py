@@ -1,11 +1,16 @@
-"""Three searches that the demo tries at its end: a place, a code, and a masked value."""
+"""Three searches that the demo tries at its end: a place, a code, and a masked value; and commands to try next."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from demo.workspace import display_path
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -78,3 +83,23 @@ def answers(client: OpenSearch) -> Iterator[str]:
         found = client.search(index=search.target, body=search.body)
         query = json.dumps(search.body["query"])
         yield f"{search.question}\n  GET {search.target}/_search {query}\n  {search.answer(found)}"
+
+
+def commands_to_try(parameters: Mapping[str, Any], index_file: Path) -> list[str]:
+    """Return two commands to paste in the clone: a search for the longest delay, and the state of all indexes.
+
+    Args:
+        parameters: Where the servers and the warehouse are. Catalog properties may hold secrets: the command takes them
+            from the variable that the demo takes them from.
+        index_file: The file with the demo's indexes.
+    """
+    url, user = parameters["opensearch_url"], parameters["opensearch_username"]
+    curl = ["curl", *(["--user", user] if user else [])]
+    curl.append(f"{url}/demo-flights/_search?q=dest:SFO&sort=arr_delay:desc&size=1&pretty")
+    program = Path(sys.executable).with_name("icecdc")
+    status = [display_path(program)] if program.exists() else [sys.executable, "-m", "icecdc_core"]
+    status += ["status", "--file", display_path(index_file)]
+    for name in ("opensearch_url", "opensearch_username", "opensearch_password", "warehouse"):
+        status += [f"--{name.replace('_', '-')}", str(parameters[name])] if parameters[name] else []
+    properties = ' --catalog-properties "$ICECDC_CATALOG_PROPERTIES"' if parameters["catalog_properties"] else ""
+    return [f"  {shlex.join(curl)}", f"  {shlex.join(status)}{properties}"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import icecdc_core.session.compat  # noqa: F401 (it comes first, to refuse a pyspark that is too old for the others)
-from icecdc_core.config import SyncConfig
-from icecdc_core.jobs.export import export_table
-from icecdc_core.jobs.replay import replay_dead_letters
-from icecdc_core.jobs.status import status
-from icecdc_core.jobs.sync import sync_changes
-from icecdc_core.jobs.validate import validate_table
-from icecdc_core.reporting.reports import RunReport, ValidationReport
-from icecdc_core.session import get_spark
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.jobs.export import export_table
+    from icecdc_core.jobs.replay import replay_dead_letters
+    from icecdc_core.jobs.status import status
+    from icecdc_core.jobs.sync import sync_changes
+    from icecdc_core.jobs.validate import validate_table
+    from icecdc_core.reporting.reports import RunReport, ValidationReport
+    from icecdc_core.session import get_spark
 
 __all__ = [
     "RunReport",
@@ -23,3 +28,33 @@ __all__ = [
     "sync_changes",
     "validate_table",
 ]
+
+_MODULES = {
+    "RunReport": "reporting.reports",
+    "SyncConfig": "config",
+    "ValidationReport": "reporting.reports",
+    "export_table": "jobs.export",
+    "get_spark": "session",
+    "replay_dead_letters": "jobs.replay",
+    "status": "jobs.status",
+    "sync_changes": "jobs.sync",
+    "validate_table": "jobs.validate",
+}
+
+if sys.modules.get("pyspark") is not None:
+    import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is too old for the other modules)
+
+if not TYPE_CHECKING:  # type checkers read the imports above, and so find a name that does not exist
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used (PEP 562), so that importing the package does not import Spark."""
+        if name in _MODULES:
+            value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+            globals()[name] = value
+            return value
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -27,25 +27,21 @@ from icecdc_core.cli.help import command_help, overview
 from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
-from icecdc_core.jobs.many import require_one_session, run_many
-from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.exit_states import exit_code, state_of
-from icecdc_core.reporting.instrumentation import failure_of, failure_report
+from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, check_report_path, write_report
 from icecdc_core.secrets import masked
-from icecdc_core.session import get_spark
 from icecdc_core.session.jvm_output import jvm_output_to_file
 from icecdc_core.session.shutdown import stop_on_sigterm
-from icecdc_core.session.spark import running_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config.model import ParameterModel
 
-JOBS = {name: command.job for name, command in COMMANDS.items()}
-"""The jobs by their commands."""
+JOBS = tuple(COMMANDS)
+"""The commands that run a job."""
 
 _CONSOLE = "icecdc"
 
@@ -109,7 +105,7 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
     facts["stage"] = "session"
     spark = _session([config], facts, quiet)
     facts["stage"] = "run"
-    polls = command.job is follow_changes and config.polls  # type: ignore[attr-defined]
+    polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
     with stop_on_sigterm(or_interrupt=True) if polls else nullcontext():
         report = command.job(spark, config)
     if config.report_path:
@@ -119,6 +115,8 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
 
 def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
+    from icecdc_core.jobs.many import require_one_session, run_many
+
     command = COMMANDS[request.command]
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
@@ -130,13 +128,21 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     facts["stage"] = "run"
     # Each report is part of the summary, which is written once.
     own = {name: config.replace(report_path="") for name, config in configs.items()}
-    job = command.of_one or command.job
-    report = run_many(spark, job, own, command=request.command, parallel=request.parallel)
+    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=request.parallel)
     write_summaries(report, configs)
     return report
 
 
+def get_spark(*configs: ParameterModel) -> SparkSession:
+    """Return the session of `icecdc_core.get_spark`; Spark is imported here, because no help needs it."""
+    from icecdc_core.session import get_spark
+
+    return get_spark(*configs)
+
+
 def _session(configs: Sequence[ParameterModel], facts: dict[str, Any], quiet: bool) -> SparkSession:
+    from icecdc_core.session import running_session
+
     # Executors write their part of the log to the output of the JVM.
     if not quiet or any(config.log_path == "-" for config in configs) or running_session() is not None:
         return get_spark(*configs)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
+from icecdc_core.quoting import quoted as quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,18 +74,6 @@ IS_INSERT = f"{CHANGE_TYPE} = '{INSERT}'"
 def is_insert() -> Column:
     """Whether a change row is an INSERT."""
     return F.col(CHANGE_TYPE) == INSERT
-
-
-def quoted(name: str) -> str:
-    """Quote a column name, so that Spark SQL reads every character of it literally.
-
-    Example:
-        >>> quoted("price in $.¢")
-        '`price in $.¢`'
-        >>> quoted("a`b")
-        '`a``b`'
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 def private_identifier(name: str) -> str:

@@ -6,6 +6,7 @@ for each changed identifier (`net_changes`).
 
 from __future__ import annotations
 
+import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
 from icecdc_core.changes.row_changes import read_changes
 
 __all__ = ["read_changes"]

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.status import StatusConfig
-from icecdc_core.ingest import IngestConfig, ingest
-from icecdc_core.jobs.export import export_table
-from icecdc_core.jobs.pending import pending_changes
-from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.jobs.replay import replay_dead_letters
-from icecdc_core.jobs.setup_check import check_setup
-from icecdc_core.jobs.status import status, status_of_index
-from icecdc_core.jobs.validate import validate_table
-from icecdc_core.reporting.reports import Report
+from icecdc_core.ingest import IngestConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Job = Callable[["SparkSession", Any], Report]
+    from icecdc_core.reporting.reports import Report
+
+Job = Callable[["SparkSession", Any], "Report"]
 
 SERVICES = "services"
 """The command that runs no job: it starts and stops the embedded services."""
@@ -35,22 +30,36 @@ class Command:
     """A command that runs a job.
 
     Attributes:
-        job: The job.
+        target: The job, as module and function: it is imported when it runs, so that the help does not need Spark.
         help: What it does, in one line.
         example: Options of an example.
         main: The parameters that its help shows first.
         kind: All of its parameters.
         fixed: Parameters that the command sets.
-        of_one: The job for one index of many; None: the same.
+        of_one: The job for one index of many, in the same module; empty: the same.
     """
 
-    job: Job
+    target: str
     help: str
     example: str
     main: tuple[str, ...] = _PLACE
     kind: type[ParameterModel] = SyncConfig
     fixed: Mapping[str, str] = field(default_factory=dict)
-    of_one: Job | None = None
+    of_one: str = ""
+
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return self._imported(self.target.partition(":")[2])
+
+    @property
+    def job_of_one(self) -> Job:
+        """The job for one index of many."""
+        return self._imported(self.of_one) if self.of_one else self.job
+
+    def _imported(self, function: str) -> Job:
+        job: Job = getattr(import_module(f"icecdc_core.{self.target.partition(':')[0]}"), function)
+        return job
 
     @property
     def takes_file(self) -> bool:
@@ -60,57 +69,57 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "setup": Command(
-        check_setup,
+        "jobs.setup_check:check_setup",
         "check everything a run depends on, and name all problems",
         "--table lake.shop.orders --opensearch-url https://search:9200",
     ),
     "export": Command(
-        export_table,
+        "jobs.export:export_table",
         "write the whole table to a new index, then switch the alias to it",
         "--table lake.shop.orders --opensearch-url https://search:9200",
         (*_PLACE, "columns", "row_filter", "number_of_shards", "number_of_replicas", "dry_run"),
     ),
     "sync": Command(
-        follow_changes,
+        "jobs.poll:follow_changes",
         "write the changes since the last run; export first when there was none",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
         (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "on_history_gap", "dry_run"),
     ),
     "validate": Command(
-        validate_table,
+        "jobs.validate:validate_table",
         "compare the index with the table",
         "--table lake.shop.orders --validate-at position",
         (*_PLACE, "validate_at", "repair"),
     ),
     "repair": Command(
-        validate_table,
+        "jobs.validate:validate_table",
         "compare the index with the table and correct what differs",
         "--table lake.shop.orders",
         fixed={"repair": "true"},
     ),
     "replay": Command(
-        replay_dead_letters,
+        "jobs.replay:replay_dead_letters",
         "write rejected documents again, after their cause was removed",
         "--table lake.shop.orders",
         (*_PLACE, "dead_letter_table"),
     ),
     "status": Command(
-        status,
+        "jobs.status:status",
         "show position, lag and last run of every index",
         "--opensearch-url https://search:9200",
         ("opensearch_url", "positions_index", "table", "catalog_properties", "warehouse"),
         StatusConfig,
-        of_one=status_of_index,
+        of_one="status_of_index",
     ),
     "ingest": Command(
-        ingest,
+        "ingest:ingest",
         "read Kafka topics into Iceberg tables",
         "--job orders --bootstrap-servers kafka:9092 --topics orders --table lake.shop.orders",
         ("job", "bootstrap_servers", "topics", "table", "format", "mode", "catalog_properties", "warehouse"),
         IngestConfig,
     ),
     "changes": Command(
-        pending_changes,
+        "jobs.pending:pending_changes",
         "show what each new snapshot changed and what the next sync would write",
         "--table lake.shop.orders",
     ),

@@ -12,7 +12,6 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from icecdc_core.columns import quoted
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
 from icecdc_core.config.index_file import IndexFile
@@ -34,6 +33,7 @@ from icecdc_core.config.model import (
 )
 from icecdc_core.config.problems import combination_problems
 from icecdc_core.config.values import MAX_LEASE_SECONDS
+from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
 __all__ = ["Parameter", "SyncConfig"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.report import IngestReport
 
 if TYPE_CHECKING:
@@ -34,5 +33,8 @@ def ingest(spark: SparkSession, config: IngestConfig) -> IngestReport:
         TopicReplacedError: A topic was deleted and made again.
         IcecdcError: Why no table could be written.
     """
+    import icecdc_core.session.compat  # noqa: F401 (it refuses a pyspark that is missing or too old)
+    from icecdc_core.ingest.job import IngestRun
+
     with IngestRun(spark, config) as run:
         return run.finish(run.run())

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from icecdc_core.columns import quoted
 from icecdc_core.config import values as values
 from icecdc_core.config.model import (
     Bytes,
@@ -28,6 +27,7 @@ from icecdc_core.config.model import (
     Warehouse,
 )
 from icecdc_core.ingest import parameters as own
+from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
 Namespace = Annotated[str, AfterValidator(own.namespace_name)]

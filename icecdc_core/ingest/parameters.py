@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.columns import quoted
 from icecdc_core.config.values import column_names, json_array, properties, refused, start_point, table_parts
+from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties
 
 METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")

@@ -16,7 +16,7 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.instrumentation import failure_of, failure_report
+from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
 from icecdc_core.secrets import masked

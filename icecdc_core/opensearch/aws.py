@@ -28,7 +28,7 @@ def signer(region: str, service: str) -> Any:
             "Signing requests for AWS needs the package botocore",
             subject="opensearch_aws_region",
             value=region,
-            remedy="pip install botocore on the driver and the executors",
+            remedy='pip install "icecdc[aws]" on the driver and the executors',
         ) from error
     credentials = botocore.session.get_session().get_credentials()
     if credentials is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import traceback
 import uuid
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from icecdc_core.columns import literal_names
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
+from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_report
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import masked, shortened
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ParameterModel")
 R = TypeVar("R", bound=Report)
 
-_LONGEST_MESSAGE = 20_000
-_REPORT = "icecdc_report"
 _COUNTS = (
     *("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters"),
@@ -143,13 +141,13 @@ class JobRun(Generic[C]):
     def _failed(self, error: BaseException) -> None:
         self.note(seconds=self.seconds, state=state_of(error))
         report = failure_report(error, self._facts)
-        setattr(error, _REPORT, report)
+        setattr(error, REPORT, report)
         logged = {name: report[name] for name in ("state", "exit_code", "error", "seconds", "stage")}
         # A notebook does not show it. The event has the message already, which can be long.
         trace = "".join(traceback.format_exception(error))
         if isinstance(error, IcecdcError) and str(error):
             trace = trace.replace(str(error), "(see message)")
-        logged["traceback"] = shortened(masked(trace), _LONGEST_MESSAGE)
+        logged["traceback"] = shortened(masked(trace), LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
         if self.config.report_path:
             try:
@@ -168,31 +166,3 @@ def publish(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
-
-
-def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the report of a failed run, as a scheduler reads it.
-
-    Args:
-        error: Why the run failed.
-        facts: What is known of the run: ``job``, ``table``, ``index``, ``run_id``, ``seconds``, ``stage``.
-    """
-    state = state_of(error)
-    known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
-    text = shortened(str(error), _LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
-    # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
-    remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
-    return {
-        **known,
-        "state": state,
-        "exit_code": exit_code(state),
-        "error": type(error).__name__,
-        "message": text,
-        "remedy": getattr(error, "remedy", "") or "; ".join(remedies) or EXIT_STATES[state].action,
-    }
-
-
-def failure_of(error: BaseException) -> dict[str, Any] | None:
-    """Return the report of the run that this error ended; None if no run had begun."""
-    report: dict[str, Any] | None = getattr(error, _REPORT, None)
-    return report

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
+from icecdc_core.dependencies import ProgressBar, progress_bar
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.reporting.text_tables import text_table
@@ -325,7 +324,7 @@ def _writable(path: str) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(total: int | None, description: str) -> Iterator[tqdm[Any]]:
+def progress(total: int | None, description: str) -> Iterator[ProgressBar]:
     """A progress bar: in a notebook and on a terminal, silent in a log file.
 
     Args:
@@ -333,7 +332,7 @@ def progress(total: int | None, description: str) -> Iterator[tqdm[Any]]:
         description: What is being done, in a few words.
     """
     in_notebook = _in_notebook()
-    with tqdm(
+    with progress_bar(
         total=total,
         desc=description,
         bar_format="{desc}: {percentage:3.0f}% |{bar:40}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]",

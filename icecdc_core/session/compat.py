@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-import pyspark
+from icecdc_core.dependencies import required
+from icecdc_core.errors import DependencyError
+
+with required("pyspark", "local", "or install pyspark 4.0 or 4.1; on Databricks run this on a cluster"):
+    import pyspark
+
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from icecdc_core.errors import DependencyError
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tqdm import tqdm
-
+from icecdc_core.dependencies import progress_bar
 from icecdc_core.errors import DependencyError, DiskFullError, DownloadError
 from icecdc_core.session.java import JavaHome
 
@@ -119,19 +118,21 @@ def spark_jar(name: str) -> Path:
 
 def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings: str) -> None:
     log = temporary / "ivy.log"
-    with log.open("w") as output, tqdm(total=total_bytes, unit="B", unit_scale=True, desc="jars") as bar:
+    with log.open("w") as output, progress_bar(total=total_bytes, unit="B", unit_scale=True, desc="jars") as bar:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + _DOWNLOAD_SECONDS
+        deadline, seen = time.monotonic() + _DOWNLOAD_SECONDS, 0
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.3)
-                bar.update(max(0, _size_of_jars(temporary / "cache") - bar.n))
+                size = max(seen, _size_of_jars(temporary / "cache"))
+                bar.update(size - seen)
+                seen = size
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
         if process.returncode == 0:
-            bar.update(total_bytes - bar.n)
+            bar.update(total_bytes - seen)
             return
     text = log.read_text(encoding="utf-8", errors="replace")
     if _NO_SPACE in text:

@@ -9,6 +9,7 @@ import pytest
 from demo.__main__ import INDEX_FILE, Demo, _overrides, _parser, main
 from demo.day import DAY, TABLES
 from demo.results import summary
+from demo.searches import commands_to_try
 from demo.workspace import make_empty
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
@@ -63,3 +64,19 @@ class DescribeTheDemo:
     def it_knows_its_errors_from_others(self):
         with pytest.raises(ConfigError):
             Demo(_overrides(_parser().parse_args([]), "nonsense", Path("x")), Path("x"))
+
+    def it_names_the_servers_in_the_commands_to_try_and_no_secret(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("ICECDC_CATALOG_PROPERTIES", '{"type": "rest", "credential": "hunter2"}')
+        given = ["--opensearch-username", "reader", "--opensearch-password", "env:SECRET"]
+        overrides = _overrides(_parser().parse_args(given), "http://127.0.0.1:9222", Path("/a folder"))
+        search, status = commands_to_try(overrides, INDEX_FILE)
+        assert search.split() == [
+            *("curl", "--user", "reader"),
+            "'http://127.0.0.1:9222/demo-flights/_search?q=dest:SFO&sort=arr_delay:desc&size=1&pretty'",
+        ]
+        assert "status --file demo/indexes.yml --opensearch-url http://127.0.0.1:9222 --opensearch-username" in status
+        assert status.endswith('--opensearch-password env:SECRET --catalog-properties "$ICECDC_CATALOG_PROPERTIES"')
+
+    def it_quotes_a_folder_in_the_commands_to_try(self):
+        overrides = _overrides(_parser().parse_args([]), "http://127.0.0.1:9222", Path("/a folder"))
+        assert commands_to_try(overrides, INDEX_FILE)[1].endswith(" --warehouse '/a folder/warehouse'")

@@ -1,0 +1,62 @@
+"""Packages that not every job needs: imported where they are used, with a plain error when one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from icecdc_core.errors import DependencyError
+
+
+@contextmanager
+def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
+    """Import a package in the block; one that is not installed is a `DependencyError` that says how to install it.
+
+    Args:
+        package: The package, by the name that Python imports.
+        extra: The extra of icecdc that brings it.
+        remedy: What else the reader can do.
+
+    Raises:
+        DependencyError: The package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise DependencyError(
+            f"The package {package} is not installed",
+            subject="package",
+            value=package,
+            remedy="; ".join(filter(None, (f'pip install "icecdc[{extra}]"', remedy))),
+        ) from error
+
+
+class ProgressBar(Protocol):
+    """What the jobs do with a bar of tqdm."""
+
+    def update(self, n: float = 1) -> object:
+        """Move the bar on by this much."""
+
+
+class _NoBar:
+    def update(self, n: float = 1) -> None:
+        """Show nothing."""
+
+
+@contextmanager
+def progress_bar(**options: Any) -> Iterator[ProgressBar]:
+    """Show a progress bar for the block; nothing is shown where tqdm is not installed, because no job needs it.
+
+    Args:
+        options: Those of tqdm.
+    """
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        yield _NoBar()
+        return
+    with tqdm(**options) as bar:
+        yield bar

@@ -1,0 +1,42 @@
+"""The report of a failed run, as a scheduler reads it; needs no Spark, so that a missing one is reported too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from icecdc_core.errors import IcecdcError
+from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
+from icecdc_core.secrets import shortened
+
+LONGEST_MESSAGE = 20_000
+REPORT = "icecdc_report"
+"""The attribute of an error that holds the report of the run that it ended."""
+
+
+def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of a failed run, as a scheduler reads it.
+
+    Args:
+        error: Why the run failed.
+        facts: What is known of the run: ``job``, ``table``, ``index``, ``run_id``, ``seconds``, ``stage``.
+    """
+    state = state_of(error)
+    known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
+    text = shortened(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
+    # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
+    remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
+    return {
+        **known,
+        "state": state,
+        "exit_code": exit_code(state),
+        "error": type(error).__name__,
+        "message": text,
+        "remedy": getattr(error, "remedy", "") or "; ".join(remedies) or EXIT_STATES[state].action,
+    }
+
+
+def failure_of(error: BaseException) -> dict[str, Any] | None:
+    """Return the report of the run that this error ended; None if no run had begun."""
+    report: dict[str, Any] | None = getattr(error, REPORT, None)
+    return report

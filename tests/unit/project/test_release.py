@@ -1,0 +1,95 @@
+"""What stands between a tag and a release."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+CHANGELOG = """# Changelog
+
+## [Unreleased]
+
+- what comes next
+
+## [0.2.0] - 2026-12-01
+
+- what is new
+
+## [0.1.0] - 2026-11-24
+
+- what was new
+"""
+
+
+@pytest.fixture
+def notes(tmp_path: Path):
+    """Run the script in a copy of the repository with a version and a changelog."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "release-notes", tmp_path / ".ci")
+
+    def run(version: str, *tag: str) -> tuple[int, str]:
+        (tmp_path / "pyproject.toml").write_text(f'[project]\nversion = "{version}"\n')
+        (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+        ended = subprocess.run([tmp_path / ".ci" / "release-notes", *tag], capture_output=True, text=True, check=False)
+        return ended.returncode, (ended.stdout + ended.stderr).strip()
+
+    return run
+
+
+class DescribeTheReleaseNotes:
+    @pytest.mark.parametrize(
+        ("version", "tag", "expected"),
+        [
+            ("0.2.0", ["v0.2.0"], (0, "- what is new")),
+            ("0.1.0", ["v0.1.0"], (0, "- what was new")),
+            ("0.3.0", [], (0, "- what comes next")),
+        ],
+    )
+    def it_is_the_section_of_the_version(self, notes, version, tag, expected):
+        assert notes(version, *tag) == expected
+
+    @pytest.mark.parametrize(
+        ("version", "tag", "words"),
+        [("0.2.0", "v0.2.1", "is not v0.2.0"), ("0.3.0", "v0.3.0", "has no section [0.3.0]")],
+    )
+    def it_refuses_a_tag_that_is_not_ready(self, notes, version, tag, words):
+        code, text = notes(version, tag)
+        assert (code, words in text, "Remedy: " in text) == (1, True, True)
+
+
+class DescribeTheWorkflows:
+    def it_calls_targets_of_make_that_exist(self):
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        texts = "\n".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+        called = set(re.findall(r"run: make ([a-z-]+)", texts))
+        assert {"test-lowest", "release-check"} <= called <= targets
+
+    def it_gives_each_job_of_a_release_the_permissions_that_it_needs_and_no_other(self):
+        jobs = WORKFLOWS["release.yml"]["jobs"]
+        assert WORKFLOWS["release.yml"]["permissions"] == {"contents": "read"}
+        assert {
+            name: {scope for scope, access in job["permissions"].items() if access == "write"}
+            for name, job in jobs.items()
+        } == {
+            "build": {"id-token", "attestations"},
+            "pypi": {"id-token"},
+            "github": {"contents"},
+        }
+
+    def it_publishes_only_what_was_tested_signed_and_approved(self):
+        jobs = WORKFLOWS["release.yml"]["jobs"]
+        assert (jobs["pypi"]["needs"], jobs["pypi"]["environment"], jobs["github"]["needs"]) == (
+            "build",
+            "pypi",
+            "pypi",
+        )
+        steps = [step.get("run") or step["uses"] for step in jobs["build"]["steps"]]
+        signed = next(at for at, step in enumerate(steps) if "attest-build-provenance" in step)
+        assert max(steps.index(".ci/run"), steps.index("make release-check")) < signed

@@ -1,0 +1,117 @@
+"""What `make dist` builds: the package and nothing else, with metadata that say what it needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "icecdc_core"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# The packages by the name that Python imports, where it is another one.
+DISTRIBUTIONS = {"opensearchpy": "opensearch-py", "yaml": "pyyaml"}
+# Parts of another package, and what only Databricks has.
+PARTS = {"pydantic_core": "pydantic", "dbutils": "pyspark"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """The distributions that requirements name."""
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+def imports(path: Path, nested: bool) -> set[str]:
+    """The packages that a module imports: at its top, or in functions and for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    top = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    if not nested:
+        top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    found = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module for node in top if isinstance(node, ast.ImportFrom) and node.module}
+    roots = {name.partition(".")[0] for name in found} - {*sys.stdlib_module_names, "icecdc_core"}
+    return {DISTRIBUTIONS.get(name, PARTS.get(name, name)).replace("_", "-") for name in roots}
+
+
+def imported(nested: bool) -> set[str]:
+    """The distributions that the modules of the package import."""
+    return set().union(*(imports(path, nested) for path in PACKAGE.rglob("*.py")))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of the package, so that nothing is written into the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in ("icecdc_core", "demo", "tests", "pyproject.toml", "README.md", "LICENSE"):
+        (sources / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(sources)]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(name))
+
+
+class DescribeTheWheel:
+    def it_has_every_file_of_the_package_and_no_other(self, wheel: Path):
+        with zipfile.ZipFile(wheel) as archive:
+            found = {name for name in archive.namelist() if ".dist-info/" not in name}
+        wanted = {".py", ".java", ".json", ".typed"}
+        files = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+        assert {path.name for path in files if path.suffix not in wanted} - {"py.typed"} == set()
+        assert found == {path.relative_to(ROOT).as_posix() for path in files}
+
+    def it_has_the_command_and_the_licence(self, wheel: Path):
+        with zipfile.ZipFile(wheel) as archive:
+            info = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+            assert b"icecdc = icecdc_core.__main__:console" in archive.read(info["entry_points.txt"])
+        assert "licenses/LICENSE" in info
+
+    def it_says_what_it_is(self, metadata: Message):
+        expected = (PROJECT["name"], PROJECT["version"], "Apache-2.0", ">=3.10", "text/markdown")
+        fields = ("Name", "Version", "License-Expression", "Requires-Python", "Description-Content-Type")
+        assert tuple(metadata[field] for field in fields) == expected
+        assert metadata.get_payload().startswith("# icecdc")
+
+    def it_names_every_extra(self, metadata: Message):
+        assert set(metadata.get_all("Provides-Extra")) == set(EXTRAS)
+
+
+class DescribeTheDependencies:
+    def it_declares_what_modules_import_at_their_top(self):
+        spark = {"pyspark", "py4j"}
+        assert imported(nested=False) - names(PROJECT["dependencies"]) - spark == set()
+
+    def it_declares_what_functions_import_in_an_extra(self):
+        extras = set().union(*(names(EXTRAS[extra]) for extra in EXTRAS if extra not in ("dev", "docs")))
+        assert imported(nested=True) - names(PROJECT["dependencies"]) - extras == set()
+
+    def it_leaves_spark_to_the_cluster(self):
+        assert names(PROJECT["dependencies"]) & {"pyspark", "py4j"} == set()
+
+    def it_declares_nothing_that_no_module_needs(self):
+        # pyiceberg's extras, and what PySpark hands rows to Python with.
+        assert names(PROJECT["dependencies"]) - imported(nested=True) == set()
+
+    def it_has_a_lower_bound_for_everything_that_users_install(self):
+        given = [*PROJECT["dependencies"], *(each for name in EXTRAS if name != "dev" for each in EXTRAS[name])]
+        unbounded = [each for each in given if not re.search(r"[>=]=", each) and not each.startswith("icecdc[")]
+        assert unbounded == []
