@@ -9,7 +9,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError
@@ -143,10 +143,15 @@ class IngestRun(JobRun[IngestConfig]):
             retry = not available_now and batches.behind and self._clock() > retry_at
             return self.stop.requested or self._time_is_over() or bool(retry)
 
+        def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
+            with self.observers.batch(batches.number) as written:
+                batches.process(records, start, end)
+                written |= self._written(batches.entries[-1:])
+
         if begin.is_empty and available_now:
             return
         try:
-            run_stream(self.spark, self.config, begin.topics, begin.start, batches.process, should_end)
+            run_stream(self.spark, self.config, begin.topics, begin.start, process, should_end)
         except (PySparkException, Py4JError) as error:
             typed = typed_stream_failure(error, self.config.bootstrap_servers)
             if typed is None:
@@ -156,6 +161,7 @@ class IngestRun(JobRun[IngestConfig]):
     def _log_start(self, begin: StreamStart, known: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""
         self.topic_names = begin.topics
+        self.note(topics=begin.topics)
         self.lost += begin.lost
         if known.exists and not begin.lost:
             return
@@ -213,25 +219,15 @@ class IngestRun(JobRun[IngestConfig]):
         return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
 
     def _report(self) -> IngestReport:
-        tables: dict[str, dict[str, Any]] = {}
-        for entry in self.entries:
-            for each in entry.tables:
-                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
-                for count in ("rows", "deletes", "files"):
-                    total[count] += getattr(each, count)
-                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
         batches = [entry for entry in self.entries if entry.kind == "batch"]
         last = batches[-1].valid_through if batches else None
+        written = self._written(self.entries)
+        tables: dict[str, dict[str, Any]] = written["tables"]
         return IngestReport(
             job=self.config.job,
             topics=self.topic_names,
             batches=len(batches),
-            records=sum(entry.records for entry in batches),
-            rows_written=sum(total["rows"] for total in tables.values()),
-            deletes=sum(total["deletes"] for total in tables.values()),
-            dead_letters=sum(entry.dead_letters for entry in batches),
-            files=sum(total["files"] for total in tables.values()),
-            tables=tables,
+            **written,
             behind=sorted(name for name, total in tables.items() if total["state"] == BEHIND),
             lost=self.lost,
             compacted=self.compacted,
@@ -242,3 +238,23 @@ class IngestRun(JobRun[IngestConfig]):
             run_id=self.run_id,
             stopped=self.stop.requested,
         )
+
+    @staticmethod
+    def _written(entries: list[LogEntry]) -> dict[str, Any]:
+        """What these entries of the commit log wrote, by the names of the report."""
+        tables: dict[str, dict[str, Any]] = {}
+        for entry in entries:
+            for each in entry.tables:
+                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
+                for count in ("rows", "deletes", "files"):
+                    total[count] += getattr(each, count)
+                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+        batches = [entry for entry in entries if entry.kind == "batch"]
+        return {
+            "records": sum(entry.records for entry in batches),
+            "rows_written": sum(total["rows"] for total in tables.values()),
+            "deletes": sum(total["deletes"] for total in tables.values()),
+            "dead_letters": sum(entry.dead_letters for entry in batches),
+            "files": sum(total["files"] for total in tables.values()),
+            "tables": tables,
+        }
