@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -21,6 +22,7 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.stream import run_stream
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.ingest.progress import Progress
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.shared_parse import SharedParser
@@ -70,6 +72,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.topic_names: list[str] = []
         self.stop = Stop()
         self._first_pause = first_pause
+        self._progress = Progress(config, clock)
 
     def run(self) -> IngestReport:
         """Read all records of the topics, or continue until the time is over or SIGTERM arrives.
@@ -107,6 +110,7 @@ class IngestRun(JobRun[IngestConfig]):
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
         pause, lost_again = self._first_pause, 0
         while True:
+            planned_at = datetime.now(timezone.utc)
             with self.stage("plan"):
                 known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
                 begin = find_start(topics, self.config, known, [] if known.exists else self._recorded())
@@ -124,6 +128,7 @@ class IngestRun(JobRun[IngestConfig]):
             finally:
                 self.entries += batches.entries
                 self.done = batches.entries[-1].offsets if batches.entries else begin.start
+            self._note_completeness(batches, planned_at if begin.is_empty and not known.behind else None)
             self.failed = batches.behind
             if self.stop.requested:
                 return
@@ -141,6 +146,8 @@ class IngestRun(JobRun[IngestConfig]):
         def should_end() -> bool:
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
             retry = not available_now and batches.behind and self._clock() > retry_at
+            if not available_now:
+                self._progress.publish(batches, self._written([*self.entries, *batches.entries]))
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
@@ -157,6 +164,12 @@ class IngestRun(JobRun[IngestConfig]):
             if typed is None:
                 raise
             raise typed from error
+
+    def _note_completeness(self, batches: Batches, empty_at: datetime | None) -> None:
+        """Note the time up to which the tables have every record, for the metrics."""
+        through = batches.entries[-1].valid_through if batches.entries else empty_at
+        if through is not None:
+            self.note(complete_through=through.timestamp())
 
     def _log_start(self, begin: StreamStart, known: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""
