@@ -34,7 +34,7 @@ class Background:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._problem = ""
-        self._last: threading.Event | None = None
+        self._is_late = False
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function after those before it; what it raises is logged by `wait`."""
@@ -54,14 +54,12 @@ class Background:
         Args:
             seconds: The longest time to wait.
         """
-        is_late = self._last is not None and not self._last.is_set()
-        done = threading.Event()
+        was_late, done = self._is_late, threading.Event()
         self.call(done.set)
-        self._last = done
-        in_time = done.wait(_IMPATIENCE if is_late else seconds)
+        self._is_late = not done.wait(_IMPATIENCE if was_late else seconds)
         problem, self._problem = self._problem, ""
-        if not in_time and not is_late:
-            problem = problem or f"no answer within {seconds:g} s"
+        if self._is_late and not was_late:
+            problem = problem or f"no answer within {seconds:.1f} s"
         if problem:
             event(f"a monitoring system was not reached: {self._name}: {problem}", logging.WARNING)
 

@@ -21,6 +21,8 @@ from openlineage.client.facet_v2 import (
     parent_run,
     processing_engine_run,
 )
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
@@ -51,6 +53,7 @@ class Lineage(Observer):
     def started(self, run: Observed) -> None:
         """Remember the run."""
         self._observed, self._started_at, config = run, _now(), run.config
+        self._spark_version = run.spark.version  # later Spark may have died
         self._is_endless = getattr(config, "trigger", "") == "continuous"
         self._job = Job(
             os.environ.get("OPENLINEAGE_NAMESPACE") or "default",
@@ -111,7 +114,7 @@ class Lineage(Observer):
 
     def _run_facets(self) -> dict[str, RunFacet]:
         engine = processing_engine_run.ProcessingEngineRunFacet(
-            version=self._observed.spark.version, name="spark", openlineageAdapterVersion=version("icecdc")
+            version=self._spark_version, name="spark", openlineageAdapterVersion=version("icecdc")
         )
         parent = parent_facet(os.environ.get("OPENLINEAGE_PARENT_ID", ""))
         return {"processing_engine": engine, **({"parent": parent} if parent else {})}
@@ -150,7 +153,7 @@ class Lineage(Observer):
     def _written(self, name: str, total: Mapping[str, Any]) -> OutputDataset | None:
         try:
             metadata = IcebergTable(self._observed.spark, name).metadata()
-        except IcecdcError:  # it is gone, or its catalog is
+        except (IcecdcError, PySparkException, Py4JError):  # it is gone, or its catalog is, or Spark
             return None
         dataset = table_dataset(name, metadata, self._observed.config, total.get("snapshot_id"))
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(

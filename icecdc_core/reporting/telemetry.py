@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -152,7 +151,6 @@ def flush(provider: TracerProvider | MeterProvider) -> None:
         force_flush()
 
 
-@cache
 def _gauge(meter: Meter, name: str) -> Any:
     metric = next(metric for metric in METRICS if metric.name == name)
     unit = _UNITS.get(metric.unit, "" if metric.unit.startswith("0 or 1") else f"{{{metric.unit}}}")
