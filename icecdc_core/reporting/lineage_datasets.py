@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
     from icecdc_core.table.source import Source
 
-_OBJECT_STORES = frozenset({"s3", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cos"})
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+# As OpenLineage's Java client does: these schemes have no slash before the path, and one name for all their spellings.
+_OBJECT_STORES = frozenset({"s3", "gs", "abfss", "wasbs"})
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -147,11 +148,11 @@ def _catalog_namespace(properties: Mapping[str, str], catalog: str) -> str:
     uri = properties.get("uri", "")
     if uri.startswith("thrift://"):
         return f"hive://{urlsplit(uri).netloc}"
-    if properties.get("type") == "rest" and uri:
+    if properties.get("type") in ("rest", "nessie") and uri:
         return uri
     if warehouse := properties.get("warehouse"):
-        namespace, name = location_name(warehouse)
-        return namespace + (name if name.startswith("/") else f"/{name}")
+        namespace, path = location_name(warehouse)
+        return f"file:{path}" if namespace == "file" else f"{namespace}/{path.lstrip('/')}"
     return catalog
 
 

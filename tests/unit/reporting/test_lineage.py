@@ -8,6 +8,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
@@ -15,7 +17,7 @@ from icecdc_core.logs import logging_to
 from icecdc_core.reporting import lineage
 from icecdc_core.reporting.background import Background
 from icecdc_core.reporting.lineage import parent_facet
-from icecdc_core.reporting.lineage_datasets import index_dataset, location_name, topic_datasets
+from icecdc_core.reporting.lineage_datasets import index_dataset, location_name, table_dataset, topic_datasets
 from icecdc_core.reporting.observers import Observed, Observers, lineage_is_configured, reason_without_values
 from tests.monitoring_receivers import events_of, receiver
 
@@ -65,7 +67,7 @@ class DescribeNames:
             ("s3a://lake/shop/orders/", ("s3://lake", "shop/orders")),
             ("gs://lake/orders", ("gs://lake", "orders")),
             (
-                "abfss://box@account.dfs.core.windows.net/shop/orders",
+                "abfs://box@account.dfs.core.windows.net/shop/orders",
                 ("abfss://box@account.dfs.core.windows.net", "shop/orders"),
             ),
             ("hdfs://node:8020/lake/orders", ("hdfs://node:8020", "/lake/orders")),
@@ -75,6 +77,38 @@ class DescribeNames:
     )
     def it_names_a_table_by_its_location(self, location, expected):
         assert location_name(location) == expected
+
+    @pytest.mark.parametrize(
+        ("properties", "namespace", "kind"),
+        [
+            ({"type": "rest", "uri": "https://catalog/api"}, "https://catalog/api", "rest"),
+            ({"type": "hive", "uri": "thrift://metastore:9083"}, "hive://metastore:9083", "hive"),
+            ({"type": "glue", "warehouse": "s3://lake/warehouse"}, "s3://lake/warehouse", "glue"),
+            ({"type": "hadoop", "warehouse": "/data/lake"}, "file:/data/lake", "hadoop"),
+            ({"type": "jdbc", "uri": "env:URI"}, "lake", "jdbc"),
+            ({"catalog-impl": "com.example.Catalog"}, "lake", "custom"),
+        ],
+    )
+    def it_tells_tables_of_one_name_apart_by_their_catalog(self, properties, namespace, kind):
+        metadata = SimpleNamespace(location="s3://lake/orders", schema=lambda: Schema())
+        dataset = table_dataset("lake.ns.`t.1`", metadata, config(catalog_properties=properties), 7)
+        (symlink,) = dataset.facets["symlinks"].identifiers
+        found = (
+            symlink.namespace,
+            symlink.name,
+            dataset.facets["catalog"].type,
+            dataset.facets["version"].datasetVersion,
+        )
+        assert found == (namespace, "ns.t.1", kind, "7")
+
+    def it_describes_nested_columns(self):
+        struct = StructType(NestedField(3, "city", StringType()))
+        schema = Schema(NestedField(1, "places", ListType(2, struct), doc="where"), NestedField(4, "n", LongType()))
+        metadata = SimpleNamespace(location="s3://lake/orders", schema=lambda: schema)
+        places, number = table_dataset("lake.ns.t", metadata, config(), None).facets["schema"].fields
+        inner = places.fields[0].fields[0]
+        described = [(field.name, field.type, field.description) for field in (places, inner, number)]
+        assert described == [("places", "array", "where"), ("city", "string", None), ("n", "long", None)]
 
     @pytest.mark.parametrize(
         ("url", "namespace"),
