@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 
 import pytest
@@ -127,6 +128,24 @@ class DescribeTraces:
             report.batches,
             8,
         )
+
+    def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
+        config = make_ingest(
+            trigger="continuous", trigger_interval_seconds=1, max_seconds=6, metrics_folder=str(tmp_path)
+        )
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        topic.send({"id": 1})
+        began = time.time()
+        ingest(spark, config)
+        run = next(span for span in spans_of(watched.posts) if span.name == "icecdc ingest")
+        batch = next(span for span in spans_of(watched.posts) if span.name == "batch")
+        assert (batch.parent, batch.links, batch.trace_id != run.trace_id) == ("", [run.trace_id], True)
+        assert {each["eventType"] for each in events_of(watched.posts)} == {"START", "RUNNING", "COMPLETE"}
+        through = gauges_of(watched.posts)
+        (reached,) = [
+            value for (name, _), value in through.items() if name.startswith("icecdc_ingest_complete_through")
+        ]
+        assert began < reached < time.time()
 
     def it_gives_every_line_of_the_log_its_id(self, spark, watched, exported, tmp_path):
         sync_changes(spark, exported.replace(log_path=str(tmp_path / "log")))
