@@ -96,6 +96,10 @@ faults: setup ## Kill drivers 100 times, cut runs off at every request, raise st
 soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
+.PHONY: monitoring
+monitoring: setup ## Check dashboard and alerts with a real Prometheus, from the PATH or the folder ICECDC_PROMETHEUS
+	@$(VENV_PYTHON) -m pytest tests/monitoring $(ARGS)
+
 .PHONY: lint
 lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks carry no outputs
 	@$(BIN)/ruff check .

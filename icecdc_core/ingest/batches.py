@@ -205,6 +205,10 @@ class Batches:
             where, why = offsets.to_json(batch.start), str(failure)[:2000]
             return replace(known.unchanged(), state=BEHIND, offsets=where, error=why), 0
 
+    def complete_through(self) -> datetime | None:
+        """The time up to which all tables have every record; None if a table is behind, or records wait."""
+        return None if self.behind or self.recovering else self._valid_through(self.complete)
+
     def recovered(self, tables: list[TableEntry], batch: Batch) -> list[TableEntry]:
         """Return the entries of a batch with those of the tables that an earlier run left behind.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import LostOffsetsError, TableNotFoundError
@@ -21,6 +22,7 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.stream import run_stream
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.ingest.progress import Progress
 from icecdc_core.ingest.report import IngestReport
 from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.shared_parse import SharedParser
@@ -70,6 +72,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.topic_names: list[str] = []
         self.stop = Stop()
         self._first_pause = first_pause
+        self._progress = Progress(config, clock)
 
     def run(self) -> IngestReport:
         """Read all records of the topics, or continue until the time is over or SIGTERM arrives.
@@ -107,6 +110,7 @@ class IngestRun(JobRun[IngestConfig]):
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
         pause, lost_again = self._first_pause, 0
         while True:
+            planned_at = datetime.now(timezone.utc)
             with self.stage("plan"):
                 known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
                 begin = find_start(topics, self.config, known, [] if known.exists else self._recorded())
@@ -124,6 +128,7 @@ class IngestRun(JobRun[IngestConfig]):
             finally:
                 self.entries += batches.entries
                 self.done = batches.entries[-1].offsets if batches.entries else begin.start
+            self._note_completeness(batches, planned_at if begin.is_empty and not known.behind else None)
             self.failed = batches.behind
             if self.stop.requested:
                 return
@@ -141,21 +146,35 @@ class IngestRun(JobRun[IngestConfig]):
         def should_end() -> bool:
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
             retry = not available_now and batches.behind and self._clock() > retry_at
+            if not available_now:
+                self._progress.publish(batches, self._written([*self.entries, *batches.entries]))
             return self.stop.requested or self._time_is_over() or bool(retry)
+
+        def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
+            with self.observers.batch(batches.number) as written:
+                batches.process(records, start, end)
+                written |= self._written(batches.entries[-1:])
 
         if begin.is_empty and available_now:
             return
         try:
-            run_stream(self.spark, self.config, begin.topics, begin.start, batches.process, should_end)
+            run_stream(self.spark, self.config, begin.topics, begin.start, process, should_end)
         except (PySparkException, Py4JError) as error:
             typed = typed_stream_failure(error, self.config.bootstrap_servers)
             if typed is None:
                 raise
             raise typed from error
 
+    def _note_completeness(self, batches: Batches, empty_at: datetime | None) -> None:
+        """Note the time up to which the tables have every record, for the metrics."""
+        through = batches.entries[-1].valid_through if batches.entries else empty_at
+        if through is not None:
+            self.note(complete_through=through.timestamp())
+
     def _log_start(self, begin: StreamStart, known: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""
         self.topic_names = begin.topics
+        self.note(topics=begin.topics)
         self.lost += begin.lost
         if known.exists and not begin.lost:
             return
@@ -213,25 +232,15 @@ class IngestRun(JobRun[IngestConfig]):
         return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
 
     def _report(self) -> IngestReport:
-        tables: dict[str, dict[str, Any]] = {}
-        for entry in self.entries:
-            for each in entry.tables:
-                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
-                for count in ("rows", "deletes", "files"):
-                    total[count] += getattr(each, count)
-                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
         batches = [entry for entry in self.entries if entry.kind == "batch"]
         last = batches[-1].valid_through if batches else None
+        written = self._written(self.entries)
+        tables: dict[str, dict[str, Any]] = written["tables"]
         return IngestReport(
             job=self.config.job,
             topics=self.topic_names,
             batches=len(batches),
-            records=sum(entry.records for entry in batches),
-            rows_written=sum(total["rows"] for total in tables.values()),
-            deletes=sum(total["deletes"] for total in tables.values()),
-            dead_letters=sum(entry.dead_letters for entry in batches),
-            files=sum(total["files"] for total in tables.values()),
-            tables=tables,
+            **written,
             behind=sorted(name for name, total in tables.items() if total["state"] == BEHIND),
             lost=self.lost,
             compacted=self.compacted,
@@ -242,3 +251,23 @@ class IngestRun(JobRun[IngestConfig]):
             run_id=self.run_id,
             stopped=self.stop.requested,
         )
+
+    @staticmethod
+    def _written(entries: list[LogEntry]) -> dict[str, Any]:
+        """What these entries of the commit log wrote, by the names of the report."""
+        tables: dict[str, dict[str, Any]] = {}
+        for entry in entries:
+            for each in entry.tables:
+                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
+                for count in ("rows", "deletes", "files"):
+                    total[count] += getattr(each, count)
+                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+        batches = [entry for entry in entries if entry.kind == "batch"]
+        return {
+            "records": sum(entry.records for entry in batches),
+            "rows_written": sum(total["rows"] for total in tables.values()),
+            "deletes": sum(total["deletes"] for total in tables.values()),
+            "dead_letters": sum(entry.dead_letters for entry in batches),
+            "files": sum(total["files"] for total in tables.values()),
+            "tables": tables,
+        }

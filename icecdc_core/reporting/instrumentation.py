@@ -17,6 +17,7 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_report
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.observers import Observed, Observers, publish_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import masked, shortened
 from icecdc_core.session.catalog import require_catalog
@@ -53,6 +54,7 @@ class JobRun(Generic[C]):
 
     Attributes:
         run_id: Identifies the run in logs, positions and reports.
+        observers: Traces and lineage, as far as the environment asks for them.
         stage_seconds: Seconds spent in each stage so far.
     """
 
@@ -67,10 +69,12 @@ class JobRun(Generic[C]):
         self._clock = clock
         self._started_at = clock()
         self._resources = ExitStack()
+        self.observers = Observers(Observed(job, self.run_id, config.subject, spark, config))
 
     def __enter__(self) -> Self:
         self._resources.enter_context(logging_to(self.config.log_path))
         self._resources.enter_context(log_fields(**self._identity))
+        self.observers.started()
         event("run started")
         try:
             check_report_path(self.config.report_path)
@@ -96,8 +100,10 @@ class JobRun(Generic[C]):
                 self._facts.update(self._finished.to_dict())
                 counts = {name: self._facts[name] for name in _COUNTS if name in self._facts}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
+            self.observers.ended(self._facts, error)
             if error is not None or self._finished is not None:
                 publish(RunMetrics(self._facts, time.time()), self.config)
+            self.observers.wait()
 
     def _open(self) -> None:
         """Open what the job needs; what fails here is reported like any other failure of the run."""
@@ -131,7 +137,7 @@ class JobRun(Generic[C]):
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
         try:
-            with log_fields(stage=name):
+            with log_fields(stage=name), self.observers.stage(name):
                 yield
         finally:
             seconds = round(self._clock() - begin, 3)
@@ -157,7 +163,7 @@ class JobRun(Generic[C]):
 
 
 def publish(metrics: RunMetrics, config: ParameterModel) -> None:
-    """Write and push the metrics; a problem here is logged and does not change how the run ended."""
+    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
     job, index = metrics.labels["job"], metrics.labels["index"]
     problems = []
     if config.metrics_folder:
@@ -166,3 +172,4 @@ def publish(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
+    publish_metrics(metrics)

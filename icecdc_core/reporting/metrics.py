@@ -61,8 +61,16 @@ METRICS = [
     Metric("icecdc_ingest_rows", "rows", "Rows that it wrote."),
     Metric("icecdc_ingest_dead_letters", "records", "Records that could not be routed or parsed."),
     Metric("icecdc_ingest_tables_behind", "tables", "Tables that it could not write."),
+    Metric(
+        "icecdc_ingest_complete_through_timestamp_seconds",
+        "seconds since 1970",
+        "Time up to which its tables have all records of the topics.",
+    ),
 ]
-"""Every metric; all are gauges of the last run, labelled with table, index and job."""
+"""Every metric; all are gauges of the last run, labelled with table, index and job.
+
+Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
+"""
 
 _FATES = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
@@ -78,6 +86,7 @@ _PLAIN = {
     "rows_written": "icecdc_ingest_rows",
     "dead_letters": "icecdc_ingest_dead_letters",
     "tables_behind": "icecdc_ingest_tables_behind",
+    "complete_through": "icecdc_ingest_complete_through_timestamp_seconds",
 }
 
 
@@ -99,12 +108,13 @@ class RunMetrics:
 
     def collect(self) -> Iterable[Family]:
         """Return a family for each metric that the run has."""
+        labels = {**self.labels, "icecdc_job": self.labels["job"]}
         for metric in METRICS:
             samples = self._samples.get(metric.name)
             if samples:
-                family = GaugeMetricFamily(metric.name, metric.help, labels=[*self.labels, *samples[0][0]])
+                family = GaugeMetricFamily(metric.name, metric.help, labels=[*labels, *samples[0][0]])
                 for own, value in samples:
-                    family.add_metric([*self.labels.values(), *own.values()], float(value))
+                    family.add_metric([*labels.values(), *own.values()], float(value))
                 yield family
 
     @property
@@ -138,6 +148,19 @@ class LagMetrics(RunMetrics):
             "icecdc_target_lag_kept_seconds": [({}, kept)],
             "icecdc_target_lag_missed_seconds": [({}, missed)],
         }
+
+
+class ProgressMetrics(RunMetrics):
+    """How far a continuous ingest is.
+
+    Args:
+        labels: ``job``, ``table`` and ``index``.
+        facts: What is known of the run so far, by the names of its report.
+    """
+
+    def __init__(self, labels: Mapping[str, str], facts: Mapping[str, Any]) -> None:
+        self.labels = dict(labels)
+        self._samples = _plain_samples(facts)
 
 
 class _Families(Collector):
@@ -239,5 +262,8 @@ def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[
         if facts.get(lag) is not None:
             at_end = 0 if succeeded and not facts.get("dry_run") else facts[lag]
             samples[f"icecdc_{lag}"] = [({"at": "start"}, facts[lag]), ({"at": "end"}, at_end)]
-    samples |= {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}
-    return samples
+    return samples | _plain_samples(facts)
+
+
+def _plain_samples(facts: Mapping[str, Any]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    return {metric: [({}, facts[name])] for name, metric in _PLAIN.items() if facts.get(name) is not None}

@@ -86,6 +86,7 @@ class Run(JobRun["SyncConfig"]):
         source = open_indexable_source(self.spark, self.config, needs_history)
         self._opened.callback(source.table.release)
         self._source = source
+        self.observers.opened(source)
         return source
 
     def reopen_source(self) -> Source:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
+from icecdc_core.table.field_origins import FieldOrigin, expression_id, field_origins, is_attribute, node_class
 from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, USER_DEFINED, expression_names, is_stable
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
@@ -54,6 +55,7 @@ class Projection:
             struct of which it takes a field.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
         time_zone: The session's time zone if the result depends on it, else empty.
+        origins: The columns of each field.
     """
 
     function: Callable[[DataFrame], DataFrame]
@@ -63,6 +65,7 @@ class Projection:
     stored: tuple[str, ...]
     time_zone: str = ""
     computed_from: frozenset[str] = frozenset()
+    origins: Mapping[str, FieldOrigin] = field(default_factory=dict)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the documents of rows, followed by the columns of these rows that are none of the table's.
@@ -128,8 +131,8 @@ def open_projection(
         raise _refused("is not deterministic", shown)
     _require_distinct_names(fields, shown)
     nodes = json.loads(text)
-    selections = [node["projectList"] for node in nodes if _class(node) == _PROJECT]
-    table_columns = {_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
+    selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
+    table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     _require_true_identifiers(selections, table_columns, identifier_columns, shown)
     used, computed = _used(selections)
     return Projection(
@@ -140,6 +143,7 @@ def open_projection(
         (f"function {digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
         spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
         frozenset(name for key, name in table_columns.items() if key in computed),
+        field_origins(selections, table_columns),
     )
 
 
@@ -149,18 +153,18 @@ def _used(selections: Sequence[list[list[dict[str, Any]]]]) -> tuple[set[str], s
     computed: set[str] = set()
     for number, selection in enumerate(selections):
         for item in selection:
-            if number == 0 or _id(item[0]) in used:
-                used |= {_id(node) for node in item if _is_attribute(node)}
-                if len(item) > 2 or _id(item[0]) in computed:
-                    inside = [node for outer, node in pairwise(item) if _class(outer) not in _OF_STRUCTS]
-                    computed |= {_id(node) for node in inside if _is_attribute(node)}
+            if number == 0 or expression_id(item[0]) in used:
+                used |= {expression_id(node) for node in item if is_attribute(node)}
+                if len(item) > 2 or expression_id(item[0]) in computed:
+                    inside = [node for outer, node in pairwise(item) if node_class(outer) not in _OF_STRUCTS]
+                    computed |= {expression_id(node) for node in inside if is_attribute(node)}
     return used, computed
 
 
 def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:
     """Whether a field is computed in the session's time zone."""
     text = json.dumps(selections)
-    has_zoned = any(_class(node) in _ZONED for fields in selections for item in fields for node in item)
+    has_zoned = any(node_class(node) in _ZONED for fields in selections for item in fields for node in item)
     return has_zoned or ('"timeZoneId": "' in text and any(each in text for each in _TIMES))
 
 
@@ -207,7 +211,9 @@ def _require_true_identifiers(
     shown: object,
 ) -> None:
     """A field that is called like an identifier column has its value: it could not be masked, the id has it too."""
-    by_id = {_id(item[0]): item for fields in reversed(selections) for item in fields if not _is_attribute(item[0])}
+    by_id = {
+        expression_id(item[0]): item for fields in reversed(selections) for item in fields if not is_attribute(item[0])
+    }
     known = {name.lower(): name for name in identifier_columns}
     for item in selections[0] if selections else []:
         column = known.get(str(item[0]["name"]).lower())
@@ -223,24 +229,12 @@ def _require_true_identifiers(
 def _origin(item: list[dict[str, Any]], by_id: dict[str, list[dict[str, Any]]]) -> str:
     """The column that a field is, perhaps cast; empty if it is computed otherwise."""
     while True:
-        if {_class(node) for node in item} - _PLAIN:
+        if {node_class(node) for node in item} - _PLAIN:
             return ""
-        source = _id(item[-1])
+        source = expression_id(item[-1])
         if source not in by_id:
             return source
         item = by_id[source]
-
-
-def _is_attribute(node: dict[str, Any]) -> bool:
-    return _class(node) == "AttributeReference"
-
-
-def _class(node: dict[str, Any]) -> str:
-    return str(node["class"]).rsplit(".", 1)[-1]
-
-
-def _id(node: dict[str, Any]) -> str:
-    return str((node.get("exprId") or {}).get("id", ""))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""docs/operations.md lists every event of the log by its message."""
+"""docs/monitoring.md lists every event of the log by its message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import icecdc_core
 
 PACKAGE = Path(icecdc_core.__file__).parent
-TEXT = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
 TABLE = TEXT.split("| Message | Level | Fields |")[1].split("\n\n")[0]
 DOCUMENTED = {message.removesuffix(": ...") for message in re.findall(r"^\| `([^`]+)`", TABLE, re.MULTILINE)}
 

@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.metrics import METRICS, LagMetrics, RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.metrics import (
+    METRICS,
+    LagMetrics,
+    ProgressMetrics,
+    RunMetrics,
+    check_folder,
+    push_metrics,
+    write_metrics,
+)
 
-OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCUMENTED = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
@@ -21,7 +29,7 @@ def samples(text):
     """Metric and labels to value, as a Prometheus server reads them."""
     found = re.findall(r'^(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)$', text, re.MULTILINE)
     assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
-    own = r'(?:table|index|job)="(?:[^"\\]|\\.)*",?'
+    own = r'(?:table|index|icecdc_job|job)="(?:[^"\\]|\\.)*",?'
     return {(name, re.sub(own, "", labels).rstrip(",")): float(value) for name, labels, value in found}
 
 
@@ -67,8 +75,12 @@ class DescribeRunMetrics:
     def it_escapes_labels(self):
         assert r'table="lake.\"a\\b\"\n.t"' in RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0).text()
 
+    def it_repeats_the_job_in_a_label_that_no_scrape_overwrites(self):
+        text = RunMetrics(FACTS, 100.0).text()
+        assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("lake.ns.t")
+
     def it_documents_every_metric_with_its_unit(self):
-        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", OPERATIONS)
+        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", DOCUMENTED)
         assert documented == [tuple(metric) for metric in METRICS]
 
 
@@ -85,6 +97,15 @@ class DescribeLagMetrics:
         write_metrics(LagMetrics(LABELS, 10.0, 2.5, 60.0, 1.5), str(tmp_path), "sync", "t")
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         assert (found["icecdc_run_seconds", ""], found["icecdc_lag_achieved_seconds", ""]) == (2.5, 2.5)
+
+
+class DescribeProgressMetrics:
+    def it_says_how_far_an_ingest_is(self):
+        found = samples(ProgressMetrics(LABELS, {"records": 7, "complete_through": 99.5, "tables": {}}).text())
+        assert found == {
+            ("icecdc_ingest_records", ""): 7,
+            ("icecdc_ingest_complete_through_timestamp_seconds", ""): 99.5,
+        }
 
 
 class DescribeTheFile:

@@ -1,0 +1,267 @@
+"""Real runs, watched by real receivers of OTLP and OpenLineage on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+
+import pytest
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent
+from openlineage.client.generated.base import BaseFacet
+from pyspark.sql import functions as F
+
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
+from icecdc_core.errors import DuplicateIdentifierError
+from icecdc_core.ingest import ingest
+from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.reporting import lineage, otlp, telemetry
+from icecdc_core.reporting.background import Background
+from tests.monitoring_receivers import events_of, gauges_of, receiver, spans_of
+
+CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, price DOUBLE) USING iceberg"
+ROWS = "INSERT INTO {t} VALUES (1, 'ann', 'ann@example.com', 1.5), (2, 'bob', 'bob@example.com', 2.5)"
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path):
+    """The receiver to which runs of this test send traces, metrics and lineage."""
+    for name in [name for name in os.environ if name.startswith(("OTEL_", "OPENLINEAGE", "TRACEPARENT"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(telemetry, "BACKGROUND", Background("OpenTelemetry"))
+    monkeypatch.setattr(lineage, "BACKGROUND", Background("OpenLineage"))
+    otlp.own_tracer_provider.cache_clear()
+    otlp.own_meter_provider.cache_clear()
+    with receiver() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        monkeypatch.setenv("OPENLINEAGE_URL", server.url)
+        yield server
+    for name in [name for name in os.environ if name.startswith("OPENLINEAGE__")]:
+        del os.environ[name]
+    otlp.own_tracer_provider.cache_clear()
+    otlp.own_meter_provider.cache_clear()
+
+
+@pytest.fixture
+def exported(spark, sql, make_config):
+    """A table of two rows and its index; it was not watched."""
+    config = make_config()
+    sql(CREATE)
+    sql(ROWS)
+    export_table(spark, config)
+    return config
+
+
+def trace_of(posts):
+    """The attributes of the run's span, and the names of the spans in it."""
+    root, *stages = spans_of(posts)
+    assert {stage.parent for stage in stages} <= {root.id, *(stage.id for stage in stages)}
+    assert {stage.trace_id for stage in stages} == {root.trace_id}
+    return root, [stage.name for stage in stages]
+
+
+def location(spark, table):
+    return spark.sql(f"DESCRIBE EXTENDED {table}").where(F.col("col_name") == "Location").first()["data_type"]
+
+
+class DescribeTraces:
+    def it_shows_what_a_sync_did_and_where_its_time_went(self, spark, sql, watched, exported):
+        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
+        report = sync_changes(spark, exported)
+        root, stages = trace_of(watched.posts)
+        seconds = {span.name: span.seconds for span in spans_of(watched.posts)[1:]}
+        shown = {
+            name: root.attributes[f"icecdc.{name}"] for name in ("strategy", "upserts", "run_id", "state", "epoch")
+        }
+        assert (root.name, stages, shown) == (
+            "icecdc sync",
+            ["check", "plan", "changes", "documents", "write", "commit"],
+            {"strategy": "diff", "upserts": 1, "run_id": report.run_id, "state": "ok", "epoch": report.epoch},
+        )
+        assert seconds == pytest.approx(report.stage_seconds, abs=0.05)
+        assert root.attributes["icecdc.to_snapshot_id"] == str(report.to_snapshot_id)
+
+    def it_has_the_metrics_of_the_file(self, spark, watched, exported, tmp_path):
+        sync_changes(spark, exported.replace(metrics_folder=str(tmp_path)))
+        text = (tmp_path / f"icecdc-{exported.index}-sync.prom").read_text()
+        sent = gauges_of(watched.posts)
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert len(lines) == len(sent)
+        assert {line.partition("{")[0] for line in lines} == {name for name, _ in sent}
+
+    def it_shows_why_a_run_failed_without_a_value_of_its_rows(self, spark, sql, watched, exported):
+        sql("INSERT INTO {t} VALUES (7, 'x', 'secret@example.com', 1), (7, 'y', 'secret@example.com', 2)")
+        with pytest.raises(DuplicateIdentifierError):
+            sync_changes(spark, exported)
+        failed = [(span.name, span.attributes["error.type"]) for span in spans_of(watched.posts) if span.failed]
+        message = events_of(watched.posts)[-1]["run"]["facets"]["errorMessage"]["message"]
+        assert failed == [("icecdc sync", "DuplicateIdentifierError"), ("changes", "DuplicateIdentifierError")]
+        assert message.startswith("DuplicateIdentifierError: rows or documents cannot be indexed")
+        assert not any(b"secret@" in body or b"sharing" in body for _, _, body in watched.posts)
+
+    def it_covers_export_validation_repair_and_replay(self, spark, sql, opensearch, watched, exported):
+        export_table(spark, exported)
+        opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
+        validate_table(spark, exported)
+        validate_table(spark, exported.replace(repair=True))
+        replay_dead_letters(spark, exported)
+        runs = [span for span in spans_of(watched.posts) if not span.parent]
+        found = [(span.name, span.attributes["icecdc.state"], span.failed) for span in runs]
+        assert found == [
+            ("icecdc export", "ok", False),
+            ("icecdc validate", "differs", True),
+            ("icecdc validate", "ok", False),
+            ("icecdc replay", "ok", False),
+        ]
+        assert runs[2].attributes["icecdc.repaired"] == 1
+        spark.sql("DROP TABLE IF EXISTS lake.ns.icecdc_dead_letters")
+
+    def it_covers_the_batches_of_an_ingest(self, spark, sql, watched, make_ingest, topic):
+        config = make_ingest(max_records_per_batch=4)
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        topic.send(*({"id": number} for number in range(8)))
+        report = ingest(spark, config)
+        root, names = trace_of(watched.posts)
+        assert (root.name, names.count("batch"), root.attributes["icecdc.rows_written"]) == (
+            "icecdc ingest",
+            report.batches,
+            8,
+        )
+
+    def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
+        config = make_ingest(
+            trigger="continuous", trigger_interval_seconds=1, max_seconds=6, metrics_folder=str(tmp_path)
+        )
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        topic.send({"id": 1})
+        began = time.time()
+        ingest(spark, config)
+        run = next(span for span in spans_of(watched.posts) if span.name == "icecdc ingest")
+        batch = next(span for span in spans_of(watched.posts) if span.name == "batch")
+        assert (batch.parent, batch.links, batch.trace_id != run.trace_id) == ("", [run.trace_id], True)
+        assert {each["eventType"] for each in events_of(watched.posts)} == {"START", "RUNNING", "COMPLETE"}
+        through = gauges_of(watched.posts)
+        (reached,) = [
+            value for (name, _), value in through.items() if name.startswith("icecdc_ingest_complete_through")
+        ]
+        assert began < reached < time.time()
+
+    def it_gives_every_line_of_the_log_its_id(self, spark, watched, exported, tmp_path):
+        sync_changes(spark, exported.replace(log_path=str(tmp_path / "log")))
+        lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        root, _ = trace_of(watched.posts)
+        assert {line["trace_id"] for line in lines} == {root.trace_id}
+
+
+class DescribeLineage:
+    def it_leads_from_the_table_to_the_index(self, spark, sql, watched, exported):
+        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
+        report = sync_changes(spark, exported)
+        start, complete = events_of(watched.posts)
+        (table,), (index,) = complete["inputs"], complete["outputs"]
+        assert [each["eventType"] for each in (start, complete)] == ["START", "COMPLETE"]
+        assert complete["run"]["runId"] == str(uuid.UUID(report.run_id))
+        assert (table["namespace"], table["name"]) == ("file", location(spark, exported.table).removeprefix("file:"))
+        assert table["facets"]["version"]["datasetVersion"] == str(report.to_snapshot_id)
+        (symlink,) = table["facets"]["symlinks"]["identifiers"]
+        assert (symlink["name"], symlink["type"]) == (f"ns.{exported.index}", "TABLE")
+        assert (table["facets"]["catalog"]["name"], table["facets"]["catalog"]["framework"]) == ("lake", "iceberg")
+        url = exported.opensearch_url.removeprefix("http://")
+        assert (index["namespace"], index["name"]) == (f"opensearch://{url}", exported.index)
+        statistics = index["outputFacets"]["outputStatistics"]
+        assert (statistics["rowCount"], statistics["size"]) == (1, report.bytes)
+        kinds = {each["name"]: each["type"] for each in index["facets"]["schema"]["fields"]}
+        assert kinds == {"id": "long", "name": "keyword", "email": "keyword", "price": "double"}
+
+    def it_knows_the_columns_of_each_field(self, spark, sql, watched, make_config):
+        config = make_config(
+            select=[
+                "id",
+                "upper(name) AS name",
+                "sha2(email, 256) AS owner",
+                "concat(name, ' ', price) AS label",
+                "1 AS n",
+            ],
+            row_filter="price > 1",
+        )
+        sql(CREATE)
+        sql(ROWS)
+        export_table(spark, config)
+        lineage_facet = events_of(watched.posts)[-1]["outputs"][0]["facets"]["columnLineage"]
+        found = {
+            name: [
+                (each["field"], each["transformations"][0]["subtype"], each["transformations"][0]["masking"])
+                for each in field["inputFields"]
+            ]
+            for name, field in lineage_facet["fields"].items()
+        }
+        assert found == {
+            "id": [("id", "IDENTITY", False)],
+            "name": [("name", "TRANSFORMATION", False)],
+            "owner": [("email", "TRANSFORMATION", True)],
+            "label": [("name", "TRANSFORMATION", False), ("price", "TRANSFORMATION", False)],
+            "n": [],
+        }
+        (condition,) = lineage_facet["dataset"]
+        assert (condition["field"], condition["transformations"][0]["subtype"]) == ("price", "FILTER")
+
+    def it_has_the_verdict_of_a_validation(self, spark, opensearch, watched, exported):
+        opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
+        validate_table(spark, exported)
+        complete = events_of(watched.posts)[-1]
+        verdicts = [
+            assertion["success"]
+            for dataset in complete["inputs"]
+            for assertion in dataset.get("inputFacets", {}).get("dataQualityAssertions", {}).get("assertions", [])
+        ]
+        assert (verdicts, complete["outputs"]) == ([False], [])
+
+    def it_leads_from_topics_to_tables(self, spark, sql, watched, make_ingest, topic, kafka):
+        config = make_ingest()
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        topic.send({"id": 1}, {"id": 2})
+        ingest(spark, config)
+        complete = events_of(watched.posts)[-1]
+        (read,), (written,) = complete["inputs"], complete["outputs"]
+        assert (read["namespace"], read["name"]) == (f"kafka://{kafka.split(',')[0]}", topic.name)
+        assert written["name"] == location(spark, config.table).removeprefix("file:")
+        assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
+
+    def it_is_silent_about_idle_polls(self, spark, sql, watched, exported):
+        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
+        follow_changes(spark, exported.replace(poll_interval_seconds=0.1, max_polls=3), sleep=lambda seconds: None)
+        assert [each["eventType"] for each in events_of(watched.posts)] == ["START", "COMPLETE"]
+
+    def it_sends_events_of_the_clients_own_model(self, spark, sql, watched, exported):
+        sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
+        sync_changes(spark, exported)
+        validate_table(spark, exported)
+        events = events_of(watched.posts)
+        assert [rebuilt(event).eventType for event in events] == ["START", "COMPLETE"] * 2
+
+
+def rebuilt(event):
+    """An event made of the client's classes, which refuse unknown fields, absent ones and wrong ids."""
+    parts = {name: value for name, value in event.items() if name != "schemaURL"}
+    for name, kind in {"run": Run, "job": Job}.items():
+        parts[name] = kind(**{**parts[name], "facets": facets(parts[name]["facets"])})
+    for name, kind, own in (("inputs", InputDataset, "inputFacets"), ("outputs", OutputDataset, "outputFacets")):
+        parts[name] = [
+            kind(**{**dataset, "facets": facets(dataset["facets"]), own: facets(dataset.get(own, {}))})
+            for dataset in parts[name]
+        ]
+    return RunEvent(**parts)
+
+
+def facets(given):
+    known = {kind._get_schema(): kind for kind in every_subclass(BaseFacet)}
+    own = ("_producer", "_schemaURL")
+    return {
+        name: known[value["_schemaURL"]](**{key: part for key, part in value.items() if key not in own})
+        for name, value in given.items()
+    }
+
+
+def every_subclass(kind):
+    return {kind, *(each for child in kind.__subclasses__() for each in every_subclass(child))}

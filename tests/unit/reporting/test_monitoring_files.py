@@ -1,0 +1,112 @@
+"""Dashboard and alert rules use only metrics and labels that runs leave; `make monitoring` runs them for real."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from icecdc_core.ingest.report import IngestReport
+from icecdc_core.reporting.exit_states import EXIT_STATES
+from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics
+from icecdc_core.reporting.reports import RunReport, ValidationReport
+
+FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
+DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
+RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+TESTS = yaml.safe_load((FOLDER / "alerts_test.yml").read_text())["tests"]
+GUIDE = (FOLDER.parent / "monitoring.md").read_text(encoding="utf-8")
+LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
+
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+EXPRESSIONS = [*QUERIES, *((rule["alert"], rule["expr"]) for rule in RULES)]
+
+
+def emitted() -> dict[str, dict[str, set[str]]]:
+    """Every metric that reports of all kinds leave, with the values of its labels."""
+    run = RunReport("sync", "lake.ns.t", "t", stage_seconds={"write": 1.0}, lag_snapshots=1, lag_seconds=2.0)
+    reports = [run, ValidationReport(ok=True, source_rows=1, index_documents=1), IngestReport("t")]
+    parts = [RunMetrics({**LABELS, **report.to_dict(), **LABELS}, 100.0) for report in reports]
+    parts += [LagMetrics(LABELS, 10.0, 2.5, 60.0, 1.5), ProgressMetrics(LABELS, {"complete_through": 1.0})]
+    found: dict[str, dict[str, set[str]]] = {}
+    for part in parts:
+        for family in text_string_to_metric_families(part.text()):
+            for sample in family.samples:
+                for name, value in sample.labels.items():
+                    found.setdefault(sample.name, {}).setdefault(name, set()).add(value)
+    return found
+
+
+METRICS = emitted()
+
+
+def selectors(expression: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Each metric of an expression, with its label matchers."""
+    found = re.findall(r"(icecdc_(?!job\b)\w+)(?:\{([^}]*)\})?", expression)
+    return [(name, re.findall(r'(\w+)\s*(=~|!=|!~|=)\s*"([^"]*)"', matchers)) for name, matchers in found]
+
+
+class DescribeExpressions:
+    @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
+    def it_uses_metrics_and_labels_that_runs_leave(self, title, expression):
+        used = selectors(expression)
+        unknown = [name for name, _ in used if name not in METRICS]
+        labels = [(name, label) for name, matchers in used for label, _, _ in matchers if label not in METRICS[name]]
+        grouped = re.findall(r"(?:by|on|ignoring|without)\s*\(([^)]*)\)", expression)
+        known = {label for labels in METRICS.values() for label in labels}
+        others = {label.strip() for group in grouped for label in group.split(",")} - known
+        assert (bool(used), unknown, labels, others) == (True, [], [], set())
+
+    @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
+    def it_matches_values_that_a_label_can_have(self, title, expression):
+        possible = {"state": set(EXIT_STATES), "icecdc_job": {"export", "sync", "validate", "replay", "ingest"}}
+        wrong = [
+            (label, value)
+            for name, matchers in selectors(expression)
+            for label, _, values in matchers
+            for value in values.split("|")
+            if value != "$index" and value not in possible.get(label, METRICS[name][label])
+        ]
+        assert wrong == []
+
+    @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS, ids=[title for title, _ in EXPRESSIONS])
+    def it_closes_what_it_opens(self, title, expression):
+        outside = re.sub(r'"[^"]*"', "", expression)
+        assert [outside.count(each) for each in "({["] == [outside.count(each) for each in ")}]"]
+
+
+class DescribeTheDashboard:
+    def it_takes_its_data_from_a_variable(self):
+        sources = {target["datasource"]["uid"] for panel in PANELS for target in panel["targets"]}
+        names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
+        assert (sources, names) == ({"${datasource}"}, ["datasource", "index"])
+
+    def it_has_no_two_panels_in_one_place(self):
+        cells = [
+            (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+            for panel in DASHBOARD["panels"]
+            for x in range(panel["gridPos"]["w"])
+            for y in range(panel["gridPos"]["h"])
+        ]
+        ids = [panel["id"] for panel in DASHBOARD["panels"]]
+        assert (len(cells), max(x for x, _ in cells), len(ids)) == (len(set(cells)), 23, len(set(ids)))
+
+
+class DescribeTheAlerts:
+    def it_tests_that_each_fires_and_that_it_does_not(self):
+        checks = [check for test in TESTS for check in test["alert_rule_test"]]
+        fires = {check["alertname"] for check in checks if check.get("exp_alerts")}
+        silent = {check["alertname"] for check in checks if not check.get("exp_alerts")}
+        assert fires == silent == {rule["alert"] for rule in RULES}
+
+    def it_documents_each(self):
+        documented = re.findall(r"^\| `(Icecdc\w+)` \|", GUIDE, re.MULTILINE)
+        assert documented == [rule["alert"] for rule in RULES]
+
+    def it_says_what_to_do(self):
+        assert all(rule["annotations"]["action"] and rule["labels"]["severity"] for rule in RULES)
