@@ -34,7 +34,10 @@ class IcecdcError(Exception):
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook)."""
+        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook).
+
+        Jupyter and nbconvert show it in a red box. The traceback is in the log, and in ``__traceback__``.
+        """
         heading = f"\x1b[1;31m{type(self).__name__}\x1b[0m"
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
 
