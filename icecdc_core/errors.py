@@ -36,9 +36,10 @@ class IcecdcError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook).
 
-        Jupyter and nbconvert show it in a red box. The traceback is in the log, and in ``__traceback__``.
+        JupyterLab and nbconvert show an error on red, light or dark as their theme is, so the text has no
+        colour of its own. The traceback is in the log.
         """
-        heading = f"\x1b[1;31m{type(self).__name__}\x1b[0m"
+        heading = f"\x1b[1m{type(self).__name__}\x1b[0m"
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
 
 
