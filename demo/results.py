@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,33 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
 
 
 def _write_html(executed: Path) -> None:
+    import nbformat
     from nbconvert import HTMLExporter
+    from traitlets.config import Config
 
-    html, _ = HTMLExporter().from_filename(str(executed))  # type: ignore[no-untyped-call]
+    node = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
+    node.cells = [_folded(cell) for cell in node.cells]
+    # A page cannot unfold what the notebook hides, so it leaves it out: the parameters that nobody set.
+    hidden = {"enabled": True, "remove_input_tags": ["parameters"]}
+    exporter = HTMLExporter(config=Config(TagRemovePreprocessor=hidden))  # type: ignore[no-untyped-call]
+    html, _ = exporter.from_notebook_node(node)
     executed.with_suffix(".html").write_text(html, encoding="utf-8")
+
+
+def _folded(cell: Any) -> Any:
+    """Fold the report of the last cell: it is JSON, for programs."""
+    for output in cell.get("outputs", []) if "report" in cell.metadata.get("tags", []) else []:
+        if output.output_type == "stream":
+            text = (
+                f"<details><summary>The report as JSON</summary><pre>{escape(_indented(output.text))}</pre></details>"
+            )
+            output.update(output_type="display_data", data={"text/html": text}, metadata={})
+            del output["text"], output["name"]
+    return cell
+
+
+def _indented(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:  # what a notebook printed that failed there
+        return text

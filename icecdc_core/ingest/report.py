@@ -94,5 +94,7 @@ class IngestReport(Report):
         """A row for each table that had records."""
         import pandas as pd
 
+        from icecdc_core.reporting.frames import NotebookFrame
+
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
-        return pd.DataFrame(rows)
+        return NotebookFrame.of(pd.DataFrame(rows), empty="Up to date: the topics have no new records.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.positions import Batch, IndexLock
@@ -13,6 +14,7 @@ from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
+    count_operations,
     create_physical,
     drop_leftovers,
     drop_unread,
@@ -169,15 +171,20 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
 
 def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, groups: list[FileTasks]) -> BulkResult:
     config, total = run.config, BulkResult()
-    with run.stage("write"), progress(len(groups), f"exporting {config.table}") as bar:
-        bar.update(min(batch.groups_done, len(groups)))
+    rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
+    done = sum(rows[: batch.groups_done])
+    operations = partial(count_operations, run.client, batch.physical_index)
+    with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
         for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
-            rows = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
-            actions = to_actions(rows, source.key_columns, batch.epoch)
-            total += write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
+            inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
+            actions = to_actions(inserts, source.key_columns, batch.epoch)
+            with bar.watching(operations):
+                written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
+            total += written
             source.table.release()
             lock.progress(number, batch.rejected + total.counts.rejected)
-            bar.update(1)
+            bar.update(written.counts.operations)
+        bar.complete(done + total.counts.operations)
     return total
 
 

@@ -113,14 +113,19 @@ class SetupReport(Report):
         """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
         import pandas as pd
 
-        return pd.DataFrame(self.columns)
+        from icecdc_core.reporting.frames import NotebookFrame
+
+        return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
 
     def findings(self) -> pd.DataFrame:
-        """Blocking problems and notes; empty if there are none."""
+        """Blocking problems and notes; says so if there are none."""
         import pandas as pd
 
+        from icecdc_core.reporting.frames import NotebookFrame
+
         found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        return pd.DataFrame(found, columns=["kind", "what was found"])
+        frame = pd.DataFrame(found, columns=["kind", "what was found"])
+        return NotebookFrame.of(frame, empty="None: a run can start.")
 
     def require_ready(self) -> None:
         """Raise the first blocking problem, if there is one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.positions import Batch, IndexLock, Position
@@ -15,6 +16,7 @@ from icecdc_core.jobs.export import export_locked
 from icecdc_core.opensearch.index_definitions import require_server_features, typed_refusals
 from icecdc_core.opensearch.index_settings import settings_in_place
 from icecdc_core.opensearch.indexes import (
+    count_operations,
     create_physical,
     evolve_mapping,
     physical_index,
@@ -23,9 +25,9 @@ from icecdc_core.opensearch.indexes import (
     require_present,
     unused_epoch,
 )
-from icecdc_core.reporting.reports import RunReport
+from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
-from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
+from icecdc_core.runs.changes import compute_changes, count_documents, plan_batch, to_documents
 from icecdc_core.runs.plan import has_other_spec, needs_reexport, next_range, sync_start
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import partitions_for
@@ -135,7 +137,10 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("write"), partitions_for(run.spark, plan.file_bytes):
             if position.schema != source.schema_json:
                 evolve_mapping(run.client, config, position.physical_index, source.schema)
-            written = write_batch(run, lock, documents)
+            with progress(count_documents(source, plan, changes), f"Syncing {config.table}") as bar:
+                with bar.watching(partial(count_operations, run.client, position.physical_index)):
+                    written = write_batch(run, lock, documents)
+                bar.complete(written.counts.operations)
             run.client.indices.refresh(index=position.physical_index)
     source.table.release()
     report = replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +17,15 @@ from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
 from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
+from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import many_groups
+from icecdc_core.table.snapshots import row_count
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
@@ -118,15 +123,30 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         parts = index_parts(run.client, pit, shards, spark.sparkContext.defaultParallelism)
         by_content = not source.identifier_columns
         # The documents of a pipeline have other texts than their rows.
+        total = row_count(source.metadata, snapshot_id)
         if not run.config.pipeline_fields and texts_are_comparable(run.client, pit, source.schema):
-            texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index)
-            found = _compared(source_text_checksums(documents), texts, by_content)
+            with _progress(spark, total, f"Comparing texts of {run.config.table}") as (bar, read):
+                texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index, read)
+                found = _compared(source_text_checksums(documents), texts, by_content)
+                bar.complete(found.index_documents)
             if found.all_equal:
                 return found
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
             found.differences.unpersist()
-        contents = index_checksums(spark, run.config, source.schema, pit, parts)
-        return _compared(source_checksums(documents, source.schema), contents, by_content)
+        with _progress(spark, total, f"Comparing {run.config.table}") as (bar, read):
+            contents = index_checksums(spark, run.config, source.schema, pit, parts, read)
+            found = _compared(source_checksums(documents, source.schema), contents, by_content)
+            bar.complete(found.index_documents)
+        return found
+
+
+@contextmanager
+def _progress(spark: SparkSession, total: int, description: str) -> Iterator[tuple[Progress, Accumulator[int] | None]]:
+    """Show how many documents of the index are read, by a counter for the executors; None if nobody sees the bar."""
+    with progress(total, description) as bar:
+        read = spark.sparkContext.accumulator(0) if bar.is_shown else None
+        with bar.watching(lambda: read.value if read else 0):
+            yield bar, read
 
 
 def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) -> _Comparison:

@@ -31,6 +31,11 @@ class Counts:
     retries: int = 0
     bytes: int = 0
 
+    @property
+    def operations(self) -> int:
+        """Operations on documents that are done: each was applied, had been applied before, or was rejected."""
+        return self.upserts + self.deletes + self.already_applied + self.rejected
+
     def __add__(self, other: Counts) -> Counts:
         """Return the sum of each counter."""
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))

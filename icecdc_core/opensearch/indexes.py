@@ -18,6 +18,7 @@ from icecdc_core.opensearch.index_checks import require_ours, require_present, r
 from icecdc_core.opensearch.index_definitions import major_version, reason, typed_refusals
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
 from icecdc_core.opensearch.physical_indexes import (
+    count_operations,
     icecdc_meta,
     index_uuid,
     indexes_behind,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Created",
+    "count_operations",
     "create_physical",
     "digest_of_new_index",
     "drop_leftovers",

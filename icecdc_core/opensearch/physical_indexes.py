@@ -34,6 +34,17 @@ def index_uuid(client: OpenSearch, physical: str) -> str:
     return str(entry["settings"]["index"]["uuid"]) if entry else ""
 
 
+def count_operations(client: OpenSearch, physical: str) -> int:
+    """Return how many writes an index has seen, the refused ones included: OpenSearch's own counters.
+
+    Args:
+        client: The client.
+        physical: The physical index.
+    """
+    answer = client.indices.stats(index=physical, metric="indexing")["_all"]["primaries"]["indexing"]
+    return sum(int(answer[name]) for name in ("index_total", "index_failed", "delete_total"))
+
+
 def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
     """Return the physical indexes behind a name, with their aliases, mappings and settings.
 

@@ -18,7 +18,9 @@ with required("matplotlib", "notebook"):
 if TYPE_CHECKING:
     import pandas as pd
 
-INSERTED, UPDATED, DELETED, NEUTRAL, BACKGROUND = "#2a9d8f", "#e9a23b", "#d1495b", "#33658a", "#b8c4ce"
+INSERTED, UPDATED, DELETED, NEUTRAL, BACKGROUND = "#2a9d8f", "#d98e25", "#d1495b", "#4a86b5", "#9aa5b1"
+# The background is transparent, and this grey can be read on white and on black alike.
+TEXT = "#7d8590"
 WIDTH = 9.0
 _PIXELS_PER_INCH = 160
 STYLE: Any = {
@@ -30,12 +32,13 @@ STYLE: Any = {
     "axes.titlepad": 12,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#8d99a6",
-    "axes.labelcolor": "#44505c",
-    "xtick.color": "#44505c",
-    "ytick.color": "#44505c",
-    "text.color": "#1f2933",
-    "axes.titlecolor": "#1f2933",
+    "axes.edgecolor": TEXT,
+    "axes.facecolor": "none",
+    "axes.labelcolor": TEXT,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+    "text.color": TEXT,
+    "axes.titlecolor": TEXT,
 }
 
 
@@ -52,6 +55,8 @@ class NotebookFigure(Figure):
 def run_figure(report: Mapping[str, Any]) -> Figure:
     """What a run wrote, beside the time its stages took."""
     with rc_context(STYLE):
+        if report["strategy"] == "none":
+            return _sentence(f"Up to date: {report['index']} has every change of {report['table']}")
         figure, (written, stages) = panels(2, height=2.9)
         bars = [("upserts", report["upserts"], INSERTED), ("deletes", report["deletes"], DELETED)]
         bars += [("rejected", report["rejected"], UPDATED)] if report["rejected"] else []
@@ -68,6 +73,8 @@ def run_figure(report: Mapping[str, Any]) -> Figure:
 def ingest_figure(report: Mapping[str, Any]) -> Figure:
     """Rows an ingest wrote into each table (the twelve with the most), beside the time its stages took."""
     with rc_context(STYLE):
+        if not report["tables"] and not report["records"]:
+            return _sentence("Up to date: the topics have no new records")
         most = sorted(report["tables"].items(), key=lambda item: -item[1]["rows"])[:12]
         bars = [(name.rpartition(".")[2].strip("`"), table["rows"], INSERTED) for name, table in most]
         bars += [("deletes", report["deletes"], DELETED)] if report["deletes"] else []
@@ -89,9 +96,7 @@ def changes_figure(changes: pd.DataFrame) -> Figure:
     """
     with rc_context(STYLE):
         if changes.empty:
-            figure, (nothing,) = panels(1, height=1.0)
-            _say(nothing, "No new snapshot in this run")
-            return figure
+            return _sentence("No new snapshot in this run")
         height = 1.7 + 0.42 * len(changes)
         if "rows_added" in changes:
             figure, (added, removed) = panels(2, height=height, sharey=True)
@@ -136,13 +141,13 @@ _LABEL: dict[str, Any] = {
     "textcoords": "offset points",
     "va": "center",
     "fontsize": 9,
-    "color": "#44505c",
+    "color": TEXT,
 }
 
 
 def panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure with so many axes side by side; ``grid`` is matplotlib's, and ``sharey``."""
-    figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     sharey = grid.pop("sharey", False)
     axes = figure.subplots(1, count, squeeze=False, sharey=sharey, gridspec_kw=grid)[0]
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
@@ -218,7 +223,7 @@ def _whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_axisbelow(True)
-    axes.grid(axis="x", color="#e4e9ee", linewidth=0.8)
+    axes.grid(axis="x", color=TEXT, alpha=0.25, linewidth=0.8)
 
 
 def count_text(value: float) -> str:
@@ -241,8 +246,15 @@ def _snapshot_label(row: Mapping[Any, Any]) -> str:
     return f"{row['operation']}  {moment}\n…{str(row['snapshot_id'])[-6:]}"
 
 
+def _sentence(text: str) -> Figure:
+    """Return a figure that is only a sentence: empty charts would say less."""
+    figure, (axes,) = panels(1, height=0.6)
+    _say(axes, text)
+    return figure
+
+
 def _say(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="#8d99a6")
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=TEXT)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)

@@ -56,14 +56,17 @@ def changes_per_snapshot(
     """
     import pandas as pd
 
+    from icecdc_core.reporting.frames import NotebookFrame
+
     begin, end = report.from_snapshot_id, report.to_snapshot_id
     columns = list(EXACT_COLUMNS if exact else SUMMARY_COLUMNS)
     if end is None or begin == end or report.kind == "export" or "export" in report.strategy:
-        return pd.DataFrame(columns=columns)
+        return NotebookFrame.of(pd.DataFrame(columns=columns))
     if not exact:
         metadata = IcebergTable(spark, config.table).metadata()
         path = _path(metadata, begin, end)[-MOST_SNAPSHOTS:]
-        return pd.DataFrame([_summary_row(metadata, snapshot_id) for snapshot_id in path], columns=columns)
+        summaries = pd.DataFrame([_summary_row(metadata, snapshot_id) for snapshot_id in path], columns=columns)
+        return NotebookFrame.of(summaries, note=summary_note(summaries, report))
     source = open_source(spark, config)
     try:
         path = _path(source.metadata, begin, end)
@@ -74,7 +77,41 @@ def changes_per_snapshot(
     finally:
         source.table.release()
     rows = [{**_identity(source.metadata, each), **_NONE, **counts.get(each, {})} for each in path]
-    return pd.DataFrame(rows, columns=columns)
+    changes = pd.DataFrame(rows, columns=columns)
+    return NotebookFrame.of(changes, note=exact_note(changes, report))
+
+
+def summary_note(changes: pd.DataFrame, report: RunReport) -> str:
+    """Explain why the counts of the snapshots' summaries are not those of the sync; "" if they are the same.
+
+    Args:
+        changes: The counts, with ``rows_added`` and ``rows_removed``.
+        report: The report of the sync.
+    """
+    if (changes["rows_added"].sum(), changes["rows_removed"].sum()) == (report.upserts, report.deletes):
+        return ""
+    carried = report.carryovers_removed
+    unsent = f", and the sync left out {carried:,} unchanged rows of rewritten files (carryover)" if carried else ""
+    return (
+        f"The sync needed only {report.upserts:,} upserts and {report.deletes:,} deletes for these rows: a snapshot "
+        f"counts every row of a file that it rewrites, and an updated row as removed and added{unsent}."
+    )
+
+
+def exact_note(changes: pd.DataFrame, report: RunReport) -> str:
+    """Explain why the exact counts of the snapshots are not those of the sync; "" if they are the same.
+
+    Args:
+        changes: The counts, with ``inserted``, ``updated`` and ``deleted``.
+        report: The report of the sync.
+    """
+    written = changes["inserted"].sum() + changes["updated"].sum()
+    if (written, changes["deleted"].sum()) == (report.upserts, report.deletes):
+        return ""
+    return (
+        f"The sync wrote {report.upserts:,} upserts and {report.deletes:,} deletes: a row that several "
+        "snapshots changed counts in each of them, and only its last state was written."
+    )
 
 
 _NONE = dict.fromkeys(EXACT_COLUMNS[3:], 0)

@@ -142,6 +142,19 @@ def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: 
     return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
 
 
+def count_documents(source: Source, plan: BatchPlan, changes: BatchChanges) -> int:
+    """Return how many documents a batch writes and deletes, at most; it reads no file.
+
+    Args:
+        source: The table.
+        plan: What the batch reads.
+        changes: Its changes. Those of an insert-only batch are not counted, so its files say how many rows they have.
+    """
+    if changes.strategy != "insert-only":
+        return changes.upserts + changes.deletes
+    return sum(count for scan in plan.scans for tasks in scan.newer for count in source.table.row_counts(tasks))
+
+
 def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
     rows = changes_frame(source.table, plan.scans, source.selection)
     if source.identifier_columns:

@@ -78,6 +78,13 @@ def sequence_number(metadata: TableMetadata, snapshot_id: int) -> int:
     return int(_by_id(metadata)[snapshot_id].sequence_number or 0)
 
 
+def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
+    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown."""
+    snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get("total-records", 0))
+
+
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
     """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all.
 

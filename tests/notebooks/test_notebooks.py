@@ -191,6 +191,6 @@ class DescribeTheDatabricksWay:
         dbutils = Dbutils(**_as_texts(make_config()))
         node = nbformat.read(NOTEBOOKS / "30_validation.ipynb", as_version=4)
         namespace: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
-        for cell in [cell for cell in node.cells if cell.cell_type == "code"][:2]:
+        for cell in [cell for cell in node.cells if cell.cell_type == "code"][:3]:
             exec(cell.source, namespace)
         assert set(dbutils.widgets.getAll()) >= {"table", "repair", "validate_at", "lease_seconds"}

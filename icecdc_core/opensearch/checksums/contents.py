@@ -23,6 +23,7 @@ from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
+    from pyspark import Accumulator
 
     from icecdc_core.config import SyncConfig
 
@@ -82,7 +83,12 @@ def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
 
 
 def index_checksums(
-    spark: SparkSession, config: SyncConfig, schema: StructType, pit: str, parts: list[IndexPart]
+    spark: SparkSession,
+    config: SyncConfig,
+    schema: StructType,
+    pit: str,
+    parts: list[IndexPart],
+    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Return the checksums of the documents of an index, without the fields that an ingest pipeline makes.
 
@@ -92,6 +98,7 @@ def index_checksums(
         schema: The columns of the table.
         pit: The point in time.
         parts: The parts of the index, see ``index_parts``.
+        read: Counts the documents that were read, see ``read_index``.
 
     Returns:
         A frame with ``id``, the checksum as ``high`` and ``low``, and the document's ``version``.
@@ -109,7 +116,7 @@ def index_checksums(
             )
             query["search_after"] = hits[-1]["sort"]
 
-    return read_index(spark, config, pit, parts, FastAnswers(), pages, _INDEX_COLUMNS)
+    return read_index(spark, config, pit, parts, FastAnswers(), pages, _INDEX_COLUMNS, read)
 
 
 def _halves(digests: list[bytes]) -> list[pa.Array]:

@@ -18,6 +18,7 @@ from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
+    from pyspark import Accumulator
 
     from icecdc_core.config import SyncConfig
 
@@ -89,6 +90,7 @@ def read_index(
     answers: JSONSerializer,
     pages: Callable[[OpenSearch, dict[str, Any]], Iterator[pa.RecordBatch]],
     columns: str,
+    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Read the parts of an index page by page, one task for each part.
 
@@ -100,6 +102,7 @@ def read_index(
         answers: The serializer that reads answers.
         pages: Turns a client and the query of the first page into Arrow batches.
         columns: The columns of the result in Spark's DDL.
+        read: Counts the documents that were read, after each part; None: nobody wants to know.
 
     Raises:
         OpenSearchUnreachableError: When the frame is evaluated: the cluster gave no usable answer.
@@ -122,7 +125,10 @@ def read_index(
         reread_only_changed_archives()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_part(parts[number])
+                for page in read_part(parts[number]):
+                    if read is not None:
+                        read.add(page.num_rows)
+                    yield page
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, columns)
 

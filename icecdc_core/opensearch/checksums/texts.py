@@ -23,6 +23,7 @@ from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart, read_
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
+    from pyspark import Accumulator
 
     from icecdc_core.config import SyncConfig
 
@@ -65,7 +66,12 @@ def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bo
 
 
 def index_text_checksums(
-    spark: SparkSession, config: SyncConfig, pit: str, parts: list[IndexPart], index: str
+    spark: SparkSession,
+    config: SyncConfig,
+    pit: str,
+    parts: list[IndexPart],
+    index: str,
+    read: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Return the checksums of the texts of the documents of an index.
 
@@ -75,6 +81,7 @@ def index_text_checksums(
         pit: The point in time.
         parts: The parts of the index, see ``index_parts``.
         index: The name of the physical index, which every hit of an answer begins with.
+        read: Counts the documents that were read, see ``read_index``.
 
     Returns:
         A frame with ``id``, the checksum as ``high`` and ``low``, and ``version``, which is null: if the texts differ,
@@ -86,7 +93,7 @@ def index_text_checksums(
             yield record_batch(_COLUMNS, *zip(*(hit[:2] for hit in hits), strict=True))
             query["search_after"] = orjson.loads(hits[-1][2])
 
-    texts = read_index(spark, config, pit, parts, _UnparsedAnswers(), pages, _COLUMNS)
+    texts = read_index(spark, config, pit, parts, _UnparsedAnswers(), pages, _COLUMNS, read)
     return as_numbers(texts).withColumn("version", F.lit(None).cast("long"))
 
 

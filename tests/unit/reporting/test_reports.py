@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure
 from icecdc_core.reporting.reports import RunReport, ValidationReport, progress, write_report
+from icecdc_core.reporting.snapshot_counts import exact_note, summary_note
 
 SYNC = RunReport(
     kind="sync",
@@ -58,6 +61,15 @@ CHANGES = pd.DataFrame(
 
 def _texts(figure: Figure) -> str:
     return "\n".join(str(text.get_text()) for text in figure.findobj(lambda part: hasattr(part, "get_text")))
+
+
+def _contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG defines it, from 1 to 21."""
+    lights = []
+    for colour in (one, other):
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        lights.append(sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
 
 
 class DescribeReports:
@@ -108,6 +120,10 @@ class DescribeReports:
         actual = [tuple(row) for row in DIFFERENT.differences().to_numpy()]
         assert actual == [("missing", "a"), ("missing", "b"), ("extra", "x"), ("stale", "c")]
 
+    def it_says_that_no_document_differs(self):
+        source = ValidationReport(ok=True, source_rows=328_521, index_documents=328_521)
+        assert repr(source.differences()) == "None: all 328,521 documents equal their rows."
+
 
 class DescribeWriteReport:
     def it_writes_one_json_object_and_makes_the_folder(self, tmp_path: Path):
@@ -150,6 +166,21 @@ class DescribeFigures:
         assert "No new snapshot" in actual
         assert "nothing to do" in actual
 
+    @pytest.mark.parametrize("kept", [True, False])
+    def it_says_that_the_index_is_up_to_date_instead_of_drawing_empty_charts(self, kept):
+        source = replace(SYNC, strategy="none", upserts=0, deletes=0, stage_seconds={"check": 0.2})
+        figure = source.figure()
+        assert "Up to date" in _texts(figure)
+        assert len(figure.axes) == 1
+
+    def it_can_be_read_on_white_and_on_black(self):
+        figures = (SYNC.figure(), DIFFERENT.figure(), changes_figure(CHANGES))
+        backgrounds = {figure.get_facecolor()[3] for figure in figures}
+        backgrounds |= {axes.get_facecolor()[3] for figure in figures for axes in figure.axes}
+        texts = [text for figure in figures for text in figure.findobj(Text) if text.get_text()]
+        assert backgrounds == {0}
+        assert min(min(_contrast(text.get_color(), other) for other in ("white", "#111111")) for text in texts) >= 3
+
     def it_draws_an_empty_table_beside_an_empty_index(self):
         assert "documents in index" in _texts(rows_and_documents_figure({"rows": 0, "documents": 0}))
 
@@ -157,6 +188,26 @@ class DescribeFigures:
         png, size = SYNC.figure()._repr_png_()
         assert png.startswith(b"\x89PNG")
         assert size["width"] < 900
+
+
+class DescribeTheNoteBelowTheSnapshots:
+    def it_explains_carryover_where_summaries_differ_from_the_sync(self):
+        summaries = CHANGES.assign(rows_added=[9, 0, 1200], rows_removed=[0, 7, 1200])
+        note = summary_note(summaries, SYNC)
+        assert all(text in note for text in ("5,200 upserts", "8,255 deletes", "890,000 unchanged rows", "(carryover)"))
+
+    def it_does_not_name_carryover_where_there_was_none(self):
+        summaries = CHANGES.assign(rows_added=[1, 0, 0], rows_removed=[1, 0, 0])
+        note = summary_note(summaries, replace(SYNC, upserts=1, deletes=0, carryovers_removed=0))
+        assert ("1 upserts" in note, "carryover" in note) == (True, False)
+
+    def it_explains_rows_that_several_snapshots_changed(self):
+        assert "a row that several snapshots changed counts in each" in exact_note(CHANGES, SYNC)
+
+    def it_is_left_out_where_all_counts_agree(self):
+        report = replace(SYNC, upserts=1020, deletes=8255)
+        summaries = CHANGES.assign(rows_added=[0, 1020, 0], rows_removed=[8255, 0, 0])
+        assert (exact_note(CHANGES, report), summary_note(summaries, report)) == ("", "")
 
 
 class DescribeProgress:

@@ -1,0 +1,136 @@
+"""Progress bars that count documents, with their rate and the time left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+_SECONDS_BETWEEN_LOOKS = 0.5
+_BAR = "{desc}: {percentage:3.0f}% |{bar:30}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
+
+
+class Progress:
+    """How many documents are done, and the bar that shows it.
+
+    Args:
+        bar: The bar; None if nobody sees it.
+        total: How many documents there are, at most.
+        done: The documents that were done before.
+
+    Attributes:
+        n: The documents that are done.
+    """
+
+    def __init__(self, bar: tqdm[Any] | None, total: int, done: int = 0) -> None:
+        self._bar = bar
+        self._total = total
+        self._known = done
+        self._lock = threading.Lock()
+        self.n = done
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody sees the bar, so that it is worth while to count on the way."""
+        return self._bar is not None
+
+    def update(self, documents: int) -> None:
+        """Add documents that are done for certain."""
+        self._known += documents
+        self._show(max(self.n, self._known))
+
+    def complete(self, documents: int) -> None:
+        """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
+        self._total = documents
+        if self._bar is not None:
+            self._bar.total = documents
+        self._known = documents
+        self._show(documents)
+
+    @contextmanager
+    def watching(self, count: Callable[[], int]) -> Iterator[None]:
+        """Show from time to time how many documents are done, while the caller waits for Spark.
+
+        Args:
+            count: A counter that grows with each document. Another thread calls it, only if the bar is shown. If it
+                fails, the bar stands still until the caller is done.
+        """
+        if not self.is_shown:
+            yield
+            return
+        ended, known = threading.Event(), self._known
+
+        def look() -> None:
+            with suppress(Exception):
+                first = count()
+                while not ended.wait(_SECONDS_BETWEEN_LOOKS):
+                    counted = known + count() - first
+                    with self._lock:
+                        if not ended.is_set():
+                            self._show(max(self.n, counted))
+
+        threading.Thread(target=look, name="icecdc-progress", daemon=True).start()
+        try:
+            yield
+        finally:
+            # A request may take long; nobody waits for the last one.
+            with self._lock:
+                ended.set()
+
+    def _show(self, documents: int) -> None:
+        if self._bar is not None:
+            documents = min(documents, self._total)
+            self._bar.update(documents - self.n)
+        self.n = documents
+
+
+@contextmanager
+def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
+    """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do.
+
+    Args:
+        total: How many documents there are, at most.
+        description: What is being done, in a few words.
+        done: How many of them an earlier run did.
+    """
+    bar = _bar(total, description, done) if total else None
+    with bar or nullcontext():
+        yield Progress(bar, total, done)
+
+
+def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
+    in_notebook = _in_notebook()
+    if not (in_notebook or sys.stderr.isatty()):
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:  # a run without the packages for people
+        return None
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        @property
+        def format_dict(self) -> Any:
+            known = super().format_dict
+            rate = known["rate"] or (known["n"] - done) / max(known["elapsed"], 0.001)
+            return {**known, "rate_text": f"{rate:,.0f}/s"}
+
+    return Bar(
+        total=total,
+        initial=done,
+        desc=description,
+        bar_format=_BAR,
+        mininterval=_SECONDS_BETWEEN_LOOKS,
+        # A plain text bar on stdout: widget bars need a live kernel to be seen again in a saved notebook.
+        file=sys.stdout if in_notebook else sys.stderr,
+    )
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None

@@ -1,0 +1,66 @@
+"""Frames in a notebook: text to the left, numbers with separators, and a sentence instead of an empty table."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pandas as pd
+import pytest
+
+from icecdc_core.reporting.frames import NotebookFrame, cell_text
+
+CHANGES = pd.DataFrame({"snapshot_id": [8924558786060583479], "operation": ["<delete>"], "rows_removed": [8255]})
+
+
+class DescribeCellText:
+    @pytest.mark.parametrize(
+        ("value", "column", "expected"),
+        [
+            (1234567, "rows_added", "1,234,567"),
+            (8924558786060583479, "snapshot_id", "8924558786060583479"),
+            (1234567, "offset", "1234567"),
+            (12.345, "seconds", "12.3"),
+            (True, "required", "yes"),
+            (False, "required", "no"),
+            (None, "error", ""),
+            (float("nan"), "rows", ""),
+            (pd.NaT, "valid_through", ""),
+            (datetime(2026, 1, 31, 12, tzinfo=timezone.utc), "committed_at", "2026-01-31 12:00:00 UTC"),
+            (pd.Timestamp("2026-01-31 12:00"), "committed_at", "2026-01-31 12:00:00"),
+            ("plain", "operation", "plain"),
+        ],
+    )
+    def it_reads_well(self, value, column, expected):
+        assert cell_text(value, column) == expected
+
+
+class DescribeNotebookFrame:
+    def it_aligns_text_to_the_left_and_numbers_to_the_right(self):
+        html = NotebookFrame.of(CHANGES)._repr_html_()
+        sides = {text: f"text-align: {side}" in html.split(text)[0].rsplit("<td", 1)[1] for text, side in SIDES.items()}
+        assert sides == dict.fromkeys(SIDES, True)
+
+    def it_escapes_what_it_shows(self):
+        html = NotebookFrame.of(CHANGES, note="a < b")._repr_html_()
+        assert ("<delete>" in html, "a &lt; b" in html) == (False, True)
+
+    def it_shows_names_of_rows_and_leaves_out_the_heading_of_a_single_column(self):
+        html = NotebookFrame.of(pd.DataFrame({"value": ["5"]}, index=["upserts"]))._repr_html_()
+        assert ("upserts" in html, "value" in html) == (True, False)
+
+    def it_leaves_out_the_numbers_of_rows(self):
+        assert ">0<" not in NotebookFrame.of(CHANGES)._repr_html_()
+
+    def it_is_a_sentence_if_it_is_empty(self):
+        frame = NotebookFrame.of(CHANGES.iloc[:0], empty="Up to date.")
+        assert (frame._repr_html_(), repr(frame)) == ("<p>Up to date.</p>", "Up to date.")
+
+    def it_has_its_note_in_plain_text_too(self):
+        assert repr(NotebookFrame.of(CHANGES, note="Carryover is left out.")).endswith("\nCarryover is left out.")
+
+    def it_is_a_frame_like_any_other(self):
+        frame = NotebookFrame.of(CHANGES, note="n")
+        assert (type(frame.iloc[:0]), frame["rows_removed"].sum()) == (pd.DataFrame, 8255)
+
+
+SIDES = {"8924558786060583479": "left", "&lt;delete&gt;": "left", "8,255": "right"}

@@ -1,0 +1,110 @@
+"""Progress bars: true counts with separators, rate and time left; silent where nobody looks."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+
+import pytest
+
+from icecdc_core.reporting import progress as module
+from icecdc_core.reporting.progress import progress
+
+
+@pytest.fixture
+def in_notebook(monkeypatch):
+    """Bars are shown, as in a notebook, and look often."""
+    monkeypatch.setattr(module, "_in_notebook", lambda: True)
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.01)
+
+
+def _lines(capsys) -> list[str]:
+    return [line.strip() for line in re.split(r"[\r\n]+", capsys.readouterr().out) if line.strip()]
+
+
+def _wait_until(bar, documents: int) -> None:
+    end = time.monotonic() + 10
+    while bar.n < documents and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("in_notebook")
+class DescribeAShownBar:
+    def it_says_how_many_documents_are_done_at_what_rate_and_how_long_the_rest_takes(self, capsys):
+        with progress(336_776, "Exporting flights") as bar:
+            time.sleep(0.02)
+            bar.update(168_388)
+        last = _lines(capsys)[-1]
+        assert re.fullmatch(
+            r"Exporting flights: +50% \|.{30}\| 168,388 of 336,776 documents \[00:00<\d\d:\d\d, [\d,]+/s\]", last
+        )
+
+    def it_follows_a_counter_while_the_caller_waits(self, capsys):
+        counter = [700]  # what was written before does not count
+        with progress(100, "Syncing") as bar, bar.watching(lambda: counter[0]):
+            time.sleep(0.05)
+            counter[0] += 40
+            _wait_until(bar, 40)
+        assert bar.n == 40
+        assert "40 of 100" in _lines(capsys)[-1]
+
+    def it_never_goes_back_nor_beyond_its_total(self):
+        counter = [0]
+        with progress(100, "Syncing") as bar:
+            with bar.watching(lambda: counter[0]):
+                time.sleep(0.05)
+                counter[0] = 1000
+                _wait_until(bar, 100)
+                counter[0] = 5
+                time.sleep(0.05)
+            bar.update(60)
+            assert bar.n == 100
+
+    def it_ends_with_the_documents_that_there_were(self, capsys):
+        with progress(1000, "Exporting") as bar:
+            bar.update(600)
+            bar.complete(900)
+        assert "100%" in (last := _lines(capsys)[-1])
+        assert "900 of 900 documents" in last
+
+    def it_begins_where_an_earlier_run_ended(self, capsys):
+        with progress(1000, "Exporting", done=600) as bar:
+            bar.update(100)
+        assert "600 of 1,000" in (lines := _lines(capsys))[0]
+        assert "700 of 1,000" in lines[-1]
+
+    def it_stands_still_if_the_counter_fails(self):
+        with progress(10, "Exporting") as bar, bar.watching(lambda: int("refused")):
+            time.sleep(0.05)
+        assert bar.n == 0
+
+    def it_does_not_wait_for_a_counter_that_hangs(self):
+        hangs = threading.Event()
+        begin = time.monotonic()
+        with progress(10, "Exporting") as bar, bar.watching(lambda: int(hangs.wait(30))):
+            pass
+        assert time.monotonic() - begin < 5
+        hangs.set()
+
+    def it_is_not_shown_if_there_is_nothing_to_do(self, capsys):
+        with progress(0, "Exporting") as bar:
+            bar.complete(0)
+        assert _lines(capsys) == []
+
+    def it_is_not_shown_without_tqdm(self, capsys, monkeypatch):
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+        with progress(10, "Exporting") as bar:
+            bar.update(3)
+        assert (bar.n, _lines(capsys)) == (3, [])
+
+
+class DescribeASilentBar:
+    def it_counts_and_asks_nobody(self, capsys):
+        asked: list[int] = []
+        with progress(10, "Exporting") as bar:
+            with bar.watching(lambda: asked.append(1) or 0):
+                time.sleep(0.05)
+            bar.update(4)
+        assert (bar.n, asked, _lines(capsys)) == (4, [], [])
