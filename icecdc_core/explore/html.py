@@ -1,0 +1,77 @@
+"""Tables and sentences as HTML that suits light and dark themes: colours are translucent, texts keep the theme's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+LONGEST_VALUE = 120
+"""Characters of a value that a cell shows."""
+
+COLOURS: Mapping[str, str] = {
+    "insert": "rgba(42, 157, 143, .22)",
+    "update": "rgba(51, 101, 138, .28)",
+    "delete": "rgba(233, 162, 59, .24)",
+    "before": "rgba(209, 73, 91, .20)",
+    "after": "rgba(42, 157, 143, .22)",
+}
+"""The background of cells, by what they say."""
+
+_NUMBER = "text-align: right; font-variant-numeric: tabular-nums"
+
+
+class Cell(NamedTuple):
+    """A cell of a table.
+
+    Attributes:
+        text: What it says.
+        kind: What it means, one of ``COLOURS``; empty: nothing special.
+        before: What was there before, if that is to be seen beside it.
+    """
+
+    text: str
+    kind: str = ""
+    before: str | None = None
+
+
+def value_text(value: Any) -> str:
+    """A value of a document on one line, as JSON unless it is a string."""
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
+    """Return an HTML table; every text in it is escaped.
+
+    Args:
+        head: The names of the columns.
+        rows: The rows; a number is aligned to the right.
+    """
+    heads = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in head)
+    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f'<div style="overflow-x: auto"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def paragraphs(*texts: str) -> str:
+    """Return each text that is not empty as a paragraph."""
+    return "".join(f"<p>{escape(text)}</p>" for text in texts if text)
+
+
+def heading(text: str) -> str:
+    """Return a small heading."""
+    return f'<p style="margin: 1em 0 .3em"><b>{escape(text)}</b></p>'
+
+
+def _cell(given: str | Cell) -> str:
+    cell = given if isinstance(given, Cell) else Cell(given)
+    styles = ["text-align: left; vertical-align: top; max-width: 28em; overflow-wrap: anywhere"]
+    if cell.text.replace(",", "").lstrip("+-").isdecimal() and len(cell.text) < 18:
+        styles = [_NUMBER]
+    if cell.kind:
+        styles.append(f"background: {COLOURS[cell.kind]}")
+    before = "" if cell.before is None else f"<s>{escape(cell.before)}</s> → "
+    return f'<td style="{"; ".join(styles)}">{before}{escape(cell.text)}</td>'
