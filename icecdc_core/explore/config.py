@@ -42,8 +42,8 @@ class ExploreConfig(SyncConfig):
     from_snapshot: Text = Field(
         "",
         examples=["-3"],
-        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first), or -1 and "
-        "less to count back from the current one. Default: position; if that is current, the snapshot before.",
+        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first), or -1, "
+        "-2 and so on to count back from current. Default: position; if that is current, the snapshot before.",
     )
     to_snapshot: Text = Field(
         "",
