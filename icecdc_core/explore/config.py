@@ -42,7 +42,7 @@ class ExploreConfig(SyncConfig):
     from_snapshot: Text = Field(
         "",
         examples=["-3"],
-        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first), or -1, "
+        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
         "-2 and so on to count back from current. Default: position; if that is current, the snapshot before.",
     )
     to_snapshot: Text = Field(
