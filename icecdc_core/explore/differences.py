@@ -124,10 +124,10 @@ class Differences:
         if self.to_snapshot_id is None or self.from_snapshot_id == self.to_snapshot_id or not self.changes:
             carried = f" {self.carryovers_removed:,} rewritten rows are the same." if self.carryovers_removed else ""
             compared = self._compared if self.to_snapshot_id is not None else ""
-            return paragraphs(compared, *self.notes, f"No changes.{carried}")
+            return paragraphs(" ".join([compared, *self.notes]).strip(), f"No changes.{carried}")
         head = ("inserts", "updates", "deletes", "carryovers removed")
         counts = [f"{each:,}" for each in (self.inserts, self.updates, self.deletes, self.carryovers_removed)]
-        text = paragraphs(self._compared, *self.notes) + table(head, [counts]) + self._sample()
+        text = paragraphs(" ".join([self._compared, *self.notes])) + table(head, [counts]) + self._sample()
         return text + (as_html(self.figure()) if self.partitions else "")
 
     @property
@@ -251,9 +251,9 @@ def _order(change: Change) -> tuple[int, str]:
 
 
 def _shown_fields(sample: Sequence[Change]) -> tuple[list[str], int]:
-    """The fields that a table shows, and the number of others: all that an update changed, then the first ones."""
+    """The fields that a table shows, and the number of others: all that an update changed come first."""
     every = list(dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})}))
     changed = Counter(name for each in sample if each.kind == UPDATED for name in each.changed_fields)
     fields = [name for name in every if name in changed]
     fields += [name for name in every if name not in changed][: max(0, _MOST_FIELDS - len(fields))]
-    return sorted(fields, key=every.index), len(every) - len(fields)
+    return fields, len(every) - len(fields)

@@ -11,7 +11,7 @@ from opensearchpy.exceptions import NotFoundError
 
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.changed_rows import Document
+from icecdc_core.explore.changed_rows import UPDATED, Change, Document
 from icecdc_core.explore.document_ids import WantedDocument, find_wanted
 from icecdc_core.explore.document_rows import History, current_rows, find_history
 from icecdc_core.explore.html import Cell, heading, paragraphs, table, value_text
@@ -19,6 +19,8 @@ from icecdc_core.explore.html import Cell, heading, paragraphs, table, value_tex
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
     from icecdc_core.explore.view import View
+
+_LONGEST_ROW = 600
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,22 @@ class DocumentView:
                 f"{event.committed_at:%Y-%m-%d %H:%M:%S}",
                 event.operation,
                 Cell(event.change.kind, event.change.kind),
-                name,
-                event.change.cell(name),
+                *shown,
             )
             for event in found.events
-            for name in event.change.changed_fields
+            for shown in _fields_of(event.change)
         ]
         head = ("snapshot", "committed (UTC)", "operation", "change", "field", "value")
         return heading(f"History: {searched}") + table(head, rows) + paragraphs(older)
+
+
+def _fields_of(change: Change) -> list[tuple[str, Cell]]:
+    """The fields that an update changed, each with its values; of a row that came or went, all on one line."""
+    if change.kind == UPDATED:
+        return [(name, change.cell(name)) for name in change.changed_fields]
+    row = {**(change.before or {}), **(change.after or {})}
+    text = ", ".join(f"{name}: {value_text(value)}" for name, value in row.items())
+    return [("all", Cell(text if len(text) <= _LONGEST_ROW else f"{text[:_LONGEST_ROW]}…", change.kind))]
 
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:

@@ -95,7 +95,7 @@ def _draw_graph(axes: Axes, entries: Sequence[Entry]) -> None:
             axes.plot([ends[0], ends[0], ends[1]], [place, parent - 0.5, parent], color=GREY, linewidth=1.4, zorder=1)
         elif each.parent_id is not None:
             axes.plot([each.lane, each.lane], [place, place + 0.6], color=GREY, linewidth=1.4, ls=":", zorder=1)
-        colour = CHANGED if each.is_reachable else "none"
+        colour = INDEX if each.has_index else CHANGED if each.is_reachable else "none"
         edge = INDEX if each.has_index else CHANGED if each.is_reachable else GREY
         axes.scatter([each.lane], [place], s=70, color=colour, edgecolors=edge, linewidths=1.8, zorder=3)
         when = f"{each.committed_at:%m-%d %H:%M:%S}"

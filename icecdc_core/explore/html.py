@@ -13,12 +13,13 @@ LONGEST_VALUE = 120
 COLOURS: Mapping[str, str] = {
     "insert": "rgba(42, 157, 143, .22)",
     "update": "rgba(51, 101, 138, .28)",
-    "delete": "rgba(233, 162, 59, .24)",
+    "delete": "rgba(209, 73, 91, .20)",
     "before": "rgba(209, 73, 91, .20)",
     "after": "rgba(42, 157, 143, .22)",
 }
 """The background of cells, by what they say."""
 
+_SHORT = 48
 _NUMBER = "text-align: right; font-variant-numeric: tabular-nums"
 
 
@@ -49,9 +50,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
 
     Args:
         head: The names of the columns.
-        rows: The rows; a number is aligned to the right.
+        rows: The rows. A number that is no ``Cell`` is aligned to the right.
     """
-    heads = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in head)
+    rows = [list(row) for row in rows]
+    sides = ["right" if rows and _is_number(cell) else "left" for cell in (rows[0] if rows else head)]
+    heads = "".join(
+        f'<th style="text-align: {side}">{escape(name)}</th>' for side, name in zip(sides, head, strict=True)
+    )
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div style="overflow-x: auto"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
 
@@ -68,10 +73,15 @@ def heading(text: str) -> str:
 
 def _cell(given: str | Cell) -> str:
     cell = given if isinstance(given, Cell) else Cell(given)
-    styles = ["text-align: left; vertical-align: top; max-width: 28em; overflow-wrap: anywhere"]
-    if cell.text.replace(",", "").lstrip("+-").isdecimal() and len(cell.text) < 18:
-        styles = [_NUMBER]
+    styles = ["vertical-align: top", _NUMBER if _is_number(given) else "text-align: left"]
+    is_short = len(cell.text) + len(cell.before or "") <= _SHORT
+    styles.append("white-space: nowrap" if is_short else "min-width: 24em; overflow-wrap: anywhere")
     if cell.kind:
         styles.append(f"background: {COLOURS[cell.kind]}")
     before = "" if cell.before is None else f"<s>{escape(cell.before)}</s> → "
     return f'<td style="{"; ".join(styles)}">{before}{escape(cell.text)}</td>'
+
+
+def _is_number(given: str | Cell) -> bool:
+    """Whether a text is a count; ids of snapshots are longer."""
+    return isinstance(given, str) and given.replace(",", "").isdecimal() and len(given) < 18

@@ -58,7 +58,7 @@ def choose_snapshots(
         return Chosen(_named(metadata, head, position, "from_snapshot", from_snapshot), end, "")
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if position in known and position != end and not to_snapshot:
-        return Chosen(position, end, "From the snapshot of the index to the current one.")
+        return Chosen(position, end, "That is what the index lacks.")
     parent = known[end].parent_snapshot_id
     if parent is not None and parent not in known:
         return Chosen(None, None, f"The snapshot before {end} has expired, so there is nothing to compare it with.")
