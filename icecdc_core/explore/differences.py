@@ -35,7 +35,7 @@ from icecdc_core.explore.changed_rows import (
     pair_rows,
     parsed,
 )
-from icecdc_core.explore.html import Cell, heading, paragraphs, table
+from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table
 from icecdc_core.explore.partitions import PartitionText, partition_text
 from icecdc_core.session.row_counts import RowCount
 from icecdc_core.session.spark_settings import keeping
@@ -63,8 +63,8 @@ class PartitionChanges:
     deletes: int
 
 
-@dataclass(frozen=True)
-class Differences:
+@dataclass(frozen=True, repr=False)
+class Differences(Part):
     """What changed between two snapshots, as the documents have it.
 
     Attributes:
@@ -88,6 +88,12 @@ class Differences:
     sample: tuple[Change, ...] = ()
     partitions: tuple[PartitionChanges, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The counts."""
+        counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
+        return " ".join([f"{counts}, {self.carryovers_removed:,} carryovers removed.", *self.notes])
 
     @property
     def changes(self) -> int:

@@ -14,7 +14,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.changed_rows import UPDATED, Change, Document
 from icecdc_core.explore.document_ids import WantedDocument, find_wanted
 from icecdc_core.explore.document_rows import History, current_rows, find_history
-from icecdc_core.explore.html import Cell, heading, paragraphs, table, value_text
+from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
@@ -40,8 +40,8 @@ class IndexedDocument:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class DocumentView:
+@dataclass(frozen=True, repr=False)
+class DocumentView(Part):
     """One document, from both sides.
 
     Attributes:
@@ -59,6 +59,11 @@ class DocumentView:
     agrees: bool | None = None
     verdict: str = ""
     history: History = field(default_factory=History)
+
+    @property
+    def line(self) -> str:
+        """The document, and whether both sides agree."""
+        return f"{self.document_id}: {self.verdict}" if self.document_id else self.verdict
 
     def to_dict(self) -> dict[str, Any]:
         """What was found, for the report; no value of a field."""

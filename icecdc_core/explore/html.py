@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -21,6 +22,21 @@ COLOURS: Mapping[str, str] = {
 
 _SHORT = 48
 _NUMBER = "text-align: right; font-variant-numeric: tabular-nums"
+
+
+class Part(ABC):
+    """A part of the exploration, which shows itself as HTML, and as one line where there is none."""
+
+    @property
+    @abstractmethod
+    def line(self) -> str:
+        """The part in a few words."""
+
+    @abstractmethod
+    def _repr_html_(self) -> str: ...
+
+    def __repr__(self) -> str:
+        return self.line
 
 
 class Cell(NamedTuple):

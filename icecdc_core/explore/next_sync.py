@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.html import paragraphs, table
+from icecdc_core.explore.html import Part, paragraphs, table
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import RunReport
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from icecdc_core.explore.view import View
 
 
-@dataclass(frozen=True)
-class NextSync:
+@dataclass(frozen=True, repr=False)
+class NextSync(Part):
     """The outcome of a dry run.
 
     Attributes:

@@ -13,7 +13,7 @@ from icecdc_core.documents.example_queries import example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.explore.changed_rows import Document
-from icecdc_core.explore.html import heading, paragraphs, table, value_text
+from icecdc_core.explore.html import Part, heading, paragraphs, table, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,8 @@ _MOST_EXAMPLES = 8
 _BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "post_filter", "collapse"})
 
 
-@dataclass(frozen=True)
-class QueryResult:
+@dataclass(frozen=True, repr=False)
+class QueryResult(Part):
     """What the index answered.
 
     Attributes:
@@ -47,6 +47,11 @@ class QueryResult:
     hits: tuple[tuple[str, float | None, Document], ...] = ()
     examples: tuple[tuple[str, str], ...] = ()
     problem: str = ""
+
+    @property
+    def line(self) -> str:
+        """How many hits there are, and the time it took."""
+        return self.problem if self.total is None else f"{self.total:,} hits in {self.took_ms:,} ms"
 
     def table(self) -> pd.DataFrame:
         """The hits, a row for each."""

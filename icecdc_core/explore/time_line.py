@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from icecdc_core.explore.html import paragraphs, table
+from icecdc_core.explore.html import Part, paragraphs, table
 from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Entry:
         return ", ".join(names)
 
 
-@dataclass(frozen=True)
-class TimeLine:
+@dataclass(frozen=True, repr=False)
+class TimeLine(Part):
     """The newest snapshots of a table, and where its index stands.
 
     Attributes:
@@ -72,6 +72,11 @@ class TimeLine:
     entries: tuple[Entry, ...]
     snapshots: int
     notes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """How many snapshots there are, and where the index stands."""
+        return " ".join([f"{self.snapshots:,} snapshots.", *self.notes])
 
     def table(self) -> pd.DataFrame:
         """The snapshots as a table, newest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,8 @@ class DescribeThePapermillWay:
         assert "<s>t...</s> \\u2192 z..." in shown
         assert "data:image/png;base64," in shown
         # Not even in a field that the parameters let through, as "two" becomes "t...".
-        assert [secret for secret in ("three", "zwei", "four") if secret in shown] == []
+        texts = re.sub(r"base64,[\w+/=]+", "", shown)
+        assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
 
     @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
     def it_refuses_an_unknown_parameter_and_keeps_the_executed_notebook(self, notebook: str, tmp_path: Path):

@@ -265,7 +265,7 @@ class DescribeWhatIsMissing:
         config = explore(make_config(opensearch_url="http://127.0.0.1:9"))
         line, sync, differences, *_ = shown(spark, config)
         assert "Cannot connect to OpenSearch" in line._repr_html_()
-        assert (sync.state, differences.inserts) == ("opensearch_unreachable", 20)
+        assert (sync.state, differences.inserts) == ("retry", 20)
 
     def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, make_config):
         create(sql)
@@ -298,7 +298,7 @@ class DescribeWhatIsMissing:
         )
         line, sync, differences, document, _, _ = shown(spark, explore(config, document_id="3"))
         assert "has expired" in line._repr_html_()
-        assert "HistoryGap" in sync.state or "history" in sync.problem
+        assert sync.state == "reexport"
         assert differences.updates == 1
         assert [event.change.kind for event in document.history.events] == ["update"]
         assert not document.history.is_complete
