@@ -25,6 +25,7 @@ import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableScan;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
@@ -179,7 +180,8 @@ public final class FileLists {
       Map.Entry value = (Map.Entry) item;
       filter = Expressions.and(filter, Expressions.equal((String) value.getKey(), value.getValue()));
     }
-    CloseableIterable planned = table.newScan().useSnapshot(snapshotId).filter(filter).planFiles();
+    TableScan scan = (TableScan) table.newScan().useSnapshot(snapshotId).filter(filter);
+    CloseableIterable planned = scan.planFiles();
     try {
       List tasks = new ArrayList();
       for (Object item : planned) {
