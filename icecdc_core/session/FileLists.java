@@ -25,6 +25,8 @@ import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.CloseableIterable;
@@ -164,6 +166,26 @@ public final class FileLists {
         if (wanted == null || orDeletes && !task.deletes().isEmpty() || wanted.contains(task.file().location())) {
           tasks.add(task);
         }
+      }
+      return tasks;
+    } finally {
+      planned.close();
+    }
+  }
+
+  /** Plan a snapshot and return the tasks of data files that may have a row with these values. */
+  public List matching(Table table, long snapshotId, Map values) throws Exception {
+    Expression filter = Expressions.alwaysTrue();
+    for (Object item : values.entrySet()) {
+      Map.Entry value = (Map.Entry) item;
+      filter = Expressions.and(filter, Expressions.equal((String) value.getKey(), value.getValue()));
+    }
+    TableScan scan = (TableScan) table.newScan().useSnapshot(snapshotId).filter(filter);
+    CloseableIterable planned = scan.planFiles();
+    try {
+      List tasks = new ArrayList();
+      for (Object item : planned) {
+        tasks.add(item);
       }
       return tasks;
     } finally {

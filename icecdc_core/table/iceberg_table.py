@@ -8,7 +8,7 @@ joined string, because a py4j call costs about 0.1 ms and a table may have a hun
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -170,6 +170,20 @@ class IcebergTable:
         self.read_snapshots.add(snapshot_id)
         wanted = None if locations is None else _SEPARATOR.join(locations)
         return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
+
+    def plan_matching(self, snapshot_id: int, values: Mapping[str, Any]) -> FileTasks:
+        """Plan the scan of the data files of a snapshot that may have a row with these values.
+
+        Args:
+            snapshot_id: The state to read.
+            values: Values by the names that columns have in the schema of this snapshot: whole numbers, booleans, and
+                texts, which also stand for dates, times and decimals.
+        """
+        self.read_snapshots.add(snapshot_id)
+        wanted = java_class(self.spark, "java.util.HashMap")()
+        for name, value in values.items():
+            wanted.put(name, value)
+        return FileTasks(self._lists.matching(self._table, snapshot_id, wanted))
 
     def nothing(self) -> FileTasks:
         """Return an empty set of tasks."""

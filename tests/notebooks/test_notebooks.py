@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from opensearchpy import OpenSearch
 from papermill.exceptions import PapermillExecutionError
 from pyspark.sql import SparkSession
 
+from icecdc_core import export_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
@@ -70,6 +72,22 @@ def _change(spark: SparkSession, table: str) -> None:
     spark.sql(f"INSERT INTO {table} VALUES (4, 'four')")
 
 
+def _index_file(config: SyncConfig, folder: Path, others: Sequence[str] = (), **parameters: Any) -> Path:
+    """An index file with this index, and others of tables that do not exist."""
+    shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
+    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
+    content = {
+        "defaults": {name: given[name] for name in shared},
+        "indexes": {
+            config.index: {"table": config.table, "identifier_columns": ["id"], **parameters},
+            **{other: {"table": f"lake.ns.{other}"} for other in others},
+        },
+    }
+    path = folder / "indexes.yml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
 def _documents(client: OpenSearch, index: str) -> dict[str, str]:
     client.indices.refresh(index=index)
     hits = client.search(index=index, body={"size": 100})["hits"]["hits"]
@@ -115,6 +133,32 @@ class DescribeThePapermillWay:
         repaired, _ = _papermill("30_validation.ipynb", tmp_path / "30b.ipynb", setup_given | {"repair": "true"})
         assert (repaired["ok"], repaired["repaired"]) == (True, 1)
 
+    def it_explores_a_table_and_its_index_without_what_is_masked(
+        self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
+    ):
+        select = ["id", "concat(left(name, 1), '...') AS name"]
+        config = make_config(select=select)
+        _create(spark, config.table)
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        _change(spark, config.table)
+        path = _index_file(config, tmp_path, select=select)
+        given = {"index_file": str(path), "spark_conf": json.dumps(small_spark()), "query": "name:t*", "sample_rows": 5}
+        given["report_path"] = str(tmp_path / "report.json")
+
+        report, shown = _papermill("50_explore.ipynb", tmp_path / "50.ipynb", given)
+        found = {name: report["changes"][name] for name in ("inserts", "updates", "deletes")}
+        assert found == {"inserts": 1, "updates": 1, "deletes": 1}
+        assert (report["next_sync"]["upserts"], report["next_sync"]["deletes"]) == (2, 1)
+        assert (report["document"]["document_id"], report["document"]["agrees"]) == ("2", False)
+        assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
+        assert json.loads((tmp_path / "report.json").read_text()) == report
+        assert "<s>t...</s> \\u2192 z..." in shown
+        assert "data:image/png;base64," in shown
+        # Not even in a field that the parameters let through, as "two" becomes "t...".
+        texts = re.sub(r"base64,[\w+/=]+", "", shown)
+        assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
+
     @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
     def it_refuses_an_unknown_parameter_and_keeps_the_executed_notebook(self, notebook: str, tmp_path: Path):
         output = tmp_path / notebook
@@ -148,22 +192,21 @@ class DescribeTheDatabricksWay:
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
 
+    def it_explores_with_texts_from_widgets(self, spark: SparkSession, make_config: MakeConfig):
+        config = make_config()
+        _create(spark, config.table)
+        _change(spark, config.table)
+        given = {**_as_texts(config), "from_snapshot": "-3", "document_id": '{"id": 2}', "sample_rows": "5"}
+        report = _as_databricks_would("50_explore.ipynb", Dbutils(**given), spark)
+        assert (report["changes"]["updates"], report["document"]["changes"]) == (1, 2)
+        assert "nothing was exported" in report["query"]["problem"]
+
     def it_runs_for_an_index_of_an_index_file(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
     ):
         config = make_config()
         _create(spark, config.table)
-        shared = {"opensearch_url", "warehouse", "catalog_properties", "positions_index"}
-        given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in dict(config).items()}
-        content = {
-            "defaults": {name: given[name] for name in shared},
-            "indexes": {
-                config.index: {"table": config.table, "identifier_columns": ["id"]},
-                "other": {"table": "lake.ns.other"},
-            },
-        }
-        path = tmp_path / "indexes.yml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        path = _index_file(config, tmp_path, others=["other"])
         lists = Dbutils(index_file=str(path), index="")
         chosen = {"index_file": str(path), "index": config.index}
 

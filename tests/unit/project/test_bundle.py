@@ -17,6 +17,7 @@ from papermill.inspection import _infer_parameters
 from papermill.iorw import load_notebook_node
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.notebook.parameters import INDEX_FILE
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
@@ -30,14 +31,11 @@ ROOT = Path(__file__).parents[3]
 BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
 JOBS = BUNDLE["resources"]["jobs"]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-INGEST = "40_kafka_ingest.ipynb"
-SYNC_JOBS = {name: job for name, job in JOBS.items() if name != "kafka_ingest"}
+INGEST, EXPLORE = "40_kafka_ingest.ipynb", "50_explore.ipynb"
+SYNC_JOBS = {name: job for name, job in JOBS.items() if name not in ("kafka_ingest", "explore")}
 SYNC_NOTEBOOKS = [name for name in NOTEBOOKS if name != INGEST]
-KNOWN = {
-    notebook: {parameter.name: parameter for parameter in kind.parameters()}
-    for kind, notebooks in ((SyncConfig, SYNC_NOTEBOOKS), (IngestConfig, [INGEST]))
-    for notebook in notebooks
-}
+KINDS = {**dict.fromkeys(SYNC_NOTEBOOKS, SyncConfig), EXPLORE: ExploreConfig, INGEST: IngestConfig}
+KNOWN = {notebook: {parameter.name: parameter for parameter in kind.parameters()} for notebook, kind in KINDS.items()}
 # Describe the document of one index: they come from the file that `index_file` names, or from Python.
 FROM_INDEX_FILE = {"alias", "select", "mapping", "settings", "pipeline_fields", "routing", "index_column", "nest"}
 EACH_INDEX = "{{tasks.indexes.values.indexes}}"
@@ -90,6 +88,8 @@ DEFAULTED = {
     "ordering_column": "another one for each table belongs in a job of its own",
     "partition_by": "belongs to each table",
     "row_hash": "a decision for tables whose writers are not trusted",
+    "sample_rows": "enough for a person",
+    "max_snapshots": "enough for a person",
     "schema_registry_password": "not every registry has users",
     "schema_registry_username": "not every registry has users",
     "sort_columns": "belongs to each table",
@@ -265,7 +265,8 @@ class DescribeTheParametersOfTheNotebooks:
             assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
         else:
             assert given.pop(INDEX_FILE) == ""
-            assert SyncConfig(**{**given, "table": "lake.ns.t"}) == SyncConfig(table="lake.ns.t")
+            kind = KINDS[notebook]
+            assert kind(**{**given, "table": "lake.ns.t"}) == kind(table="lake.ns.t")
 
     def it_has_each_parameter_in_some_notebook_or_only_in_the_index_file(self):
         in_notebooks = set().union(*(set(_parameters(n)) for n in SYNC_NOTEBOOKS)) - {INDEX_FILE}

@@ -12,7 +12,9 @@ import pytest
 
 from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.config import SyncConfig
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
+from icecdc_core.notebook.parameters import INDEX_FILE
 from icecdc_core.session.java import SPARK_MAXIMUM, SPARK_MINIMUM
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
@@ -87,7 +89,8 @@ class DescribeCommands:
             wrong += [] if job in {*COMMANDS, SERVICES} else [job]
             wrong += [option for option in re.findall(r"--([\w-]+)", options) if option not in known]
         for options in re.findall(r"papermill ((?:\\\n|[^\n`])*)", TEXTS[name]):
-            known = {each.name for each in SyncConfig.parameters()}
+            kind = ExploreConfig if "50_explore" in options else SyncConfig
+            known = {each.name for each in kind.parameters()} | {INDEX_FILE}
             wrong += [option for option in re.findall(r"-p (\w+)", options) if option not in known]
         assert wrong == []
 

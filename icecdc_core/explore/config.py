@@ -1,0 +1,76 @@
+"""`ExploreConfig`: the parameters of an index, and what a person wants to see of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from icecdc_core.config import SyncConfig
+
+
+def _as_text(value: object) -> object:
+    """A parameter that papermill or a file may pass as a number or a mapping, as a text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+def _query(text: str) -> str:
+    """A query string, or the JSON of a query, which must be an object."""
+    if text.startswith("{"):
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise PydanticCustomError(
+                "query",
+                "is not valid JSON: {problem}. Remedy: {remedy}",
+                {"problem": str(error), "remedy": 'give a query string, or JSON such as {"match": {"name": "words"}}'},
+            ) from None
+    return text
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Query = Annotated[Text, AfterValidator(_query)]
+
+
+class ExploreConfig(SyncConfig):
+    """The parameters of an index, and what to look at; nothing is written, whatever they say."""
+
+    from_snapshot: Text = Field(
+        "",
+        examples=["-3"],
+        description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
+        "-2 and so on to count back from current. Default: position; if that is current, the snapshot before.",
+    )
+    to_snapshot: Text = Field(
+        "",
+        examples=["current"],
+        description="Snapshot with the changes: as from_snapshot, or current. Default: current.",
+    )
+    document_id: Text = Field(
+        "",
+        examples=['{"order_id": 7, "line": 2}'],
+        description="Document to look up: its _id, or its identifier values as JSON. Default: one that changed.",
+    )
+    query: Query = Field(
+        "",
+        examples=["title:galaxy AND year:>2000"],
+        description="Query to try: a query string, or an OpenSearch query as JSON. Default: all documents.",
+    )
+    sample_rows: int = Field(20, ge=1, le=1000, description="Changes and documents to show at most (1 to 1000).")
+    max_snapshots: int = Field(
+        25, ge=1, le=500, description="Newest snapshots to show, and to search for a document's history (1 to 500)."
+    )
+
+    @classmethod
+    def own_parameters(cls) -> list[str]:
+        """The names of the parameters that the jobs do not have."""
+        return [name for name in cls.model_fields if name not in SyncConfig.model_fields]
+
+    def job_config(self, **changes: Any) -> SyncConfig:
+        """The parameters of a job on this index."""
+        given = {name: getattr(self, name) for name in self.model_fields_set if name in SyncConfig.model_fields}
+        return SyncConfig(**{**given, **changes})

@@ -1,0 +1,174 @@
+"""From what a person wrote as a document's id to the values of its identifier columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.columns import JSON_OPTIONS, quoted
+from icecdc_core.documents.bulk_lines import document_id
+from icecdc_core.documents.values import scalar_text
+from icecdc_core.errors import ConfigError
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_PART = re.compile(r"(?:[^\\|]|\\.)*")
+_PARAMETER = "document_id"
+_TEXTS = (T.StringType, T.BinaryType)
+_AS_TEXT = (T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType)
+
+
+@dataclass(frozen=True)
+class WantedDocument:
+    """A document to look up.
+
+    Attributes:
+        document_id: Its id in the index.
+        values: The texts of its identifier columns; empty if they cannot be told from the id, which is a digest then.
+        filter_values: The values that Iceberg can look for in the statistics of files, by column.
+    """
+
+    document_id: str
+    values: Mapping[str, str]
+    filter_values: Mapping[str, Any]
+
+    def condition(self, schema: T.StructType, key_columns: Sequence[str]) -> Column:
+        """Return whether a row is that of the document.
+
+        Args:
+            schema: The columns of the row.
+            key_columns: The identifier columns by the names that they have there, in order.
+        """
+        condition = F.lit(True)
+        if not self.values:
+            return document_id(schema, key_columns) == self.document_id
+        for name, text in zip(key_columns, self.values.values(), strict=True):
+            condition &= F.col(quoted(name)) == typed(text, schema[name].dataType)
+        return condition
+
+
+def find_wanted(
+    spark: SparkSession, schema: T.StructType, identifier_columns: Sequence[str], given: str
+) -> WantedDocument:
+    """Return the document that a person names.
+
+    Args:
+        spark: The session, which converts the values.
+        schema: The table's columns.
+        identifier_columns: The columns that make a document's id.
+        given: The id, or the identifier values as a JSON object.
+
+    Raises:
+        ConfigError: It is no id of this table.
+    """
+    texts = identifier_texts(given, identifier_columns, [schema[name].dataType for name in identifier_columns])
+    if not texts:
+        return WantedDocument(given, {}, {})
+    kinds = {name: schema[name].dataType for name in identifier_columns}
+    row = spark.range(1).select(*(typed(text, kinds[name]).alias(name) for name, text in texts.items()))
+    named = row.select(
+        *(scalar_text(F.col(quoted(name)), kinds[name], JSON_OPTIONS).alias(name) for name in texts),
+        F.when(_complete(texts), document_id(row.schema, identifier_columns)),
+    ).collect()[0]
+    for name, text in texts.items():
+        if named[name] is None:
+            raise ConfigError(
+                f"'{text}' is no {kinds[name].simpleString()}, as column '{name}' needs",
+                subject=_PARAMETER,
+                value=given,
+                remedy=_remedy(identifier_columns),
+            )
+    values = {name: str(named[name]) for name in texts}
+    filters = {name: value for name in texts if (value := _filter_value(values[name], kinds[name])) is not None}
+    return WantedDocument(named[len(texts)], values, filters)
+
+
+def identifier_texts(given: str, identifier_columns: Sequence[str], kinds: Sequence[T.DataType]) -> dict[str, str]:
+    """Return the text of each identifier column; empty if the id may be a digest of them. Pure.
+
+    Args:
+        given: The id, or the identifier values as a JSON object.
+        identifier_columns: The columns that make a document's id.
+        kinds: Their types.
+
+    Raises:
+        ConfigError: It has other columns or parts than these.
+    """
+    if given.startswith("{"):
+        values = _json(given, identifier_columns)
+        return {name: values[name] for name in identifier_columns}
+    if _DIGEST.fullmatch(given) and any(isinstance(kind, _TEXTS) for kind in kinds):
+        return {}
+    if len(identifier_columns) == 1:
+        return {identifier_columns[0]: given}
+    parts = [re.sub(r"\\(.)", r"\1", part) for part in _parts(given)]
+    if len(parts) != len(identifier_columns):
+        raise ConfigError(
+            f"It has {len(parts)} parts, and the identifier has {len(identifier_columns)}",
+            subject=_PARAMETER,
+            value=given,
+            remedy=_remedy(identifier_columns),
+        )
+    return dict(zip(identifier_columns, parts, strict=True))
+
+
+def typed(text: str, kind: T.DataType) -> Column:
+    """Return the value that a text of an id stands for; null if it stands for none."""
+    value = F.lit(text)
+    return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
+
+
+def _complete(names: Mapping[str, str]) -> Column:
+    complete = F.lit(True)
+    for name in names:
+        complete &= F.col(quoted(name)).isNotNull()
+    return complete
+
+
+def _json(given: str, identifier_columns: Sequence[str]) -> dict[str, str]:
+    try:
+        # Numbers stay as they are written.
+        values = json.loads(given, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise ConfigError(
+            f"This is not valid JSON: {error}", subject=_PARAMETER, value=given, remedy=_remedy(identifier_columns)
+        ) from None
+    if set(values) != set(identifier_columns) or not all(isinstance(each, str | bool) for each in values.values()):
+        raise ConfigError(
+            f"The identifier columns are {', '.join(identifier_columns)}, each with a single value",
+            subject=_PARAMETER,
+            value=given,
+            remedy=_remedy(identifier_columns),
+        )
+    return {name: each if isinstance(each, str) else str(each).lower() for name, each in values.items()}
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of an id between its `|`, still escaped."""
+    parts, place = [], 0
+    while True:
+        match = _PART.match(text, place)
+        end = match.end() if match else place
+        parts.append(text[place:end])
+        if end >= len(text) or text[end] != "|":
+            return parts
+        place = end + 1
+
+
+def _filter_value(text: str, kind: T.DataType) -> Any:
+    if isinstance(kind, T.IntegralType):
+        return int(text)
+    if isinstance(kind, T.BooleanType):
+        return text == "true"
+    return text if isinstance(kind, _AS_TEXT) else None
+
+
+def _remedy(identifier_columns: Sequence[str]) -> str:
+    example = json.dumps(dict.fromkeys(identifier_columns, "..."))
+    return f"give the _id as the index has it, such as {'|'.join(identifier_columns)}, or {example}"

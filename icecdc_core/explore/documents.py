@@ -1,0 +1,216 @@
+"""One document: in the index, in the table now, and what happened to its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import NotFoundError
+
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.errors import IcecdcError
+from icecdc_core.explore.changed_rows import UPDATED, Change, Document
+from icecdc_core.explore.document_ids import WantedDocument, find_wanted
+from icecdc_core.explore.document_rows import History, current_rows, find_history
+from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
+
+if TYPE_CHECKING:
+    from icecdc_core.explore.differences import Differences
+    from icecdc_core.explore.view import View
+
+_LONGEST_ROW = 600
+
+
+@dataclass(frozen=True)
+class IndexedDocument:
+    """A document as the index has it.
+
+    Attributes:
+        fields: Its fields that the parameters let through; None if the index does not have it.
+        version: Its version; None if the index does not have it.
+        written: Which batch wrote it.
+        problem: Why it could not be read.
+    """
+
+    fields: Document | None = None
+    version: int | None = None
+    written: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class DocumentView(Part):
+    """One document, from both sides.
+
+    Attributes:
+        document_id: Its id; empty if none was looked up.
+        indexed: What the index has.
+        rows: What the table has now, as documents: one row, or none.
+        agrees: Whether both are the same; None if that cannot be said.
+        verdict: The same as a sentence.
+        history: What snapshots did to it.
+    """
+
+    document_id: str = ""
+    indexed: IndexedDocument = field(default_factory=IndexedDocument)
+    rows: tuple[Document, ...] = ()
+    agrees: bool | None = None
+    verdict: str = ""
+    history: History = field(default_factory=History)
+
+    @property
+    def line(self) -> str:
+        """The document, and whether both sides agree."""
+        return f"{self.document_id}: {self.verdict}" if self.document_id else self.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, for the report; no value of a field."""
+        return {
+            "document_id": self.document_id,
+            "version": self.indexed.version,
+            "in_table": bool(self.rows),
+            "agrees": self.agrees,
+            "changes": len(self.history.events),
+            "files_read": self.history.files,
+        }
+
+    def _repr_html_(self) -> str:
+        if not self.document_id:
+            return paragraphs(self.verdict)
+        text = heading(f"Document {self.document_id}") + paragraphs(self.verdict, self.indexed.written)
+        return text + self._sides() + self._events()
+
+    def _sides(self) -> str:
+        index, row = self.indexed.fields or {}, self.rows[0] if self.rows else {}
+        names = list({**row, **index})
+        if not names:
+            return ""
+        rows: list[list[str | Cell]] = []
+        for name in names:
+            differs = bool(self.indexed.fields and self.rows) and index.get(name) != row.get(name)
+            cells = [
+                Cell(value_text(side.get(name)) if there else "-", kind if differs else "")
+                for side, there, kind in ((index, self.indexed.fields, "before"), (row, self.rows, "after"))
+            ]
+            rows.append([name, *cells])
+        return table(("field", "in the index", "in the table now"), rows)
+
+    def _events(self) -> str:
+        found = self.history
+        searched = f"{found.snapshots:,} snapshots, {found.files:,} of their changed files read"
+        older = "" if found.is_complete else "What happened before them is not known, or was not searched."
+        if not found.events:
+            return heading("History") + paragraphs(f"No snapshot changed it ({searched}).", older)
+        rows = [
+            (
+                str(event.snapshot_id),
+                f"{event.committed_at:%Y-%m-%d %H:%M:%S}",
+                event.operation,
+                Cell(event.change.kind, event.change.kind),
+                *shown,
+            )
+            for event in found.events
+            for shown in _fields_of(event.change)
+        ]
+        head = ("snapshot", "committed (UTC)", "operation", "change", "field", "value")
+        return heading(f"History: {searched}") + table(head, rows) + paragraphs(older)
+
+
+def _fields_of(change: Change) -> list[tuple[str, Cell]]:
+    """The fields that an update changed, each with its values; of a row that came or went, all on one line."""
+    if change.kind == UPDATED:
+        return [(name, change.cell(name)) for name in change.changed_fields]
+    row = {**(change.before or {}), **(change.after or {})}
+    text = ", ".join(f"{name}: {value_text(value)}" for name, value in row.items())
+    return [("all", Cell(text if len(text) <= _LONGEST_ROW else f"{text[:_LONGEST_ROW]}…", change.kind))]
+
+
+def look_up_document(view: View, differences: Differences) -> DocumentView:
+    """Look a document up in the index and in the table, and find what snapshots did to it.
+
+    Args:
+        view: What was opened.
+        differences: What changed; it has the document to show if the parameters name none.
+
+    Raises:
+        ConfigError: ``document_id`` is no id of this table.
+        IcecdcError: The files cannot be read.
+    """
+    given = view.config.document_id or differences.example_id
+    if not view.source.identifier_columns:
+        return DocumentView(
+            verdict="The table has no identifier columns, so no row can be told from its document's id."
+        )
+    if not given:
+        return DocumentView(verdict="No document changed; set document_id to look one up.")
+    with view.reading() as source:
+        wanted = find_wanted(view.spark, source.table.schema(), source.identifier_columns, given)
+        rows = current_rows(source, wanted)
+        history = find_history(source, wanted, view.config.max_snapshots)
+    indexed = _indexed(view, wanted)
+    found = DocumentView(wanted.document_id, indexed, tuple(rows), history=history)
+    agrees, verdict = _verdict(view, found)
+    return replace(found, agrees=agrees, verdict=verdict)
+
+
+def _indexed(view: View, wanted: WantedDocument) -> IndexedDocument:
+    if view.missing:
+        return IndexedDocument(problem=view.missing)
+    try:
+        with view.searching("reading a document") as client:
+            try:
+                found = client.get(index=view.config.index, id=wanted.document_id)
+            except NotFoundError:
+                return IndexedDocument()
+            version = int(found["_version"])
+            written = _written(client, view, version)
+    except IcecdcError as error:
+        return IndexedDocument(problem=f"The index cannot be read. {error}")
+    return IndexedDocument(view.shown(found.get("_source") or {}), version, written)
+
+
+def _written(client: OpenSearch, view: View, version: int) -> str:
+    """Which batch wrote a document, from its version and the commit log."""
+    epoch = version // 2
+    log = PositionStore(client, view.config).log(1, highest_epoch=epoch)
+    by = f"Its version in the index is {version:,}: it was written in epoch {epoch:,}"
+    if log and log[0].get("epoch") == epoch:
+        when, kind = str(log[0].get("updated_at", ""))[:19].replace("T", " "), log[0].get("kind")
+        return f"{by}, by the {kind} of {when} UTC to snapshot {log[0].get('to_snapshot_id')}."
+    return f"{by}."
+
+
+def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
+    indexed, rows = found.indexed, found.rows
+    if indexed.problem:
+        return None, indexed.problem
+    if len(rows) > 1:
+        return None, f"The table has {len(rows)} rows of this identifier."
+    if view.hides_documents:
+        return None, "The index was built with other columns or another select, so its fields are not shown here."
+    if indexed.fields is None and not rows:
+        return True, "Neither the index nor the table has it now."
+    behind = view.position_snapshot_id != view.source.head
+    remedy = (
+        "The index is behind the table, so the next sync may bring it."
+        if behind
+        else "The index is up to date, so something else wrote there: 30_validation with repair=true corrects it."
+    )
+    if indexed.fields is None:
+        return False, f"Only the table has it. {remedy}"
+    if not rows:
+        return False, f"Only the index has it. {remedy}"
+    ignored = set(view.config.pipeline_fields)
+    sides = [_without_nulls({k: v for k, v in side.items() if k not in ignored}) for side in (indexed.fields, rows[0])]
+    if sides[0] == sides[1]:
+        return True, "The index and the table agree."
+    return False, f"The index and the table differ. {remedy}"
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is the same as none."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,88 @@
+"""The partition of a change row, computed from the fields that the parameters let through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, TruncateTransform, VoidTransform
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType, TimestampType
+
+from icecdc_core.columns import JSON_OPTIONS, quoted
+from icecdc_core.documents.values import scalar_text
+from icecdc_core.table.source import Source
+
+_FORMATS = {"year": "yyyy", "month": "yyyy-MM", "day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
+
+
+@dataclass(frozen=True)
+class PartitionText:
+    """How rows of the table are partitioned now, as one text.
+
+    Attributes:
+        column: The text; None if no partition field can be shown.
+        note: Which fields are left out, and why.
+    """
+
+    column: Column | None
+    note: str = ""
+
+
+def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionText:
+    """Return the partition of each row by the table's current partition spec, such as ``region=EU/day=2026-01-31``.
+
+    Args:
+        source: The table.
+        catalog: The name of its catalog, which has Iceberg's functions.
+        rows: Selected rows, see ``Selection``.
+    """
+    spec, schema = source.metadata.spec(), source.metadata.schema()
+    parts: list[Column] = []
+    left_out: list[str] = []
+    for field in spec.fields:
+        if isinstance(field.transform, VoidTransform):
+            continue
+        name = schema.find_column_name(field.source_id) or ""
+        value = None
+        if _is_shown(source, name) and name in rows.columns:
+            value = _value(field.transform, name, rows.schema, catalog, rows)
+        if value is None:
+            left_out.append(field.name)
+        else:
+            parts.append(F.concat(F.lit(f"{field.name}="), F.coalesce(value, F.lit("null"))))
+    if left_out:
+        note = f"Left out of the partitions, as documents do not have their columns as they are: {', '.join(left_out)}."
+    else:
+        note = "" if parts else "The table is not partitioned."
+    return PartitionText(F.concat_ws("/", *parts) if parts else None, note)
+
+
+def _is_shown(source: Source, name: str) -> bool:
+    """Whether documents have a column of the table as it is."""
+    if source.projection is None:
+        return name in source.columns
+    return name in source.projection.used_columns - source.projection.computed_from
+
+
+def _value(transform: object, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
+    value = F.col(quoted(name))
+    if isinstance(transform, IdentityTransform):
+        return scalar_text(value, schema[name].dataType, JSON_OPTIONS)
+    if isinstance(transform, TimeTransform):
+        if isinstance(schema[name].dataType, TimestampType):
+            # Iceberg partitions by UTC, and Spark formats in the session's time zone.
+            value = F.to_utc_timestamp(value, F.current_timezone())
+        return F.date_format(value, _FORMATS[str(transform)])
+    if isinstance(transform, BucketTransform):
+        value = F.call_function(f"{quoted(catalog)}.system.bucket", F.lit(transform.num_buckets), value)
+    elif isinstance(transform, TruncateTransform):
+        value = F.call_function(f"{quoted(catalog)}.system.truncate", F.lit(transform.width), value)
+    else:
+        return None
+    try:
+        kind = rows.select(value.alias("value")).schema["value"].dataType
+    except PySparkException:  # not every catalog has Iceberg's functions
+        return None
+    return scalar_text(value, kind, JSON_OPTIONS)

@@ -1,0 +1,206 @@
+"""The snapshots of a table: what each did, on which branch it lies, and where the index stands; from metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from icecdc_core.explore.html import Part, paragraphs, table
+from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from icecdc_core.explore.view import View
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One snapshot.
+
+    Attributes:
+        snapshot_id: Its id.
+        parent_id: The snapshot it was made from; None for the first.
+        committed_at: When it was committed.
+        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
+        rows_added: Rows in the data files that it added.
+        rows_removed: Rows in the data files that it removed, and rows that its delete files removed.
+        names: Branches and tags that name it.
+        lane: 0 on the branch that is followed, 1 and more on others.
+        is_reachable: Whether a branch or tag leads to it; a rollback leaves snapshots that none leads to.
+        has_index: Whether the index equals it.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_at: datetime
+    operation: str
+    rows_added: int
+    rows_removed: int
+    names: tuple[str, ...]
+    lane: int
+    is_reachable: bool
+    has_index: bool
+
+    @property
+    def what(self) -> str:
+        """Where the snapshot is, and who stands there, in a few words."""
+        names = list(self.names)
+        if self.has_index:
+            names.append("the index")
+        if not self.is_reachable:
+            names.append("rolled back")
+        return ", ".join(names)
+
+
+@dataclass(frozen=True, repr=False)
+class TimeLine(Part):
+    """The newest snapshots of a table, and where its index stands.
+
+    Attributes:
+        entries: The snapshots, newest first.
+        snapshots: How many the table has.
+        notes: What is good to know beside them.
+    """
+
+    entries: tuple[Entry, ...]
+    snapshots: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """How many snapshots there are, and where the index stands."""
+        return " ".join([f"{self.snapshots:,} snapshots.", *self.notes])
+
+    def table(self) -> pd.DataFrame:
+        """The snapshots as a table, newest first."""
+        import pandas as pd
+
+        columns = ["snapshot_id", "committed_at", "operation", "rows_added", "rows_removed", "what"]
+        return pd.DataFrame([[getattr(each, name) for name in columns] for each in self.entries], columns=columns)
+
+    def figure(self) -> Figure:
+        """The snapshots as a figure, newest on top."""
+        from icecdc_core.explore.figures import time_line_figure
+
+        return time_line_figure(self.entries)
+
+    def _repr_html_(self) -> str:
+        from icecdc_core.explore.figures import as_html
+
+        older = self.snapshots - len(self.entries)
+        rows = [
+            (
+                str(each.snapshot_id),
+                f"{each.committed_at:%Y-%m-%d %H:%M:%S}",
+                each.operation,
+                f"{each.rows_added:,}",
+                f"{each.rows_removed:,}",
+                each.what,
+            )
+            for each in self.entries
+        ]
+        head = ("snapshot", "committed (UTC)", "operation", "rows added", "rows removed", "")
+        more = (f"{older:,} older snapshots are not shown; max_snapshots shows more.",) if older else ()
+        return as_html(self.figure()) + paragraphs(*self.notes, *more) + (table(head, rows) if rows else "")
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Which lane each snapshot is drawn on."""
+
+    lanes: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, head: int | None) -> _Lanes:
+        lanes = dict.fromkeys(ancestors(metadata, head), 0)
+        for snapshot in sorted(metadata.snapshots, key=_moment, reverse=True):
+            if snapshot.snapshot_id not in lanes:
+                free = max(lanes.values(), default=-1) + 1
+                chain = ancestors(metadata, snapshot.snapshot_id)
+                lanes |= dict.fromkeys((each for each in chain if each not in lanes), max(free, 1))
+        return cls(lanes)
+
+
+def show_time_line(view: View) -> TimeLine:
+    """Return the newest snapshots of the table; reads metadata only."""
+    metadata, branch = view.source.metadata, view.source.branch
+    entries = time_line(metadata, view.source.head, view.position_snapshot_id, view.config.max_snapshots, branch)
+    notes = view.notes
+    position = view.position_snapshot_id
+    if position is not None and metadata.snapshot_by_id(position) is None:
+        notes = (f"The snapshot of the index, {position}, has expired.", *notes)
+    elif position is not None and position not in {each.snapshot_id for each in entries}:
+        notes = (f"The snapshot of the index, {position}, is older than those shown.", *notes)
+    return TimeLine(entries, len(metadata.snapshots), (*((view.missing,) if view.missing else ()), *notes))
+
+
+def time_line(
+    metadata: TableMetadata,
+    head: int | None,
+    position: int | None,
+    most: int,
+    branch: str = MAIN_BRANCH,
+) -> tuple[Entry, ...]:
+    """Return the newest snapshots of a table, newest first.
+
+    Args:
+        metadata: The table's metadata.
+        head: The current snapshot of the branch that is followed.
+        position: The snapshot of the index.
+        most: At most so many.
+        branch: The branch that is followed; it is named first.
+    """
+    heads = [ref.snapshot_id for ref in metadata.refs.values()] + ([head] if head is not None else [])
+    reachable = {each for named in heads for each in ancestors(metadata, named)}
+    lanes = _Lanes.of(metadata, head).lanes
+    names: dict[int, list[str]] = {}
+    for name, ref in sorted(metadata.refs.items(), key=lambda item: (item[0] != branch, item[0])):
+        names.setdefault(ref.snapshot_id, []).append(name)
+    newest = sorted(metadata.snapshots, key=_moment, reverse=True)[:most]
+    return tuple(
+        Entry(
+            snapshot_id=each.snapshot_id,
+            parent_id=each.parent_snapshot_id,
+            committed_at=datetime.fromtimestamp(each.timestamp_ms / 1000, timezone.utc),
+            operation=operation(each),
+            rows_added=_rows_added(_summary(each)),
+            rows_removed=_rows_removed(_summary(each)),
+            names=tuple(names.get(each.snapshot_id, ())),
+            lane=lanes[each.snapshot_id],
+            is_reachable=each.snapshot_id in reachable,
+            has_index=each.snapshot_id == position,
+        )
+        for each in newest
+    )
+
+
+def operation(snapshot: Snapshot) -> str:
+    """Return what a snapshot says that it did."""
+    return snapshot.summary.operation.value if snapshot.summary else "unknown"
+
+
+def _moment(snapshot: Snapshot) -> tuple[int, int]:
+    # Clocks of writers may differ; sequence numbers do not (format v1 has none).
+    return int(snapshot.sequence_number or 0), snapshot.timestamp_ms
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def _rows_added(summary: Mapping[str, str]) -> int:
+    return int(summary.get("added-records", 0))
+
+
+def _rows_removed(summary: Mapping[str, str]) -> int:
+    """Rows of removed files and of new delete files; a delete file that replaces another repeats its deletes."""
+    files = int(summary.get("deleted-records", 0))
+    positions = int(summary.get("added-position-deletes", 0)) - int(summary.get("removed-position-deletes", 0))
+    return files + max(0, positions) + int(summary.get("added-equality-deletes", 0))

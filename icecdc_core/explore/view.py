@@ -1,0 +1,163 @@
+"""The view of a table and its index at one moment, which all parts of the exploration share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy.exceptions import NotFoundError
+
+from icecdc_core.columns import literal_names
+from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.errors import IcecdcError
+from icecdc_core.explore.snapshot_choice import Chosen, choose_snapshots
+from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.indexes import require_present, require_table
+from icecdc_core.runs.run import connect, open_indexable_source
+from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
+from icecdc_core.table.lag import lag
+from icecdc_core.table.read_failures import spark_errors
+from icecdc_core.table.source import Source
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.explore.config import ExploreConfig
+
+
+@dataclass(frozen=True)
+class View:
+    """A table and its index.
+
+    Attributes:
+        spark: The session.
+        config: The parameters.
+        source: The table, and what the parameters select of it.
+        chosen: The two snapshots to compare.
+        position: The position of the index; None if it has none or cannot be read.
+        missing: Why the index cannot be read; empty if it can.
+        notes: What is good to know about the index and its table.
+        since: The time of opening, of a monotonic clock.
+    """
+
+    spark: SparkSession
+    config: ExploreConfig
+    source: Source
+    chosen: Chosen
+    position: Position | None = None
+    missing: str = ""
+    notes: tuple[str, ...] = ()
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def position_snapshot_id(self) -> int | None:
+        """The snapshot that the index equals, if it is known."""
+        return self.position.snapshot_id if self.position else None
+
+    @property
+    def masks(self) -> bool:
+        """Whether the parameters hide columns of the table or their values."""
+        return bool(self.source.projection or self.source.chosen_columns)
+
+    @property
+    def hides_documents(self) -> bool:
+        """Whether documents of the index may have what these parameters hide, because others made them."""
+        stored, wanted = self.position.selection if self.position else {}, self.source.stored_selection
+        return self.masks and any(stored.get(name) != wanted.get(name) for name in ("columns", "select"))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the view was opened."""
+        return round(time.monotonic() - self.since, 3)
+
+    @contextmanager
+    def reading(self) -> Iterator[Source]:
+        """Yield the table; failures of Spark become typed errors, and what was staged is released."""
+        with literal_names(self.spark), spark_errors(self.config, self.source.table):
+            try:
+                yield self.source
+            finally:
+                self.source.table.release()
+
+    @contextmanager
+    def searching(self, doing: str) -> Iterator[OpenSearch]:
+        """Yield a client; its failures become typed errors, and ``doing`` says what failed."""
+        with closing(connect(self.config)) as client, typed(self.config, doing):
+            yield client
+
+    def shown(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a document that the parameters let through."""
+        if self.hides_documents:
+            return {}
+        if not self.masks:
+            return document
+        allowed = {*self.source.schema.names, *self.config.pipeline_fields}
+        return {name: value for name, value in document.items() if name in allowed}
+
+
+def typed(config: ExploreConfig, doing: str) -> Any:
+    """Return the context in which failures of OpenSearch become typed errors."""
+    return typed_errors(config.opensearch_url, doing, config.opensearch_username)
+
+
+def open_view(spark: SparkSession, config: ExploreConfig) -> View:
+    """Open the table and find out what is known about its index; a missing index is a note, no error.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The parameters.
+
+    Raises:
+        ConfigError: ``from_snapshot`` or ``to_snapshot`` is no snapshot of the table.
+        IcecdcError: The table cannot be read, see ``open_source``.
+    """
+    since = time.monotonic()
+    require_supported(spark)
+    require_catalog(spark, config)
+    with literal_names(spark):
+        source = open_indexable_source(spark, config, needs_history=False)
+    position, missing = _position(config)
+    snapshot_id = position.snapshot_id if position else None
+    chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
+    return View(spark, config, source, chosen, position, missing, tuple(_notes(source, position)), since)
+
+
+def _position(config: ExploreConfig) -> tuple[Position | None, str]:
+    """The position of the index, and why the index cannot be read."""
+    try:
+        with closing(connect(config)) as client, typed(config, "reading the position"):
+            position = PositionStore(client, config).read()
+            if position is None or not position.exists:
+                return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
+            require_table(config, position.table)
+            require_present(client, *position.committed_index)
+            return position, ""
+    except IcecdcError as error:
+        return None, f"The index cannot be read. {error}"
+    except NotFoundError:
+        return None, f"There is no index '{config.index}'."
+
+
+def _notes(source: Source, position: Position | None) -> Iterator[str]:
+    if not source.identifier_columns:
+        yield (
+            "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "
+            "be looked up. identifier_columns names some."
+        )
+    if position is None:
+        return
+    failed = check_preconditions(position, source)
+    if failed is not None:
+        yield f"The next sync cannot go on from the index: {failed.error}"
+    snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
+    if snapshots:
+        yield f"The index is {snapshots:,} snapshots behind, for {seconds:,.0f} s."
+    elif failed is None:
+        yield "The index is up to date."

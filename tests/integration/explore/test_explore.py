@@ -1,0 +1,319 @@
+"""The exploration on real tables of every kind, and a real index."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from icecdc_core import export_table, sync_changes
+from icecdc_core.errors import ConfigError
+from icecdc_core.explore.config import ExploreConfig
+from icecdc_core.explore.differences import find_differences
+from icecdc_core.explore.documents import look_up_document
+from icecdc_core.explore.next_sync import dry_run_next_sync
+from icecdc_core.explore.queries import try_query
+from icecdc_core.explore.report import explore_report
+from icecdc_core.explore.time_line import show_time_line
+from icecdc_core.explore.view import open_view
+
+KINDS = [
+    ("1", "copy-on-write"),
+    ("2", "copy-on-write"),
+    ("2", "merge-on-read"),
+    ("3", "copy-on-write"),
+    ("3", "merge-on-read"),
+]
+SECRET = "planted-secret"
+
+
+def create(sql, version="2", mode="copy-on-write", partitioned="PARTITIONED BY (region)"):
+    properties = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("update", "delete", "merge"))
+    sql(
+        "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, region STRING) USING iceberg "
+        f"{partitioned} TBLPROPERTIES ('format-version' = '{version}', {properties})"
+    )
+    sql(
+        f"INSERT INTO {{t}} SELECT id, concat('n', id), concat('{SECRET}', id), if(id % 2 = 0, 'north', 'south') "
+        "FROM range(20)"
+    )
+
+
+def explore(config, **parameters):
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    return ExploreConfig(**{**given, **parameters})
+
+
+def shown(spark, config):
+    """Everything a notebook shows of it: the parts, and the whole as one text."""
+    view = open_view(spark, config)
+    differences = find_differences(view)
+    parts = [
+        show_time_line(view),
+        dry_run_next_sync(view),
+        differences,
+        look_up_document(view, differences),
+        try_query(view),
+    ]
+    report = explore_report(view, *parts)
+    return *parts, "".join([part._repr_html_() for part in parts]) + report.to_json()
+
+
+class DescribeATableAndItsIndex:
+    @pytest.mark.parametrize(("version", "mode"), KINDS)
+    def it_is_shown_from_the_index_to_the_current_snapshot(self, spark, sql, make_config, opensearch, version, mode):
+        create(sql, version, mode)
+        config = make_config()
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        sql("UPDATE {t} SET name = 'new' WHERE id = 3")
+        sql("DELETE FROM {t} WHERE id = 4")
+        sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
+        sql("UPDATE {t} SET name = 'newer' WHERE id = 3")
+        before = opensearch.search(index=config.positions_index)["hits"]["hits"]
+        line, sync, differences, document, hits, _ = shown(spark, explore(config))
+
+        assert [each.has_index for each in line.entries] == [False, False, False, False, True]
+        assert (sync.report.upserts, sync.report.deletes, sync.report.snapshots) == (2, 1, 4)
+        assert (differences.inserts, differences.updates, differences.deletes) == (1, 1, 1)
+        old, new = ({"id": 3, "name": name, "email": f"{SECRET}3", "region": "south"} for name in ("n3", "newer"))
+        changes = {change.kind: (change.document_id, change.before, change.after) for change in differences.sample}
+        assert changes["update"] == ("3", old, new)
+        assert (changes["insert"][0], changes["delete"][0]) == ("50", "4")
+        counts = {each.partition: (each.inserts, each.updates, each.deletes) for each in differences.partitions}
+        assert counts == {"region=north": (1, 0, 1), "region=south": (0, 1, 0)}
+        assert (document.document_id, document.agrees, document.rows) == ("3", False, (new,))
+        assert document.indexed.fields == old
+        history = [(event.change.kind, (event.change.before or {}).get("name")) for event in document.history.events]
+        assert history == [("update", "new"), ("update", "n3"), ("insert", None)]
+        assert (hits.total, len(hits.hits)) == (20, 20)
+        assert opensearch.search(index=config.positions_index)["hits"]["hits"] == before
+
+    def it_is_compared_over_compactions_rollbacks_and_branches(self, spark, sql, make_config, name):
+        create(sql)
+        config = make_config()
+        sql("INSERT INTO {t} VALUES (60, 'sixty', 'e', 'north')")
+        export_table(spark, config)
+        (older, newer) = [
+            row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()
+        ]
+        sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {older})")
+        sql("INSERT INTO {t} VALUES (70, 'seventy', 'e', 'north')")
+        sql(f"CALL lake.system.rewrite_data_files(table => 'ns.{name}', options => map('rewrite-all', 'true'))")
+        sql("UPDATE {t} SET name = 'x' WHERE id = 70")
+        line, _, differences, _, _, _ = shown(spark, explore(config))
+        at_index = next(each for each in line.entries if each.has_index)
+        assert (at_index.snapshot_id, at_index.what, at_index.lane) == (newer, "the index, rolled back", 1)
+        assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
+        back = find_differences(open_view(spark, explore(config, from_snapshot="current", to_snapshot=str(newer))))
+        assert {(change.kind, change.document_id) for change in back.sample} == {("insert", "60"), ("delete", "70")}
+
+    def it_has_samples_of_every_kind_and_no_more_than_asked_for(self, spark, sql, make_config):
+        create(sql)
+        sql("UPDATE {t} SET name = 'x' WHERE id < 15")
+        sql("DELETE FROM {t} WHERE id = 19")
+        found = find_differences(open_view(spark, explore(make_config(), from_snapshot="-2", sample_rows=4)))
+        assert [(change.kind, change.document_id) for change in found.sample] == [
+            ("update", "0"),
+            ("update", "1"),
+            ("update", "2"),
+            ("delete", "19"),
+        ]
+        assert found.updates == 15
+
+    def it_says_that_nothing_changed(self, spark, sql, make_config):
+        create(sql)
+        sql("UPDATE {t} SET name = name")
+        found = find_differences(open_view(spark, explore(make_config())))
+        assert (found.changes, found.carryovers_removed) == (0, 20)
+        assert "No changes. 20 rewritten rows are the same." in found._repr_html_()
+
+
+class DescribeADocument:
+    def it_is_found_by_its_id_and_by_its_values_and_reads_few_files(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (k STRING NOT NULL, at TIMESTAMP NOT NULL, n INT) USING iceberg")
+        for day in range(1, 7):
+            sql(f"INSERT INTO {{t}} VALUES ('a|{day}', TIMESTAMP '2026-01-0{day} 10:00:00Z', {day})")
+        sql("UPDATE {t} SET n = 9 WHERE n = 3")
+        config = make_config(identifier_columns=["k", "at"])
+        export_table(spark, config)
+        values = json.dumps({"at": "2026-01-03T10:00:00Z", "k": "a|3"})
+        for given in (values, r"a\|3|2026-01-03T10:00:00.000000Z"):
+            view = open_view(spark, explore(config, document_id=given))
+            found = look_up_document(view, find_differences(view))
+            assert (found.document_id, found.agrees) == (r"a\|3|2026-01-03T10:00:00.000000Z", True)
+            assert found.verdict == "The index and the table agree."
+            assert [event.change.kind for event in found.history.events] == ["update", "insert"]
+            # The file that an insert added, and both files of the update; not those of the other days.
+            assert found.history.files == 3
+            assert "written in epoch" in found.indexed.written
+
+    def it_may_have_an_id_that_is_a_digest(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (id STRING NOT NULL, n INT) USING iceberg")
+        sql("INSERT INTO {t} SELECT repeat('x', 600), 1 UNION ALL SELECT 'short', 2")
+        config = make_config()
+        export_table(spark, config)
+        view = open_view(spark, explore(config, document_id=json.dumps({"id": "x" * 600})))
+        by_values = look_up_document(view, find_differences(view))
+        view = open_view(spark, explore(config, document_id=by_values.document_id))
+        by_id = look_up_document(view, find_differences(view))
+        assert (len(by_id.document_id), by_id.rows, by_id.agrees) == (64, by_values.rows, True)
+
+    def it_is_found_under_an_earlier_name_of_its_column(self, spark, sql, make_config):
+        create(sql)
+        sql("ALTER TABLE {t} RENAME COLUMN id TO number")
+        sql("UPDATE {t} SET name = 'x' WHERE number = 3")
+        view = open_view(spark, explore(make_config(identifier_columns=["number"]), document_id="3"))
+        found = look_up_document(view, find_differences(view))
+        assert [event.change.kind for event in found.history.events] == ["update", "insert"]
+        assert found.rows[0]["name"] == "x"
+
+    def it_is_only_in_the_index_or_only_in_the_table(self, spark, sql, make_config):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        sql("DELETE FROM {t} WHERE id = 3")
+        sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
+        verdicts = {}
+        for identity in ("3", "50", "77"):
+            view = open_view(spark, explore(config, document_id=identity))
+            verdicts[identity] = look_up_document(view, find_differences(view)).verdict[:30]
+        assert verdicts == {
+            "3": "Only the index has it. The ind",
+            "50": "Only the table has it. The ind",
+            "77": "Neither the index nor the tabl",
+        }
+
+    @pytest.mark.parametrize("given", ["seven", '{"number": 7}', "1|2"])
+    def it_refuses_what_is_no_id(self, spark, sql, make_config, given):
+        create(sql)
+        view = open_view(spark, explore(make_config(), document_id=given))
+        with pytest.raises(ConfigError) as caught:
+            look_up_document(view, find_differences(view))
+        assert f"document_id={given!r}" in str(caught.value)
+
+
+class DescribeAQuery:
+    def it_has_hits_and_examples(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        found = try_query(open_view(spark, explore(config, query="region:north AND id:<9", sample_rows=2)))
+        assert (found.total, len(found.hits)) == (5, 2)
+        assert dict(found.examples)["region"] == '{"term": {"region": "exact text"}}'
+        found = try_query(open_view(spark, explore(config, query='{"ids": {"values": ["7"]}}')))
+        assert [(identity, document["name"]) for identity, _, document in found.hits] == [("7", "n7")]
+
+    @pytest.mark.parametrize("query", ['{"no_such_query": {}}', "name:(", '{"query": {"match_all": {}}, "sort": 1.5}'])
+    def it_is_refused_with_the_reason(self, spark, sql, make_config, query):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        with pytest.raises(ConfigError, match="OpenSearch refuses the query") as caught:
+            try_query(open_view(spark, explore(config, query=query)))
+        assert f"query={query!r}" in str(caught.value)
+
+
+class DescribeWhatParametersHide:
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"columns": ["id", "name"]},
+            {"select": ["* EXCEPT (email)", "sha2(email, 256) AS owner"]},
+            {"select": ["id", "sha2(email, 256) AS email"]},
+        ],
+        ids=["columns", "select", "the same name"],
+    )
+    def it_is_not_shown(self, spark, sql, make_config, opensearch, parameters):
+        create(sql, partitioned="PARTITIONED BY (email, truncate(14, email))")
+        config = make_config(**parameters)
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        sql(f"UPDATE {{t}} SET name = concat(name, '!'), email = concat('{SECRET}-other', id) WHERE id < 5")
+        sql("DELETE FROM {t} WHERE id = 7")
+        *_, text = shown(spark, explore(config, query="*", from_snapshot="-2"))
+        *_, text_of_all = shown(spark, explore(config, from_snapshot="earliest", document_id="3"))
+        assert SECRET not in text + text_of_all
+        assert "Left out of the partitions" in text
+
+    def it_is_not_shown_of_documents_that_other_parameters_made(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
+        hiding = explore(config, select=["id", "sha2(email, 256) AS email"], document_id="3")
+        *_, document, hits, text = shown(spark, hiding)
+        assert SECRET not in text
+        assert (document.indexed.fields, hits.hits) == ({}, ())
+        assert "built with other columns or another select" in text
+
+
+class DescribeWhatIsMissing:
+    def it_is_said_of_a_table_without_an_index(self, spark, sql, make_config):
+        create(sql)
+        sql("DELETE FROM {t} WHERE id = 3")
+        line, sync, differences, document, hits, _ = shown(spark, explore(make_config()))
+        assert "nothing was exported" in line._repr_html_()
+        assert sync.line == "The next sync would export the table: 19 documents."
+        assert (differences.deletes, document.history.events[0].change.kind) == (1, "delete")
+        assert (document.agrees, hits.total) == (None, None)
+
+    def it_is_said_of_a_server_that_is_away(self, spark, sql, make_config):
+        create(sql)
+        config = explore(make_config(opensearch_url="http://127.0.0.1:9"))
+        line, sync, differences, *_ = shown(spark, config)
+        assert "Cannot connect to OpenSearch" in line._repr_html_()
+        assert (sync.state, differences.inserts) == ("retry", 20)
+
+    def it_is_said_of_a_table_without_identifier_columns(self, spark, sql, make_config):
+        create(sql)
+        config = make_config(identifier_columns=[])
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
+        _, sync, differences, document, hits, text = shown(spark, explore(config))
+        assert (differences.inserts, differences.updates, differences.deletes) == (1, 0, 1)
+        assert "has no identifier columns" in document.verdict
+        assert sync.problem.startswith("Table")
+        assert "never updates" in text
+        assert hits.total is not None
+
+    def it_is_said_of_an_empty_table(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL) USING iceberg")
+        line, sync, differences, document, hits, text = shown(spark, explore(make_config()))
+        assert (line.entries, differences.changes, document.document_id, hits.total) == ((), 0, "", None)
+        assert "The table has no snapshot yet" in text
+        assert sync.problem == ""
+
+    def it_is_said_of_history_that_expired(self, spark, sql, make_config, name):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
+        sql("UPDATE {t} SET name = 'y' WHERE id = 3")
+        sql(
+            f"CALL lake.system.expire_snapshots(table => 'ns.{name}', older_than => TIMESTAMP '2999-01-01', "
+            "retain_last => 2)"
+        )
+        line, sync, differences, document, _, _ = shown(spark, explore(config, document_id="3"))
+        assert "has expired" in line._repr_html_()
+        assert sync.state == "reexport"
+        assert differences.updates == 1
+        assert [event.change.kind for event in document.history.events] == ["update"]
+        assert not document.history.is_complete
+
+    def it_refuses_a_snapshot_that_is_not_there(self, spark, sql, make_config):
+        create(sql)
+        with pytest.raises(ConfigError, match=r"from_snapshot='12'.*use one of"):
+            open_view(spark, explore(make_config(), from_snapshot="12"))
+
+    def it_goes_on_after_a_sync(self, spark, sql, make_config):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'x' WHERE id = 3")
+        sync_changes(spark, config)
+        line, sync, differences, document, _, _ = shown(spark, explore(config))
+        assert sync.line == "Nothing: the index is up to date."
+        assert (differences.updates, document.agrees, line.entries[0].what) == (1, True, "main, the index")

@@ -1,0 +1,80 @@
+"""Which two snapshots are compared, by what a person wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.explore.snapshot_choice import Chosen, choose_snapshots
+from tests.unit.explore.metadata import metadata
+
+LINE = [(11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), (14, 13, "overwrite", {})]
+TABLE = metadata(*LINE, main=14, audit=12)
+
+
+def chosen(from_snapshot="", to_snapshot="", position=None, table=TABLE, head=14):
+    found = choose_snapshots(table, head, position, from_snapshot, to_snapshot)
+    return found.start, found.end
+
+
+class DescribeTheDefault:
+    @pytest.mark.parametrize(
+        ("position", "expected"), [(12, (12, 14)), (14, (13, 14)), (None, (13, 14)), (99, (13, 14))]
+    )
+    def it_is_what_the_index_lacks_else_the_last_snapshot(self, position, expected):
+        assert chosen(position=position) == expected
+
+    def it_is_everything_if_there_is_one_snapshot(self):
+        assert chosen(table=metadata(LINE[0], main=11), head=11) == (None, 11)
+
+    def it_is_nothing_if_the_snapshot_before_has_expired(self):
+        actual = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
+        assert (actual.end, "has expired" in actual.note) == (None, True)
+
+    def it_is_nothing_for_an_empty_table(self):
+        assert choose_snapshots(metadata(), None, None, "", "") == Chosen(None, None, "The table has no snapshot yet.")
+
+
+class DescribeAName:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (("12", "13"), (12, 13)),
+            (("-3",), (11, 14)),
+            (("-1", "0"), (13, 14)),
+            (("audit",), (12, 14)),
+            (("earliest", "-1"), (None, 13)),
+            (("position", "current"), (13, 14)),
+            (("current", "audit"), (14, 12)),
+            (("", "12"), (11, 12)),
+        ],
+    )
+    def it_is_an_id_a_branch_a_place_or_a_count(self, given, expected):
+        assert chosen(*given, position=13) == expected
+
+    @pytest.mark.parametrize(
+        ("given", "position", "parts"),
+        [
+            (
+                {"from_snapshot": "77"},
+                None,
+                ["from_snapshot='77'", "no such snapshot", "14, 13, 12, 11", "audit, main"],
+            ),
+            ({"to_snapshot": "yesterday"}, None, ["to_snapshot='yesterday'", "no snapshot", "14, 13, 12, 11"]),
+            ({"from_snapshot": "-9"}, None, ["from_snapshot='-9'", "only 4 snapshots", "0 to -3"]),
+            ({"from_snapshot": "position"}, None, ["from_snapshot='position'", "no position yet"]),
+            ({"from_snapshot": "position"}, 99, ["from_snapshot='position'", "99, has expired"]),
+        ],
+    )
+    def it_is_refused_with_those_that_there_are(self, given, position, parts):
+        with pytest.raises(ConfigError) as caught:
+            chosen(**given, position=position)
+        assert [part for part in (*parts, "Remedy: use one of") if part not in str(caught.value)] == []
+
+    def it_is_not_earliest_if_the_first_snapshots_expired(self):
+        with pytest.raises(ConfigError, match="have expired"):
+            chosen("earliest", table=metadata(*LINE[2:], main=14))
+
+    def it_is_refused_for_an_empty_table(self):
+        with pytest.raises(ConfigError, match="has no snapshot yet"):
+            choose_snapshots(metadata(), None, None, "12", "")
