@@ -15,6 +15,7 @@ from icecdc_core.jobs.pending import pending_changes
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.replay import replay_dead_letters
 from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.jobs.smoke import smoke_test
 from icecdc_core.jobs.status import status, status_of_index
 from icecdc_core.jobs.validate import validate_table
 from icecdc_core.reporting.reports import Report
@@ -63,6 +64,12 @@ COMMANDS: dict[str, Command] = {
         check_setup,
         "check everything a run depends on, and name all problems",
         "--table lake.shop.orders --opensearch-url https://search:9200",
+    ),
+    "smoke": Command(
+        smoke_test,
+        "try everything out on scratch tables, drop them, and report what works",
+        "--table lake.scratch.smoke --opensearch-url https://search:9200",
+        ("table", "index", "opensearch_url", "catalog_properties", "warehouse", "report_path"),
     ),
     "export": Command(
         export_table,
