@@ -242,6 +242,15 @@ class DescribeTheBundle:
         job = {**JOBS["smoke"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": CLUSTER}]}
         assert Job.from_dict(job).job_clusters[0].new_cluster.spark_version is not None
 
+    def it_shows_in_its_documentation_a_cluster_that_the_model_accepts(self):
+        page = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
+        cluster = yaml.safe_load(re.search(r"```yaml\n(variables:\n.*?)```", page, re.DOTALL)[1])["variables"][
+            "cluster"
+        ]
+        job = {**JOBS["smoke"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
+        assert Job.from_dict(job).job_clusters[0].new_cluster.policy_id == "0123456789ABCDEF"
+        assert cluster["data_security_mode"] == CLUSTER["data_security_mode"]
+
     @each_task
     def it_brings_the_wheel_the_iceberg_runtime_and_the_client_of_the_store(self, task):
         maven = [{"maven": {"coordinates": f"${{var.{name}}}"}} for name in ("iceberg_runtime", "store_bundle")]
