@@ -28,6 +28,12 @@ FAULTS ?= 100
 STORMS ?= 50
 CLUSTER_RUNS ?= 10
 MINUTES ?= 60
+# The other Spark line that is supported, in an environment of its own; what `make test-spark40` runs there.
+SPARK40 := .venv-spark40
+SPARK40_VERSION := 4.0.5
+SPARK40_TESTS ?= tests/histories/test_support_matrix.py tests/integration tests/unit
+# What the Databricks CLI printed: databricks bundle schema > schema.json
+SCHEMA ?= schema.json
 
 ##@ Start here
 
@@ -35,7 +41,7 @@ MINUTES ?= 60
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make <target> [ARGS=\"...\"]\n"} \
 	/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-	/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock (done once, redone when the lock changes)
@@ -65,6 +71,18 @@ test-tools: setup ## Run the tests of what comes with the package: embedded serv
 .PHONY: test-long
 test-long: setup ## Run the tests that `make test` leaves out for their length: all notebooks in kernels, more kills
 	@$(VENV_PYTHON) -m pytest -m long $(ARGS)
+
+.PHONY: test-spark40
+test-spark40: $(SPARK40)/.installed ## Run the support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11; SPARK40_TESTS=
+	@ICECDC_HISTORIES=0 $(SPARK40)/bin/python -m pytest -m "not tools and not long" $(PROCESSES) $(SPARK40_TESTS) $(ARGS)
+
+.PHONY: test-schedulers
+test-schedulers: setup ## Run the examples of docs/scheduling.md in the real Airflow and Dagster, which uv downloads
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(VENV_PYTHON) -m pytest tests/schedulers $(ARGS)
+
+.PHONY: bundle-schema
+bundle-schema: setup ## Compare bundle.yml with the schema of the Databricks CLI; SCHEMA= names its file
+	@$(VENV_PYTHON) -m tests.bundle_schema $(SCHEMA)
 
 .PHONY: coverage
 coverage: setup ## Run every test and measure branch coverage, which takes longer; the package must be covered
@@ -191,6 +209,17 @@ $(VENV)/.locked: requirements.lock | .ci/prerequisites
 			'/^Collecting/ {printf "\r%4d  %-60s", ++n, $$2; fflush()} /^(Building|Installing)/ {printf "\n%.60s ...", $$0; fflush()} END {print ""}'; \
 	else $(PIP) install --quiet --no-deps --require-hashes --requirement requirements.lock; fi
 	@$(PIP) check >/dev/null || { $(PIP) check; exit 1; }
+	@touch $@
+
+# The packages of the lock with another pyspark; `pip check` would name exactly that one.
+$(SPARK40)/.installed: requirements.lock pyproject.toml | .ci/prerequisites
+	@python=$$(.ci/prerequisites) && echo "Making $(SPARK40) with $$python" && "$$python" -m venv --clear $(SPARK40)
+	@awk '/^[^ ]/ {skip = /^pyspark==/} !skip' requirements.lock > $(SPARK40)/requirements.lock
+	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --require-hashes \
+		--requirement $(SPARK40)/requirements.lock
+	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps pyspark==$(SPARK40_VERSION)
+	@PYTHONWARNINGS=ignore $(SPARK40)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps \
+		--no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml

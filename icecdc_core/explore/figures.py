@@ -5,26 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from icecdc_core.dependencies import required
+from icecdc_core.reporting.figures import DELETED, INSERTED, STYLE, TEXT, WIDTH, NotebookFigure, count_text
 
-from icecdc_core.reporting.figures import DELETED, INSERTED, STYLE, WIDTH, NotebookFigure, count_text
+with required("matplotlib", "notebook"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import PartitionChanges
     from icecdc_core.explore.time_line import Entry
 
-GREY = "#868e96"
 INDEX, CHANGED = "#d1495b", "#5b8fb9"
-_QUIET: Any = {
-    **STYLE,
-    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color"), GREY),
-    "axes.titlecolor": GREY,
-}
 _PIXELS_PER_INCH = 160
 _MOST_PARTITIONS = 12
 
@@ -35,7 +31,7 @@ def time_line_figure(entries: Sequence[Entry]) -> Figure:
     Args:
         entries: The snapshots, newest first.
     """
-    with rc_context(_QUIET):
+    with rc_context(STYLE):
         if not entries:
             return _saying("The table has no snapshot yet")
         figure = _figure(1.1 + 0.34 * len(entries))
@@ -51,7 +47,7 @@ def partitions_figure(partitions: Sequence[PartitionChanges]) -> Figure:
     Args:
         partitions: The partitions, those with the most changes first.
     """
-    with rc_context(_QUIET):
+    with rc_context(STYLE):
         shown = partitions[:_MOST_PARTITIONS]
         if not shown:
             return _saying("No changes")
@@ -92,11 +88,11 @@ def _draw_graph(axes: Axes, entries: Sequence[Entry]) -> None:
         if parent is not None:
             ends = [each.lane, entries[parent].lane]
             # A line goes down in its own lane and bends only at the parent.
-            axes.plot([ends[0], ends[0], ends[1]], [place, parent - 0.5, parent], color=GREY, linewidth=1.4, zorder=1)
+            axes.plot([ends[0], ends[0], ends[1]], [place, parent - 0.5, parent], color=TEXT, linewidth=1.4, zorder=1)
         elif each.parent_id is not None:
-            axes.plot([each.lane, each.lane], [place, place + 0.6], color=GREY, linewidth=1.4, ls=":", zorder=1)
+            axes.plot([each.lane, each.lane], [place, place + 0.6], color=TEXT, linewidth=1.4, ls=":", zorder=1)
         colour = INDEX if each.has_index else CHANGED if each.is_reachable else "none"
-        edge = INDEX if each.has_index else CHANGED if each.is_reachable else GREY
+        edge = INDEX if each.has_index else CHANGED if each.is_reachable else TEXT
         axes.scatter([each.lane], [place], s=70, color=colour, edgecolors=edge, linewidths=1.8, zorder=3)
         when = f"{each.committed_at:%m-%d %H:%M:%S}"
         axes.text(
@@ -110,7 +106,7 @@ def _draw_graph(axes: Axes, entries: Sequence[Entry]) -> None:
                 va="center",
                 fontsize=9,
                 weight="bold",
-                color=INDEX if each.has_index else GREY,
+                color=INDEX if each.has_index else TEXT,
             )
     axes.set_xlim(-0.6, lanes + 11)
     axes.set_ylim(len(entries) - 0.3, -0.7)
@@ -132,7 +128,7 @@ def _draw_rows(axes: Axes, entries: Sequence[Entry]) -> None:
             _label(axes, f"-{count_text(minus)}", (-minus, place), -4, "right")
         if not plus and not minus:
             _label(axes, "none", (0, place), 4, "left")
-    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.axvline(0, color=TEXT, linewidth=0.8)
     left, right = max([*removed, 1]), max([*added, 1])
     room = 0.28 * (left + right)
     axes.set_xlim(-left - room, right + room)
@@ -147,13 +143,13 @@ def _count_axis(axes: Axes, end: float) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_axisbelow(True)
-    axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.8)
+    axes.grid(axis="x", color=TEXT, alpha=0.25, linewidth=0.8)
     axes.set_xlabel("rows")
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], offset: int, side: str) -> None:
     axes.annotate(
-        text, at, xytext=(offset, 0), textcoords="offset points", va="center", ha=side, fontsize=9, color=GREY
+        text, at, xytext=(offset, 0), textcoords="offset points", va="center", ha=side, fontsize=9, color=TEXT
     )
 
 

@@ -148,7 +148,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     begin = time.monotonic()
     require_supported(spark)
     errors: list[IcecdcError] = []
-    found: dict[str, Any] = {"versions": _versions(spark)}
+    found: dict[str, Any] = {"versions": versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))
     _collect(errors, lambda: require_catalog(spark, config))
     source = _collect(errors, lambda: open_indexable_source(spark, config))
@@ -188,7 +188,8 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
         return {"rows": rows, "documents": documents}
 
 
-def _versions(spark: SparkSession) -> dict[str, str]:
+def versions(spark: SparkSession) -> dict[str, str]:
+    """Return the versions of icecdc and of what it runs on."""
     return {
         "icecdc": _installed("icecdc"),
         "Python": platform.python_version(),

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IndexDiffersError
+from icecdc_core.jobs.smoke_report import SmokeReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
 from icecdc_core.session.jvm_output import jvm_output_to_file
@@ -61,6 +62,7 @@ def finish(
 
     Raises:
         IndexDiffersError: A validation found a difference and `fail_on_difference` is set.
+        IcecdcError: A check of a smoke test failed.
     """
     text = report_json(report)
     if config.report_path:
@@ -75,6 +77,8 @@ def finish(
             value=True,
             remedy="run the validation with repair=true; find out who else writes into the index",
         )
+    if isinstance(report, SmokeReport):
+        report.require_ok()
     dbutils = namespace.get("dbutils")
     if dbutils is not None:
         # This ends the notebook by an exception and returns the result to the job, so it must be the last statement.

@@ -20,6 +20,9 @@ C = TypeVar("C", bound=ParameterModel)
 INDEX_FILE = "index_file"
 """The parameter of notebooks that names an index file; `index` is then the name of an index in it."""
 
+LONGEST_LIST = 10_000
+"""The characters that Databricks allows for the inputs of a task that runs for each of them, as a JSON text."""
+
 _PLAIN_TYPES = (str, int, float, bool, list, dict, tuple, type(None))
 
 
@@ -93,6 +96,7 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     if not path or index:
         return
     names = IndexFile(path, SyncConfig).names
+    _require_room(names)
     given, problems = _given(namespace, SyncConfig)
     overrides = _overrides({name: value for name, value in given.items() if name != INDEX_FILE}, SyncConfig)
     if problems:
@@ -102,6 +106,19 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     if len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
         dbutils.notebook.exit(json.dumps(names))
+
+
+def _require_room(names: Sequence[str]) -> None:
+    """Refuse more indexes than a task of Databricks can run for."""
+    length = len(json.dumps(list(names)))
+    if length > LONGEST_LIST:
+        raise ConfigError(
+            f"The file has {len(names):,} indexes, whose names are {length:,} characters as a list; Databricks allows "
+            f"{LONGEST_LIST:,}",
+            subject=INDEX_FILE,
+            value=len(names),
+            remedy="split the file, and deploy the bundle once for each part with another index_file",
+        )
 
 
 def _require_an_end(configs: Mapping[str, SyncConfig]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
@@ -36,14 +39,18 @@ class RowCount:
 
     def value(self) -> int:
         """Return the number of rows; an action must have read ``rows`` before."""
-        return int(self._observation.get["rows"]) if self._is_observed() else self._counted.count()
+        if self._is_reported():
+            # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
+            with suppress(Py4JError, PySparkException):
+                return int(self._observation.get["rows"])
+        return self._counted.count()
 
-    def _is_observed(self) -> bool:
-        # `Observation.get` waits forever when nothing is reported, and fails for an empty row.
+    def _is_reported(self) -> bool:
+        # `Observation.get` waits forever when nothing is reported.
         observation: Any = self._observation._jo
         deadline = time.monotonic() + REPORT_SECONDS
         while not observation.future().isCompleted():
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_SECONDS)
-        return observation.getRow().schema() is not None
+        return True

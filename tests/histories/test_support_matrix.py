@@ -140,7 +140,9 @@ def _page() -> str:
         "`make histories` runs 500 random sequences of all of these.",
         "",
     ]
-    return "\n".join(lines)
+    # The sections after the tables are written by hand.
+    written, heading, rest = PAGE.read_text(encoding="utf-8").partition("## Versions")
+    return "\n".join([*lines, heading + rest]) if written else "\n".join(lines)
 
 
 def _table(outcomes, rows):

@@ -334,6 +334,14 @@ class DescribeListIndexes:
             list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
 
+    def it_refuses_more_indexes_than_a_task_can_run_for(self, index_file):
+        indexes = "".join(f"  index_with_a_long_name_{n:04}: {{table: l.n.t{n}}}\n" for n in range(400))
+        Path(index_file).write_text(f"indexes:\n{indexes}")
+        dbutils = Dbutils(index_file=index_file)
+        with pytest.raises(ConfigError, match=r"400 indexes, whose names are 12,400 characters.*split the file"):
+            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        assert dbutils.jobs.taskValues.texts == {}
+
     def it_refuses_a_slip_of_a_passed_name(self, index_file):
         dbutils = Dbutils(index_file=index_file, brnch="dev")
         with pytest.raises(ConfigError, match="brnch: unknown parameter"):

@@ -30,9 +30,13 @@ except ModuleNotFoundError:
 ROOT = Path(__file__).parents[3]
 BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
 JOBS = BUNDLE["resources"]["jobs"]
+CLUSTER = BUNDLE["variables"]["cluster"]["default"]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 INGEST, EXPLORE = "40_kafka_ingest.ipynb", "50_explore.ipynb"
-SYNC_JOBS = {name: job for name, job in JOBS.items() if name not in ("kafka_ingest", "explore")}
+SYNC_JOBS = {name: job for name, job in JOBS.items() if name not in ("kafka_ingest", "explore", "smoke")}
+SCHEDULED = {"incremental_cdc": "schedule", "validation": "validation_schedule", "kafka_ingest": "schedule"}
+# Those that a person starts. A scheduled run is skipped while the one before it still runs.
+QUEUED = {"initial_export", "explore", "smoke"}
 SYNC_NOTEBOOKS = [name for name in NOTEBOOKS if name != INGEST]
 KINDS = {**dict.fromkeys(SYNC_NOTEBOOKS, SyncConfig), EXPLORE: ExploreConfig, INGEST: IngestConfig}
 KNOWN = {notebook: {parameter.name: parameter for parameter in kind.parameters()} for notebook, kind in KINDS.items()}
@@ -109,8 +113,19 @@ def _tasks(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield task["for_each_task"]["task"] if "for_each_task" in task else task
 
 
+def _given(job: dict[str, Any], task: dict[str, Any]) -> dict[str, str]:
+    """The parameters that a notebook gets: those of its task, and those of the job, which win."""
+    own = task["notebook_task"]["base_parameters"]
+    return {**own, **{parameter["name"]: parameter["default"] for parameter in job["parameters"]}}
+
+
 def _all_tasks() -> list[tuple[str, dict[str, Any]]]:
-    return [(f"{name}.{task['task_key']}", task) for name, job in JOBS.items() for task in _tasks(job)]
+    """Each task, with all the parameters that its notebook gets."""
+    return [
+        (f"{name}.{task['task_key']}", {**task, "given": _given(job, task)})
+        for name, job in JOBS.items()
+        for task in _tasks(job)
+    ]
 
 
 def _parameters(notebook: str) -> dict[str, Any]:
@@ -144,16 +159,46 @@ class DescribeTheBundle:
 
     def it_ships_schedules_paused(self):
         actual = [job["schedule"]["pause_status"] for job in JOBS.values() if "schedule" in job]
-        assert actual == ["PAUSED", "PAUSED"]
+        assert actual == ["PAUSED", "PAUSED", "PAUSED"]
 
-    @each_sync_job
-    def it_validates_at_the_end(self, job):
-        assert [*_tasks(job)][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
+    def it_has_a_schedule_for_the_sync_and_one_for_the_validation(self):
+        found = {name: job["schedule"]["quartz_cron_expression"] for name, job in JOBS.items() if "schedule" in job}
+        assert found == {name: f"${{var.{variable}}}" for name, variable in SCHEDULED.items()}
+
+    def it_skips_a_scheduled_run_while_the_one_before_it_runs(self):
+        assert {name for name, job in JOBS.items() if job["queue"]["enabled"]} == QUEUED
+        assert QUEUED & {*SCHEDULED} == set()
+
+    def it_shows_a_trigger_that_may_replace_the_schedule(self):
+        text = (ROOT / "bundle.yml").read_text()
+        lines = re.search(r"^( +)# trigger:\n(?:\1#   .*\n)+", text, re.MULTILINE)[0].splitlines()
+        trigger = yaml.safe_load("\n".join(line.strip().removeprefix("# ") for line in lines))["trigger"]
+        without = {name: value for name, value in JOBS["incremental_cdc"].items() if name != "schedule"}
+        assert Job.from_dict({**without, "trigger": trigger}).trigger.table_update.table_names[0] == "main.shop.orders"
+
+    @each_job
+    def it_reports_failures_and_long_runs(self, job):
+        events = {"on_failure", "on_duration_warning_threshold_exceeded"}
+        assert (set(job["email_notifications"]), set(job["webhook_notifications"])) == (events, events)
+        assert [rule["metric"] for rule in job["health"]["rules"]] == ["RUN_DURATION_SECONDS"]
+
+    @each_job
+    def it_leaves_the_permissions_to_the_workspace(self, job):
+        assert job["permissions"] == "${var.permissions}"
+
+    @pytest.mark.parametrize("name", ["initial_export", "validation"])
+    def it_validates_at_the_end(self, name):
+        assert [*_tasks(JOBS[name])][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
+
+    def it_ends_a_scheduled_sync_without_a_validation(self):
+        assert [*_tasks(JOBS["incremental_cdc"])][-1]["notebook_task"]["notebook_path"].endswith(
+            "20_incremental_cdc.ipynb"
+        )
 
     @each_sync_job
     def it_runs_each_task_for_each_index_of_the_file(self, job):
         assert {task["for_each_task"]["inputs"] for task in job["tasks"][1:]} == {EACH_INDEX}
-        given = [task["notebook_task"]["base_parameters"] for task in [*_tasks(job)][1:]]
+        given = [_given(job, task) for task in [*_tasks(job)][1:]]
         assert {(parameters["index_file"], parameters["index"]) for parameters in given} == {
             ("${var.index_file}", "{{input}}")
         }
@@ -187,18 +232,40 @@ class DescribeTheBundle:
 
     @each_job
     def it_uses_a_single_user_cluster_because_maven_libraries_need_one(self, job):
-        modes = {cluster["new_cluster"]["data_security_mode"] for cluster in job["job_clusters"]}
-        assert modes == {"SINGLE_USER"}
+        assert {cluster["new_cluster"] for cluster in job["job_clusters"]} == {"${var.cluster}"}
+        assert CLUSTER["data_security_mode"] == "SINGLE_USER"
+
+    def it_sets_no_extensions_because_attached_libraries_come_too_late_for_them(self):
+        assert [name for name in CLUSTER["spark_conf"] if "extensions" in name] == []
+
+    def it_describes_a_cluster_that_databricks_own_model_accepts(self):
+        job = {**JOBS["smoke"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": CLUSTER}]}
+        assert Job.from_dict(job).job_clusters[0].new_cluster.spark_version is not None
+
+    def it_shows_in_its_documentation_a_cluster_that_the_model_accepts(self):
+        page = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
+        cluster = yaml.safe_load(re.search(r"```yaml\n(variables:\n.*?)```", page, re.DOTALL)[1])["variables"][
+            "cluster"
+        ]
+        job = {**JOBS["smoke"], "job_clusters": [{"job_cluster_key": "icecdc", "new_cluster": cluster}]}
+        assert Job.from_dict(job).job_clusters[0].new_cluster.policy_id == "0123456789ABCDEF"
+        assert cluster["data_security_mode"] == CLUSTER["data_security_mode"]
 
     @each_task
-    def it_brings_the_wheel_and_the_iceberg_runtime(self, task):
-        expected = [{"whl": "./dist/*.whl"}, {"maven": {"coordinates": "${var.iceberg_runtime}"}}]
-        assert task["libraries"] == expected
+    def it_brings_the_wheel_the_iceberg_runtime_and_the_client_of_the_store(self, task):
+        maven = [{"maven": {"coordinates": f"${{var.{name}}}"}} for name in ("iceberg_runtime", "store_bundle")]
+        assert task["libraries"] == [{"whl": "./dist/*.whl"}, *maven]
 
-    def it_has_a_development_and_a_production_target(self):
+    def it_has_targets_for_development_for_spark_4_0_for_staging_and_for_production(self):
         modes = {name: target["mode"] for name, target in BUNDLE["targets"].items()}
-        assert modes == {"dev": "development", "prod": "production"}
-        assert BUNDLE["targets"]["prod"]["workspace"]["root_path"].startswith("/Workspace/")
+        development = {"dev": "development", "spark40": "development"}
+        assert modes == {**development, "staging": "production", "prod": "production"}
+
+    @pytest.mark.parametrize("name", ["staging", "prod"])
+    def it_runs_in_staging_and_production_as_a_service_principal_from_a_shared_folder(self, name):
+        target = BUNDLE["targets"][name]
+        assert target["workspace"]["root_path"].startswith("/Workspace/")
+        assert target["run_as"] == {"service_principal_name": "${var.service_principal}"}
 
     @pytest.mark.parametrize("name", BUNDLE["variables"])
     def it_describes_each_variable_with_an_example_or_a_default(self, name):
@@ -227,18 +294,28 @@ class DescribeTheNotebooksOfTheBundle:
         known = _parameters(Path(notebook["notebook_path"]).name)
         assert set(notebook["base_parameters"]) - set(known) == set()
 
+    @each_job
+    def it_passes_to_all_notebooks_of_a_job_only_parameters_that_some_of_them_have(self, job):
+        notebooks = {Path(task["notebook_task"]["notebook_path"]).name for task in _tasks(job)}
+        known = set().union(*(_parameters(notebook) for notebook in notebooks))
+        assert {parameter["name"] for parameter in job["parameters"]} - known == set()
+
+    @each_job
+    def it_passes_the_index_by_the_task_because_a_parameter_of_the_job_would_win(self, job):
+        of_tasks = set().union(*(task["notebook_task"]["base_parameters"] for task in _tasks(job)))
+        assert {parameter["name"] for parameter in job["parameters"]} & of_tasks == set()
+
     @each_task
     def it_passes_or_explains_each_parameter_of_the_notebook(self, task):
-        notebook = task["notebook_task"]
-        known = _parameters(Path(notebook["notebook_path"]).name)
-        assert set(known) - set(notebook["base_parameters"]) - set(DEFAULTED) == set()
+        known = _parameters(Path(task["notebook_task"]["notebook_path"]).name)
+        assert set(known) - set(task["given"]) - set(DEFAULTED) == set()
 
     @each_task
     def it_passes_texts_only(self, task):
-        assert {type(value) for value in task["notebook_task"]["base_parameters"].values()} == {str}
+        assert {type(value) for value in task["given"].values()} == {str}
 
     def it_explains_only_what_is_left_out_somewhere(self):
-        passed = [set(task["notebook_task"]["base_parameters"]) for _, task in _all_tasks()]
+        passed = [set(task["given"]) for _, task in _all_tasks()]
         assert set(DEFAULTED) & set.intersection(*passed) == set()
 
 
@@ -289,10 +366,19 @@ class DescribeTheVersions:
         known = [f"org.apache.iceberg:iceberg-spark-runtime-{s}_2.13:{v}" for s, v in ICEBERG_RUNTIMES.items()]
         assert coordinate in known
 
-    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self):
-        sparks = {"17.3.x-scala2.13": "4.0"}
-        spark = sparks[BUNDLE["variables"]["spark_version"]["default"]]
-        assert f"runtime-{spark}_2.13:" in BUNDLE["variables"]["iceberg_runtime"]["default"]
+    @pytest.mark.parametrize("target", [*BUNDLE["targets"]])
+    def it_names_a_databricks_runtime_with_the_spark_of_the_iceberg_runtime(self, target):
+        sparks = {"17.3.x-scala2.13": "4.0", "18.x-scala2.13": "4.1"}
+        values = {name: variable["default"] for name, variable in BUNDLE["variables"].items()}
+        values |= BUNDLE["targets"][target].get("variables", {})
+        spark = sparks[values["spark_version"]]
+        version = ICEBERG_RUNTIMES[spark]
+        assert values["iceberg_runtime"] == f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}"
+        assert values["store_bundle"] == f"org.apache.iceberg:iceberg-aws-bundle:{version}"
+
+    def it_runs_on_18_lts_unless_the_target_says_17_3(self):
+        assert BUNDLE["variables"]["spark_version"]["default"] == "18.x-scala2.13"
+        assert BUNDLE["targets"]["spark40"]["variables"]["spark_version"] == "17.3.x-scala2.13"
 
     def it_builds_the_wheel_of_pyproject(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -23,7 +23,14 @@ PACKAGE = ROOT / "icecdc_core"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The packages by the name that Python imports, where it is another one.
-DISTRIBUTIONS = {"opensearchpy": "opensearch-py", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "opensearchpy": "opensearch-py",
+    "yaml": "pyyaml",
+    "openlineage": "openlineage-python",
+    "opentelemetry": "opentelemetry-sdk",
+}
+# Modules that are imported only where the environment asks for them.
+OPTIONAL = {"lineage", "lineage_datasets", "otlp", "telemetry"}
 # Parts of another package, and what only Databricks has.
 PARTS = {"pydantic_core": "pydantic", "dbutils": "pyspark"}
 
@@ -35,6 +42,8 @@ def names(requirements: list[str]) -> set[str]:
 
 def imports(path: Path, nested: bool) -> set[str]:
     """The packages that a module imports: at its top, or in functions and for type checkers."""
+    if not nested and path.stem in OPTIONAL:
+        return set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     top = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     if not nested:

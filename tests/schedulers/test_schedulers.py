@@ -1,0 +1,73 @@
+"""The examples of docs/scheduling.md in the real Airflow and the real Dagster, each in an environment of its own.
+
+`make test-schedulers` runs them, because uv downloads both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from icecdc_core import export_table, validate_table
+from tests.fast_java import small_spark
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+AIRFLOW, DAGSTER = "apache-airflow>=3,<4", "dagster>=1.12,<2"
+
+
+@pytest.fixture
+def environment(spark, sql, make_config, tmp_path, monkeypatch):
+    """A changed table behind its index, the index file that names it, and the environment of a scheduler."""
+    config = make_config()
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
+    sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
+    export_table(spark, config)
+    sql("UPDATE {t} SET name = 'zwei' WHERE id = 2")
+    shared = ("opensearch_url", "warehouse", "positions_index")
+    content = {
+        "defaults": {**{name: getattr(config, name) for name in shared}, "spark_conf": small_spark()},
+        "indexes": {config.index: {"table": config.table, "identifier_columns": ["id"]}},
+    }
+    (tmp_path / "indexes.yml").write_text(yaml.safe_dump(content))
+    own = {
+        "ICECDC_FILE": str(tmp_path / "indexes.yml"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "DAGSTER_HOME": str(tmp_path),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+    }
+    shutil.copytree(EXAMPLES, tmp_path / "dags", ignore=shutil.ignore_patterns("*dagster*", "*.cron"))
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    yield lambda package, *command: _run(package, command, {**inherited, **own})
+    assert validate_table(spark, config).ok
+
+
+def _run(package, command, environment):
+    whole = ["uv", "run", "--quiet", "--no-project", "--python", sys.executable, "--with", package, *command]
+    ended = subprocess.run(whole, capture_output=True, text=True, env=environment, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.timeout(900)
+class DescribeTheExamples:
+    @pytest.mark.parametrize("job", ["icecdc_sync", "icecdc_validate"])
+    def it_runs_in_airflow(self, environment, job):
+        assert environment(AIRFLOW, "airflow", "db", "migrate")[0] == 0
+        environment(AIRFLOW, "airflow", "dags", "test", "icecdc_sync")
+        code, output = environment(AIRFLOW, "airflow", "dags", "test", job)
+        assert (code, "state=success" in output or "success" in output) == (0, True), output[-4000:]
+
+    @pytest.mark.parametrize("job", ["icecdc_sync", "icecdc_validate"])
+    def it_runs_in_dagster(self, environment, job):
+        file = str(EXAMPLES / "icecdc_dagster.py")
+        environment(DAGSTER, "dagster", "job", "execute", "-f", file, "-j", "icecdc_sync")
+        code, output = environment(DAGSTER, "dagster", "job", "execute", "-f", file, "-j", job)
+        assert (code, "RUN_SUCCESS" in output) == (0, True), output[-4000:]
