@@ -20,7 +20,6 @@ for name, schedule, command in (
         BashOperator(
             task_id=name,
             bash_command=command,
-            append_env=True,
             skip_on_exit_code=LOCKED,
             retries=2,
             retry_delay=timedelta(minutes=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def it_syncs_and_validates_all_indexes_of_the_file(spark, sql, make_config, inde
         "HOME": str(Path.home()),
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": str(Path(__file__).parents[3]),
+        # Only for speed, see tests/fast_java.py.
+        **{name: os.environ[name] for name in ("JDK_JAVA_OPTIONS", "SPARK_LOCAL_DIRS") if name in os.environ},
     }
     reports = []
     for command, name in zip(COMMANDS, ("sync", "validate"), strict=True):
