@@ -12,7 +12,7 @@ import pytest
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.metrics import METRICS, LagMetrics, RunMetrics, check_folder, push_metrics, write_metrics
 
-OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
@@ -68,7 +68,7 @@ class DescribeRunMetrics:
         assert r'table="lake.\"a\\b\"\n.t"' in RunMetrics({**FACTS, "table": 'lake."a\\b"\n.t'}, 100.0).text()
 
     def it_documents_every_metric_with_its_unit(self):
-        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", OPERATIONS)
+        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", PAGE)
         assert documented == [tuple(metric) for metric in METRICS]
 
 
