@@ -161,7 +161,7 @@ def commands_page() -> str:
         options = ", ".join(f"`--{each.replace('_', '-')}`" for each in command.main)
         lines += ["```", "", f"Main options: {options}. [All of them]({page})."]
     lines += ["", f"## {SERVICES}", "", "Start and stop OpenSearch and Kafka on this machine, for development."]
-    for name, text, options in _services():
+    for name, text, options in services():
         lines += ["", f"`icecdc {SERVICES} {name}`: {text}.", ""] + [f"- `{option}`: {_.rstrip('.')}" for option, _ in options]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 
@@ -194,7 +194,7 @@ def _json_type(annotation: str) -> str:
     return name + (" or null" if base != annotation else "")
 
 
-def _services() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+def services() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """The subcommands of `icecdc services`, with their options, as the code adds them to the parser."""
     calls = [
         node

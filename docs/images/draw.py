@@ -152,7 +152,7 @@ def versions() -> Figure:
 
 def position() -> Figure:
     """A position and the range of a batch."""
-    figure = Figure(960, 260, "A position is a vector of snapshots; a commit moves it to the end of the range")
+    figure = Figure(960, 240, "A position names a snapshot of the table; a commit moves it to the end of the range")
     figure.text(20, 36, "snapshots of lake.shop.orders", "head")
     figure.arrow("M20 90h900")
     for number in range(1, 6):
@@ -160,11 +160,11 @@ def position() -> Figure:
         figure.box(20 + 180 * (number - 1), 66, 120, 48, f"s{number}" + ("\nin the index" if number == 2 else ""), kind)
     figure.text(800, 132, "current", "small", "middle")
     figure.text(260, 132, "from (exclusive)", "small", "middle")
-    figure.rows(160, 160, 300, "position, before", ['{"lake.shop.orders": s2}'], "good")
-    figure.rows(620, 160, 300, "position, after the commit", ['{"lake.shop.orders": s5}'], "good")
+    figure.rows(160, 160, 300, "position, before", ["lake.shop.orders: s2"], "good")
+    figure.rows(620, 160, 300, "position, after the commit", ["lake.shop.orders: s5"], "good")
     figure.arrow("M460 190h158")
     figure.text(539, 180, "begin, write, commit", "small", "middle")
-    return figure.text(20, 248, "Today the vector has one entry: an index has one table.", "small")
+    return figure
 
 
 FIGURES = {
