@@ -60,9 +60,9 @@ def errors_page() -> str:
     """The page of the errors: what each means, what it says, what to do."""
     lines = ["# Errors", "", MADE, ""]
     lines += [
-        "All errors are in `icecdc_core.errors` and derive from `IcecdcError`. An error names what is wrong, the value found, and the",
-        "remedy. `…` stands for what depends on the case. [Operations](operations.md#how-a-run-ended) says what a scheduler should do",
-        "in each state.",
+        "All errors are in `icecdc_core.errors` and derive from `IcecdcError`. An error names what is wrong, the",
+        "value found, and the remedy. `…` stands for what depends on the case. What a scheduler should do in each state",
+        "is in [operations](operations.md#how-a-run-ended).",
     ]
     said = _said()
     for kind in ERRORS:
@@ -112,8 +112,9 @@ def reports_page() -> str:
     """The page of the JSON reports."""
     lines = ["# Reports", "", MADE, ""]
     lines += [
-        "Every run ends with a report. Python returns it as an object; `--json`, `report_path` and the notebooks give it as one JSON",
-        "object with these fields. Every report also has `state`, see [exit codes](operations.md#how-a-run-ended).",
+        "Every run ends with a report. Python returns it as an object; `--json`, `report_path` and the notebooks give",
+        "it as one JSON object with these fields. Every report also has `state`, see",
+        "[exit codes](operations.md#how-a-run-ended).",
     ]
     for kind, command in REPORTS.items():
         lines += ["", f"## {kind.__name__}", "", f"{_plain((kind.__doc__ or '').splitlines()[0])} From: {command}.", ""]
@@ -141,9 +142,9 @@ def commands_page() -> str:
     """The page of the commands."""
     lines = ["# Commands", "", MADE, ""]
     lines += [
-        "A command takes options, `--name value`. Every [parameter](parameters.md) is an option: `identifier_columns` is `--identifier-columns`.",
-        "`--help` after a command lists all of them. [Operations](operations.md#jobs-from-a-command-line) says what a",
-        "command prints, and [Reports](reports.md) what is in its JSON.",
+        "A command takes options, `--name value`. Every [parameter](parameters.md) is an option: `identifier_columns`",
+        "is `--identifier-columns`. `--help` after a command lists all of them. What it prints is in",
+        "[operations](operations.md#jobs-from-a-command-line), and what is in its JSON in [reports](reports.md).",
         "",
         "| Option | Meaning |",
         "|---|---|",
@@ -162,7 +163,8 @@ def commands_page() -> str:
         lines += ["```", "", f"Main options: {options}. [All of them]({page})."]
     lines += ["", f"## {SERVICES}", "", "Start and stop OpenSearch and Kafka on this machine, for development."]
     for name, text, options in services():
-        lines += ["", f"`icecdc {SERVICES} {name}`: {text}.", ""] + [f"- `{option}`: {_.rstrip('.')}" for option, _ in options]
+        lines += ["", f"`icecdc {SERVICES} {name}`: {text}.", ""]
+        lines += [f"- `{option}`: {meaning}" for option, meaning in options]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 
 
@@ -190,7 +192,9 @@ def _cell(text: str) -> str:
 def _json_type(annotation: str) -> str:
     base = annotation.removesuffix(" | None")
     kind = base.partition("[")[0]
-    name = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}[kind]
+    name = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}[
+        kind
+    ]
     return name + (" or null" if base != annotation else "")
 
 

@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 
 STYLE = """
-  .page{fill:#fff} text{fill:#1f2430;font:15px system-ui,sans-serif} .mono{font:14px ui-monospace,Menlo,Consolas,monospace}
+  .page{fill:#fff} text{fill:#1f2430;font:15px system-ui,sans-serif} 
+  .mono{font:14px ui-monospace,Menlo,Consolas,monospace}
   .small{font-size:13px;fill:#5a6172} .head{font-weight:600} .gone{fill:#9aa1b1;text-decoration:line-through}
   .box{fill:#f3f5fb;stroke:#b9c0d4} .spark{fill:#fff3e2;stroke:#e0b070} .store{fill:#e6f1ff;stroke:#86aee0}
   .good{fill:#e4f6e8;stroke:#7fc28f} .bad{fill:#fdeaea;stroke:#e09a9a}
@@ -55,7 +56,9 @@ class Figure:
 
     def rows(self, x: float, y: float, width: float, head: str, rows: list[str], kind: str = "box") -> Figure:
         """Draw a box with a heading and rows in monospace; rows that begin with ~ are crossed out."""
-        self._parts.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{36 + 23 * len(rows)}" rx="6"/>')
+        self._parts.append(
+            f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{36 + 23 * len(rows)}" rx="6"/>'
+        )
         self.text(x + 12, y + 22, head, "head")
         for number, row in enumerate(rows):
             self.text(x + 12, y + 46 + 23 * number, row.lstrip("~"), "mono gone" if row.startswith("~") else "mono")
@@ -103,7 +106,14 @@ def carryover() -> Figure:
     figure.text(20, 40, "UPDATE orders SET status = 'paid' WHERE id = 2", "mono")
     figure.text(20, 205, "The update replaces file A by file B.", "small")
     figure.arrow("M430 122h38")
-    changes = ["~DELETE 1  open", "~INSERT 1  open", "DELETE 2  open", "INSERT 2  paid", "~DELETE 3  paid", "~INSERT 3  paid"]
+    changes = [
+        "~DELETE 1  open",
+        "~INSERT 1  open",
+        "DELETE 2  open",
+        "INSERT 2  paid",
+        "~DELETE 3  paid",
+        "~INSERT 3  paid",
+    ]
     figure.rows(470, 40, 208, "changes, by identifier", changes, "spark")
     figure.text(470, 238, "Equal pairs are carryovers: they cancel.", "small")
     figure.arrow("M678 122h30")
@@ -113,7 +123,7 @@ def carryover() -> Figure:
 def partition_move() -> Figure:
     """An update that moves a row to another partition."""
     figure = Figure(960, 330, "A row moves from partition EU to US; both change rows meet in one task")
-    figure.text(20, 36, "UPDATE orders SET region = 'US' WHERE id = 1        -- the table is partitioned by region", "mono")
+    figure.text(20, 36, "UPDATE orders SET region = 'US' WHERE id = 1    -- PARTITIONED BY (region)", "mono")
     figure.rows(20, 60, 130, "EU, before", ["1  EU", "2  EU"], "store")
     figure.rows(190, 60, 130, "EU, after", ["2  EU"], "store")
     figure.rows(20, 190, 130, "US, before", ["3  US"], "store")
@@ -126,7 +136,9 @@ def partition_move() -> Figure:
     figure.rows(600, 113, 150, "shuffle by id", ["DELETE 1  EU", "INSERT 1  US"], "spark")
     figure.arrow("M750 154h36")
     figure.rows(788, 125, 152, "INSERT wins", ["index 1  US"], "good")
-    figure.text(20, 312, "Without the shuffle, two tasks would send both operations, and the delete could come last.", "small")
+    figure.text(
+        20, 312, "Without the shuffle, two tasks would send both operations, and the delete could come last.", "small"
+    )
     return figure
 
 
@@ -146,7 +158,12 @@ def versions() -> Figure:
         figure.box(x, 50, 160, 58, lines, kind)
         figure.text(x + 80, 184, result, "mono", "middle")
     figure.text(20, 30, "What is sent for document 7", "head").text(20, 160, "What the index has then", "head")
-    figure.text(20, 222, "OpenSearch keeps the version of a deleted document, its tombstone, for index.gc_deletes (1 hour).", "small")
+    figure.text(
+        20,
+        222,
+        "OpenSearch keeps the version of a deleted document, its tombstone, for index.gc_deletes (1 hour).",
+        "small",
+    )
     return figure
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ PRINTED = {"catalog_properties", "warehouse", "opensearch_url", "positions_index
 class Addresses(ast.NodeTransformer):
     """Puts the addresses of the test into the parameters that a snippet makes."""
 
-    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: D102
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         called = ast.unparse(node.func)
         if called in ("SyncConfig", "IngestConfig", "SyncConfig.load", "SyncConfig.load_all"):
@@ -63,8 +62,8 @@ def shop(spark, opensearch, addresses):
     yield SyncConfig(table="lake.shop.orders", identifier_columns=["order_id"], **addresses)
     for table in (*(f"lake.shop.{table}" for table in TABLES), DEAD_LETTERS):
         spark.sql(f"DROP TABLE IF EXISTS {table}")
-    wanted = {"index": "orders-*,books-*,positions-docs", "params": {"expand_wildcards": "all", "ignore_unavailable": "true"}}
-    opensearch.indices.delete(**wanted)
+    params = {"expand_wildcards": "all", "ignore_unavailable": "true"}
+    opensearch.indices.delete(index="orders-*,books-*,positions-docs", params=params)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -77,9 +76,8 @@ def it_runs_as_it_is_printed(page, spark, shop, addresses, tmp_path, monkeypatch
     files = [block for block in all_blocks() if block.page == page and block.language == "yaml" and not block.mark]
     if files:
         Path("indexes.yml").write_text(files[0].text, encoding="utf-8")
-    first, last = (
-        row[0] for row in spark.sql("SELECT snapshot_id FROM lake.shop.orders.snapshots ORDER BY committed_at").collect()
-    )
+    snapshots = spark.sql("SELECT snapshot_id FROM lake.shop.orders.snapshots ORDER BY committed_at").collect()
+    first, last = (row[0] for row in snapshots)
     names = {"spark": spark, "config": shop, "SyncConfig": SyncConfig, "addresses": addresses}
     names |= {"start_snapshot_id": first, "end_snapshot_id": last}
     for block in (each for each in RUN if each.page == page):
@@ -92,11 +90,11 @@ def it_runs_as_it_is_printed(page, spark, shop, addresses, tmp_path, monkeypatch
 
 def it_ingests_as_the_kafka_page_says(spark, shop, addresses, kafka):
     topic = Topic(kafka)
-    topic.send([json.dumps({"order_id": 3, "status": "open"})])
+    topic.send({"order_id": 3, "status": "open"})
     (block,) = (each for each in all_blocks() if each.page == "docs/kafka.md" and each.language == "python")
     names: dict[str, Any] = {"ingest_addresses": {"bootstrap_servers": kafka}}
     names["ingest_addresses"] |= {name: addresses[name] for name in ("warehouse", "catalog_properties")}
-    text = block.text.replace('topics="orders"', f'topics="{topic.name}"').replace('job="orders"', f'job="{topic.name}"')
+    text = re.sub(r'(topics|job)="orders"', rf'\1="{topic.name}"', block.text)
     run(Block(block.page, block.line, "python", "", text), names)
     assert (names["report"].rows_written, spark.table("lake.shop.orders").count()) == (1, 3)
 

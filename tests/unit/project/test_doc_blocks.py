@@ -54,7 +54,8 @@ class DescribeANewBlock:
         "text",
         [
             "<!-- not run: needs Docker -->\n```console\n$ docker compose up\n```\n",
-            "```console\n$ ICECDC_X=1 make demo    # a comment\n$ icecdc sync --table lake.shop.orders \\\n    --dry-run\n```\n",
+            "```console\n$ ICECDC_X=1 make demo    # a comment\n```\n",
+            "```console\n$ icecdc sync --table lake.shop.orders \\\n    --dry-run\n```\n",
             "   ```json\n   {}\n   ```\n",
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import icecdc_core
@@ -16,8 +17,13 @@ ROWS = re.findall(r"^\| `([^`]+)`[^|]*\| (\w+) \| ([^|]*) ?\|", TABLE, re.MULTIL
 DOCUMENTED = {message.removesuffix(": ...") for message in re.findall(r"^\| `([^`]+)`", TABLE, re.MULTILINE)}
 
 
-def logged() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def logged() -> list[tuple[str, ast.Call]]:
     """The calls of `event`, with their messages up to the first variable part."""
+    return list(_logged())
+
+
+def _logged() -> Iterator[tuple[str, ast.Call]]:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "event" and node.args:
@@ -43,7 +49,9 @@ def it_lists_the_level_of_every_event():
 
 def it_lists_the_fields_that_an_event_names():
     fields = {message.removesuffix(": ..."): re.findall(r"`(\w+)`", names) for message, _, names in ROWS}
-    named = {(message, each.arg) for message, call in logged() for each in call.keywords if each.arg not in (None, "level")}
+    named = {
+        (message, each.arg) for message, call in logged() for each in call.keywords if each.arg not in (None, "level")
+    }
     assert sorted((message, name) for message, name in named if name not in fields[message]) == []
 
 
