@@ -61,7 +61,7 @@ def errors_page() -> str:
     lines = ["# Errors", "", MADE, ""]
     lines += [
         "All errors are in `icecdc_core.errors` and derive from `IcecdcError`. An error names what is wrong, the",
-        "value found, and the remedy. `…` stands for what depends on the case. What a scheduler should do in each state",
+        "value found, and the remedy. `…` stands for what depends on the case. What a scheduler should do then",
         "is in [operations](operations.md#how-a-run-ended).",
     ]
     said = _said()

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 STYLE = """
-  .page{fill:#fff} text{fill:#1f2430;font:15px system-ui,sans-serif} 
+  .page{fill:#fff} text{fill:#1f2430;font:15px system-ui,sans-serif}
   .mono{font:14px ui-monospace,Menlo,Consolas,monospace}
   .small{font-size:13px;fill:#5a6172} .head{font-weight:600} .gone{fill:#9aa1b1;text-decoration:line-through}
   .box{fill:#f3f5fb;stroke:#b9c0d4} .spark{fill:#fff3e2;stroke:#e0b070} .store{fill:#e6f1ff;stroke:#86aee0}
