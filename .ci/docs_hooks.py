@@ -22,7 +22,7 @@ PAGES = {
 HOME = ("README.md", "index.md")
 """The README is for those who read the repository; the site has a home of its own."""
 
-_LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -42,7 +42,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     def rewritten(match: re.Match[str]) -> str:
         target = _target(origin, match[2])
-        return match[0] if target is None else f"{match[1]}{_published(target)}{match[3]}"
+        if target is None:
+            return match[0]
+        text, anchor = match[1], match[3]
+        return text if (ROOT / target).is_dir() else f"[{text}]({_published(target)}{anchor})"
 
     pieces = re.split(f"({_CODE.pattern})", markdown, flags=_CODE.flags)
     return "".join(piece if piece.startswith("```") else _LINK.sub(rewritten, piece) for piece in pieces)
