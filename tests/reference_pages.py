@@ -32,14 +32,14 @@ ERRORS = [
     if inspect.isclass(kind) and issubclass(kind, IcecdcError) and kind is not IcecdcError
 ]
 REPORTS = {
-    RunReport: "`export`, `sync`, `replay`",
-    ValidationReport: "`validate`, `repair`",
-    SetupReport: "`setup`",
-    PendingChanges: "`changes`",
-    StatusReport: "`status`",
-    IndexStatus: "an entry of `indexes` in a status",
-    IngestReport: "`ingest`",
-    ManyReport: "any command with `--file`",
+    RunReport: "From `export`, `sync` and `replay`.",
+    ValidationReport: "From `validate` and `repair`.",
+    SetupReport: "From `setup`.",
+    PendingChanges: "From `changes`.",
+    StatusReport: "From `status`.",
+    IndexStatus: "An entry of `indexes` in a status report.",
+    IngestReport: "From `ingest`.",
+    ManyReport: "From every command with `--file`.",
 }
 FAILURE = {
     "job": "The command; null if there was none.",
@@ -116,8 +116,8 @@ def reports_page() -> str:
         "it as one JSON object with these fields. Every report also has `state`, see",
         "[exit codes](operations.md#how-a-run-ended).",
     ]
-    for kind, command in REPORTS.items():
-        lines += ["", f"## {kind.__name__}", "", f"{_plain((kind.__doc__ or '').splitlines()[0])} From: {command}.", ""]
+    for kind, origin in REPORTS.items():
+        lines += ["", f"## {kind.__name__}", "", f"{_plain((kind.__doc__ or '').splitlines()[0])} {origin}", ""]
         lines += ["| Field | Type | Meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {type_} | {_cell(meaning)} |" for name, type_, meaning in report_fields(kind)]
     lines += ["", "## A failed run", "", "The report of a run that failed, whatever the command."]
