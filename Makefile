@@ -131,6 +131,10 @@ lint: setup ## Check style (notebooks too), types, the contract between packages
 bench: setup ## Measure reading changes, exporting and syncing
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)
 
+.PHONY: docs
+docs: setup ## Build the documentation site into build/site, every link checked; ARGS=serve: look at it while you write
+	@$(if $(filter serve,$(ARGS)),$(BIN)/mkdocs serve,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html")
+
 ##@ Change
 
 .PHONY: format

@@ -20,7 +20,7 @@ from icecdc_core.reporting.metrics import (
     write_metrics,
 )
 
-DOCUMENTED = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
@@ -80,7 +80,7 @@ class DescribeRunMetrics:
         assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("lake.ns.t")
 
     def it_documents_every_metric_with_its_unit(self):
-        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", DOCUMENTED)
+        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", PAGE)
         assert documented == [tuple(metric) for metric in METRICS]
 
 

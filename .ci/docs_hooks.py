@@ -1,0 +1,81 @@
+"""MkDocs hooks: pages from outside of docs/, and links to files of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "data/README.md": "demo-data.md",
+    "benchmarks/README.md": "running-benchmarks.md",
+}
+"""Documents outside of docs/ that are pages of the site, by the names that they have there."""
+
+HOME = ("README.md", "index.md")
+"""The README is for those who read the repository; the site has a home of its own."""
+
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the documents outside of docs/, and the files of the repository that pages link to."""
+    for source, name in PAGES.items():
+        files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
+    linked = {target for file in files.documentation_pages() for target in _linked(_origin(file.src_uri), file)}
+    for target in sorted(linked):
+        files.append(File.generated(config, _published(target), content=(ROOT / target).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Turn links between files of the repository into links between pages of the site."""
+    origin = _origin(page.file.src_uri)
+
+    def rewritten(match: re.Match[str]) -> str:
+        target = _target(origin, match[2])
+        if target is None:
+            return match[0]
+        text, anchor = match[1], match[3]
+        return text if (ROOT / target).is_dir() else f"[{text}]({_published(target)}{anchor})"
+
+    pieces = re.split(f"({_CODE.pattern})", markdown, flags=_CODE.flags)
+    return "".join(piece if piece.startswith("```") else _LINK.sub(rewritten, piece) for piece in pieces)
+
+
+def _origin(name: str) -> str:
+    """The file of the repository that a page is made of."""
+    return next((source for source, page in PAGES.items() if page == name), f"docs/{name}")
+
+
+def _target(origin: str, link: str) -> str | None:
+    """The file of the repository that a link leads to; None for a link to another site."""
+    if "://" in link or link.startswith("mailto:"):
+        return None
+    return os.path.normpath(os.path.join(os.path.dirname(origin), link))
+
+
+def _linked(origin: str, file: Any) -> set[str]:
+    """The files outside of docs/ that a page links to, and that are no pages."""
+    found = {_target(origin, link) for _, link, _ in _LINK.findall(_CODE.sub("", file.content_string))}
+    outside = {each for each in found if each and each not in {*PAGES, HOME[0]} and not each.startswith("docs/")}
+    return {each for each in outside if (ROOT / each).is_file()}
+
+
+def _published(target: str) -> str:
+    """The name of a file of the repository in the site; sources get one that a browser shows as text."""
+    if target in PAGES:
+        return PAGES[target]
+    if target == HOME[0]:
+        return HOME[1]
+    if target.startswith("docs/"):
+        return target.removeprefix("docs/")
+    return f"source/{target.replace('.', '', 1) if target.startswith('.') else target}.txt"  # MkDocs hides dot files

@@ -1,0 +1,205 @@
+"""The fenced blocks of README.md and docs/, and which test runs each of them.
+
+A comment right before a block says that something special is true of it:
+
+    <!-- run by: tests/integration/project/test_readme_snippets.py::it_merges_changes_as_the_architecture_page_says -->
+    <!-- not run: needs Docker -->
+
+A block without a comment is run or checked by its language, see `HOW`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from icecdc_core.cli.commands import COMMANDS, SERVICES
+from icecdc_core.cli.options import parse
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import ConfigError
+from tests.reference_pages import services
+
+ROOT = Path(__file__).parents[1]
+HOW = {
+    "python": "tests/integration/project/test_doc_snippets.py runs it",
+    "sql": "tests/integration/project/test_doc_snippets.py runs it",
+    "console": "every command exists, and its options too",
+    "yaml": "it is an index file that can be loaded",
+    "json": "it can be parsed",
+    "text": "it is no code",
+}
+"""What happens to the blocks of each language."""
+
+REASONS = (
+    "installs packages",
+    "needs a Databricks workspace",
+    "needs Docker",
+    "needs Kubernetes",
+    "needs Airflow",
+    "needs Dagster",
+    "needs systemd",
+    "needs AWS",
+    "needs the internet",
+    "an excerpt of a file that another test loads",
+    "settings of another program",
+    "publishes a release",
+)
+"""Why a block may stay without a test."""
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (run by|not run): (.+?) -->\n)?^( *)(`{3,})([\w-]*)([^\n]*)\n(.*?)^\3\4$", re.MULTILINE | re.DOTALL
+)
+_OF_THE_SYSTEM = {"cd", "curl", "export", "jq", "mkdir", "source"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: The document, from the root of the repository.
+        line: The line of its fence.
+        language: What stands behind the fence.
+        title: The file's name, if the block is a file.
+        text: Its content.
+        mark: ``run by``, ``not run`` or nothing.
+        says: What the mark says.
+    """
+
+    page: str
+    line: int
+    language: str
+    title: str
+    text: str
+    mark: str = ""
+    says: str = ""
+
+    @property
+    def id(self) -> str:
+        """Where it is."""
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(text: str, page: str) -> list[Block]:
+    """The blocks of a document."""
+    found = []
+    for match in _BLOCK.finditer(text):
+        mark, says, indent, _, language, info, content = match.groups()
+        title = re.search(r'title="([^"]+)"', info)
+        content = re.sub(f"^{indent}", "", content, flags=re.MULTILINE)
+        line = text.count("\n", 0, match.start(4)) + 1
+        found.append(Block(page, line, language, title[1] if title else "", content, mark or "", says or ""))
+    return found
+
+
+def all_blocks() -> list[Block]:
+    """The blocks of README.md and docs/."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        block
+        for path in pages
+        for block in blocks_of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+    ]
+
+
+def problems_of(block: Block) -> list[str]:
+    """Why no test covers a block, or what is wrong with it; empty if all is well."""
+    if block.mark == "not run":
+        return [] if block.says in REASONS else [f"'{block.says}' is none of the reasons {', '.join(REASONS)}"]
+    if block.mark == "run by":
+        return [] if _exists(block.says) else [f"there is no test {block.says}"]
+    if block.language not in HOW:
+        return [f"no test runs blocks of '{block.language}'; write <!-- run by: TEST --> or <!-- not run: REASON -->"]
+    if block.language == "json":
+        json.loads(block.text)
+    if block.language == "yaml" and not re.search(r"^indexes:", block.text, re.MULTILINE):
+        return ["it is no index file; write <!-- run by: TEST --> or <!-- not run: REASON -->"]
+    if block.language == "console":
+        if not commands_of(block):
+            return ["it has no command; a command begins with '$ '"]
+        return [problem for command, _ in commands_of(block) for problem in _command_problems(command, block)]
+    return []
+
+
+def commands_of(block: Block) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that is shown."""
+    joined = block.text.replace("\\\n", " ")
+    return [
+        (command.strip(), output.strip("\n"))
+        for command, output in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ ).*\n)*)", joined, re.MULTILINE)
+    ]
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command without its comment and its variables."""
+    words = shlex.split(command, comments=True)
+    while words and re.match(r"\w+=", words[0]):
+        words.pop(0)
+    return words
+
+
+def _command_problems(command: str, block: Block) -> list[str]:
+    words = words_of(command)
+    program, rest = words[0], words[1:]
+    if program in ("python", "python3") and rest[:2] == ["-m", "icecdc_core"]:
+        program, rest = "icecdc", rest[2:]
+    if program == "icecdc":
+        return _icecdc_problems(rest)
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        return [f"make has no target {word}" for word in rest if "=" not in word and word not in targets]
+    if program in ("python", "python3") and rest:
+        return _python_problems(rest, block)
+    if program in _OF_THE_SYSTEM:
+        return []
+    return [f"no test knows the program {program}; write <!-- run by: TEST --> or <!-- not run: REASON -->"]
+
+
+def _icecdc_problems(words: list[str]) -> list[str]:
+    if words[:1] == [SERVICES]:
+        known = {name: {option for option, _ in options} for name, _, options in services()}
+        given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+        return [] if len(words) > 1 and given <= known.get(words[1], set()) else [f"unknown: {shlex.join(words)}"]
+    try:
+        request = parse(words)
+        if not request.file and not request.flags & {"help", "version"}:
+            COMMANDS[request.command].kind(**request.parameters)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _python_problems(words: list[str], block: Block) -> list[str]:
+    if words[0] == "-c":
+        ast.parse(words[1])
+        return []
+    if words[0] == "-m":
+        return [] if importlib.util.find_spec(words[1].partition(".")[0]) else [f"there is no module {words[1]}"]
+    files = {each.title for each in all_blocks() if each.page == block.page}
+    return [] if words[0] in files or (ROOT / words[0]).exists() else [f"there is no file {words[0]}"]
+
+
+def _exists(test: str) -> bool:
+    """Whether there is a test of this name, as pytest writes it."""
+    path, *names = test.split("::")
+    if not (ROOT / path).is_file():
+        return False
+    body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    for name in names:
+        found = [node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name]
+        if not found:
+            return False
+        body = found[0].body
+    return bool(names)
+
+
+def load_index_file(block: Block, folder: Path) -> dict[str, SyncConfig]:
+    """The indexes of a block that is an index file."""
+    path = folder / "indexes.yml"
+    path.write_text(block.text, encoding="utf-8")
+    return dict(SyncConfig.load_all(path))
