@@ -85,11 +85,11 @@ def metrics_page() -> str:
     labels: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for family in RunMetrics(facts, 1.0).collect():
         for sample in family.samples:
-            for name in set(sample.labels) - {"job", "table", "index"}:
+            for name in set(sample.labels) - {"icecdc_job", "job", "table", "index"}:
                 labels[family.name][name].add(sample.labels[name])
     lines = ["# Metrics", "", MADE, ""]
     lines += [
-        "All metrics are gauges of the last run. Each has the labels `table`, `index` and `job`; some have one more.",
+        "All metrics are gauges of the last run. Each has the labels `table`, `index`, `job` and `icecdc_job`; some have one more.",
         "[Monitoring](monitoring.md#metrics) says how they are published, and what to alert on.",
         "",
         "| Metric | Unit | What it says |",
