@@ -145,8 +145,7 @@ class DescribeAMissingPackageForNotebooks:
 
     def it_shows_no_progress_bar_without_tqdm(self):
         code = WITHOUT.format(missing=("tqdm",)) + (
-            "from icecdc_core.reporting.reports import progress\nwith progress(3, 'three'): pass\n"
-            "print('done')"
+            "from icecdc_core.reporting.reports import progress\nwith progress(3, 'three'): pass\nprint('done')"
         )
         ended = python(code)
         assert (ended.stdout, ended.stderr) == ("done\n", "")
