@@ -14,6 +14,8 @@ COVERAGE_MINIMUM := 90
 LOWEST := .venv-lowest
 LOWEST_INTEGRATION := tests/integration/jobs/test_sync.py tests/integration/jobs/test_validate.py \
 	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py
+# The text of the schema that is shipped depends on the release of pydantic that wrote it.
+LOWEST_NOT := --deselect tests/unit/project/test_indexes_doc.py::it_ships_the_schema_as_the_code_makes_it
 # How many processes run the tests. Each has its own Spark, OpenSearch and Kafka.
 WORKERS ?= 2
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
@@ -95,7 +97,7 @@ test-fast: setup ## Run the unit tests only
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST)/.installed ## Run the unit tests and some integration tests with the lowest versions that pyproject.toml allows
-	@$(LOWEST)/bin/python -m pytest tests/unit $(LOWEST_INTEGRATION) $(ARGS)
+	@$(LOWEST)/bin/python -m pytest tests/unit $(LOWEST_INTEGRATION) $(LOWEST_NOT) $(ARGS)
 
 .PHONY: histories
 histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -46,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_clone()
         with _opensearch(options.opensearch_url) as url:
             overrides = {"opensearch_url": url, "warehouse": str(output / "warehouse")}
-            _make_tables(SyncConfig.load(INDEX_FILE, options.index, **overrides))
+            SyncConfig.load(INDEX_FILE, options.index, **overrides)  # refuses a wrong index before Spark starts
+            if not _tables_made(options.index, overrides):
+                return 1
             parameters = {"index_file": str(INDEX_FILE), "index": options.index, **overrides}
             for notebook in prepare_notebooks(output, parameters):
                 print_line(f"  {display_path(notebook)}")
@@ -138,11 +141,23 @@ def _opensearch(given: str) -> Iterator[str]:
         print_line("OpenSearch was stopped; its data are kept.")
 
 
-def _make_tables(config: SyncConfig) -> None:
+def _tables_made(index: str, overrides: Mapping[str, str]) -> bool:
+    """Create the demo's tables in a process of its own: Spark's JVM ends with it, and Lab's kernels have the memory."""
+    process = multiprocessing.get_context("spawn").Process(target=_make_tables, args=(index, dict(overrides)))
+    process.start()
+    process.join()
+    return process.exitcode == 0
+
+
+def _make_tables(index: str, overrides: Mapping[str, str]) -> None:
     """Create the demo's tables, unless they are there from an earlier time."""
-    with timed_step("Spark starts"):
-        spark = open_spark(config)
-        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with timed_step("Spark starts"):
+            spark = open_spark(SyncConfig.load(INDEX_FILE, index, **overrides))
+            spark.sparkContext.setLogLevel("ERROR")
+    except IcecdcError as error:
+        print_line(f"The tables were not created: {error}", sys.stderr)
+        sys.exit(1)
     if all(spark.catalog.tableExists(table.full_name) for table in TABLES):
         print_line("The tables of an earlier time are used")
     else:

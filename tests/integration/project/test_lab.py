@@ -76,7 +76,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, opensearch_url: str) -> Iterat
         yield running
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        assert (process.wait(60), [child for child in children if child.is_running()]) == (0, [])
+        assert (process.wait(60), psutil.wait_procs(children, timeout=30)[1]) == (0, [])
 
 
 def it_offers_the_kernel_of_this_python(lab: Lab):
@@ -94,6 +94,11 @@ def it_listens_on_loopback_only(lab: Lab):
     server = next(each for each in psutil.Process(lab.process.pid).children() if "jupyterlab" in each.cmdline())
     listening = [each.laddr for each in server.net_connections() if each.status == psutil.CONN_LISTEN]
     assert {address.ip for address in listening if address.port == lab.port} == {"127.0.0.1"}
+
+
+def it_leaves_the_memory_to_the_kernels(lab: Lab):
+    names = {each.name() for each in psutil.Process(lab.process.pid).children(recursive=True)}
+    assert "java" not in names
 
 
 def it_lists_the_notebooks(lab: Lab):

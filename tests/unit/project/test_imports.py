@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import icecdc_core
+from icecdc_core.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("IPython", "matplotlib", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "tqdm")
+EXTRAS = ("IPython", "botocore", "matplotlib", "nbformat", "openlineage", "opentelemetry", "papermill", "tqdm")
 TABLE = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 LOADED = f"import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {{*{HEAVY}}}))"
 WITHOUT = """
@@ -50,6 +52,12 @@ class DescribeImportingThePackage:
     def it_imports_no_heavy_package(self, statement):
         ended = python(f"{statement}; {LOADED}")
         assert (ended.stdout.split(), ended.stderr) == ([], "")
+
+    def it_imports_every_job_without_the_packages_of_the_extras(self):
+        blocked = WITHOUT.format(missing=EXTRAS)
+        jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job for command in COMMANDS.values()]"
+        ended = python(f"{blocked}from icecdc_core.cli.commands import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
+        assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
 
     def it_imports_no_package_for_notebooks_with_the_jobs(self):
         names = ", ".join(icecdc_core.__all__)
@@ -137,8 +145,7 @@ class DescribeAMissingPackageForNotebooks:
 
     def it_shows_no_progress_bar_without_tqdm(self):
         code = WITHOUT.format(missing=("tqdm",)) + (
-            "from icecdc_core.reporting.reports import progress\nwith progress(3, 'three') as bar: bar.update(2)\n"
-            "print('done')"
+            "from icecdc_core.reporting.reports import progress\nwith progress(3, 'three'): pass\nprint('done')"
         )
         ended = python(code)
         assert (ended.stdout, ended.stderr) == ("done\n", "")

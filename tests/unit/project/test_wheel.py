@@ -25,12 +25,10 @@ EXTRAS = PROJECT["optional-dependencies"]
 # The packages by the name that Python imports, where it is another one.
 DISTRIBUTIONS = {
     "opensearchpy": "opensearch-py",
-    "yaml": "pyyaml",
     "openlineage": "openlineage-python",
     "opentelemetry": "opentelemetry-sdk",
+    "yaml": "pyyaml",
 }
-# Modules that are imported only where the environment asks for them.
-OPTIONAL = {"lineage", "lineage_datasets", "otlp", "telemetry"}
 # Parts of another package, and what only Databricks has.
 PARTS = {"pydantic_core": "pydantic", "dbutils": "pyspark"}
 
@@ -40,23 +38,15 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
 
 
-def imports(path: Path, nested: bool) -> set[str]:
-    """The packages that a module imports: at its top, or in functions and for type checkers."""
-    if not nested and path.stem in OPTIONAL:
-        return set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    top = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    if not nested:
-        top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    found = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
-    found |= {node.module for node in top if isinstance(node, ast.ImportFrom) and node.module}
+def imported() -> set[str]:
+    """The distributions that the modules of the package import, at their top, in functions and for type checkers."""
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+            found |= {node.module} if isinstance(node, ast.ImportFrom) and node.module else set()
     roots = {name.partition(".")[0] for name in found} - {*sys.stdlib_module_names, "icecdc_core"}
-    return {DISTRIBUTIONS.get(name, PARTS.get(name, name)).replace("_", "-") for name in roots}
-
-
-def imported(nested: bool) -> set[str]:
-    """The distributions that the modules of the package import."""
-    return set().union(*(imports(path, nested) for path in PACKAGE.rglob("*.py")))
+    return {DISTRIBUTIONS.get(name, PARTS.get(name, name)).replace("_", "-").lower() for name in roots}
 
 
 @pytest.fixture(scope="module")
@@ -105,20 +95,16 @@ class DescribeTheWheel:
 
 
 class DescribeTheDependencies:
-    def it_declares_what_modules_import_at_their_top(self):
-        spark = {"pyspark", "py4j"}
-        assert imported(nested=False) - names(PROJECT["dependencies"]) - spark == set()
-
-    def it_declares_what_functions_import_in_an_extra(self):
+    def it_declares_what_modules_import_or_has_an_extra_for_it(self):
         extras = set().union(*(names(EXTRAS[extra]) for extra in EXTRAS if extra not in ("dev", "docs")))
-        assert imported(nested=True) - names(PROJECT["dependencies"]) - extras == set()
+        assert imported() - names(PROJECT["dependencies"]) - extras == set()
 
     def it_leaves_spark_to_the_cluster(self):
         assert names(PROJECT["dependencies"]) & {"pyspark", "py4j"} == set()
 
     def it_declares_nothing_that_no_module_needs(self):
         # pyiceberg's extras, and what PySpark hands rows to Python with.
-        assert names(PROJECT["dependencies"]) - imported(nested=True) == set()
+        assert names(PROJECT["dependencies"]) - imported() == set()
 
     def it_has_a_lower_bound_for_everything_that_users_install(self):
         given = [*PROJECT["dependencies"], *(each for name in EXTRAS if name != "dev" for each in EXTRAS[name])]
