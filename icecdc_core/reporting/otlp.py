@@ -22,6 +22,7 @@ class _Spans(OTLPSpanExporter):
     failed = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.failed = True  # also if it raises, as some releases do
         result = super().export(spans)
         self.failed = result is not SpanExportResult.SUCCESS
         return result
@@ -35,6 +36,7 @@ class _Metrics(OTLPMetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **arguments: object
     ) -> MetricExportResult:
+        self.failed = True
         result = super().export(metrics_data, timeout_millis, **arguments)
         self.failed = result is not MetricExportResult.SUCCESS
         return result
