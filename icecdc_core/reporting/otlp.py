@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -14,6 +15,9 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+# Without a handler of the application each retry would be a line on the standard error; the log of icecdc has one.
+logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
 
 
 class _Spans(OTLPSpanExporter):
