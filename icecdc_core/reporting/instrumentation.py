@@ -97,7 +97,8 @@ class JobRun(Generic[C]):
             if error is not None:
                 self._failed(error)
             elif self._finished is not None:
-                self._facts.update(self._finished.to_dict())
+                # The report of an ingest has its name as the job.
+                self._facts.update({**self._finished.to_dict(), **self._identity})
                 counts = {name: self._facts[name] for name in _COUNTS if name in self._facts}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
             self.observers.ended(self._facts, error)

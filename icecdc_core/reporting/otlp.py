@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -15,6 +16,9 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
+# Without a handler of the application each retry would be a line on the standard error; the log of icecdc has one.
+logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
+
 
 class _Spans(OTLPSpanExporter):
     """An exporter that remembers whether the collector took the last spans, because a flush does not say it."""
@@ -22,6 +26,7 @@ class _Spans(OTLPSpanExporter):
     failed = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.failed = True  # also if it raises, as some releases do
         result = super().export(spans)
         self.failed = result is not SpanExportResult.SUCCESS
         return result
@@ -35,6 +40,7 @@ class _Metrics(OTLPMetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **arguments: object
     ) -> MetricExportResult:
+        self.failed = True
         result = super().export(metrics_data, timeout_millis, **arguments)
         self.failed = result is not MetricExportResult.SUCCESS
         return result

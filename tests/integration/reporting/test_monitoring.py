@@ -66,7 +66,7 @@ def location(spark, table):
 
 
 class DescribeTraces:
-    def it_shows_what_a_sync_did_and_where_its_time_went(self, spark, sql, watched, exported):
+    def it_shows_what_a_sync_did_and_where_its_time_went(self, spark, sql, exported, watched):
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         report = sync_changes(spark, exported)
         root, stages = trace_of(watched.posts)
@@ -82,7 +82,7 @@ class DescribeTraces:
         assert seconds == pytest.approx(report.stage_seconds, abs=0.05)
         assert root.attributes["icecdc.to_snapshot_id"] == str(report.to_snapshot_id)
 
-    def it_has_the_metrics_of_the_file(self, spark, watched, exported, tmp_path):
+    def it_has_the_metrics_of_the_file(self, spark, exported, watched, tmp_path):
         sync_changes(spark, exported.replace(metrics_folder=str(tmp_path)))
         text = (tmp_path / f"icecdc-{exported.index}-sync.prom").read_text()
         sent = gauges_of(watched.posts)
@@ -90,7 +90,7 @@ class DescribeTraces:
         assert len(lines) == len(sent)
         assert {line.partition("{")[0] for line in lines} == {name for name, _ in sent}
 
-    def it_shows_why_a_run_failed_without_a_value_of_its_rows(self, spark, sql, watched, exported):
+    def it_shows_why_a_run_failed_without_a_value_of_its_rows(self, spark, sql, exported, watched):
         sql("INSERT INTO {t} VALUES (7, 'x', 'secret@example.com', 1), (7, 'y', 'secret@example.com', 2)")
         with pytest.raises(DuplicateIdentifierError):
             sync_changes(spark, exported)
@@ -100,7 +100,7 @@ class DescribeTraces:
         assert message.startswith("DuplicateIdentifierError: rows or documents cannot be indexed")
         assert not any(b"secret@" in body or b"sharing" in body for _, _, body in watched.posts)
 
-    def it_covers_export_validation_repair_and_replay(self, spark, sql, opensearch, watched, exported):
+    def it_covers_export_validation_repair_and_replay(self, spark, sql, opensearch, exported, watched):
         export_table(spark, exported)
         opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
         validate_table(spark, exported)
@@ -128,6 +128,8 @@ class DescribeTraces:
             report.batches,
             8,
         )
+        jobs = {(dict(labels)["job"], dict(labels)["index"]) for _, labels in gauges_of(watched.posts)}
+        assert jobs == {("ingest", config.job)}
 
     def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
         config = make_ingest(
@@ -147,7 +149,7 @@ class DescribeTraces:
         ]
         assert began < reached < time.time()
 
-    def it_gives_every_line_of_the_log_its_id(self, spark, watched, exported, tmp_path):
+    def it_gives_every_line_of_the_log_its_id(self, spark, exported, watched, tmp_path):
         sync_changes(spark, exported.replace(log_path=str(tmp_path / "log")))
         lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
         root, _ = trace_of(watched.posts)
@@ -155,7 +157,7 @@ class DescribeTraces:
 
 
 class DescribeLineage:
-    def it_leads_from_the_table_to_the_index(self, spark, sql, watched, exported):
+    def it_leads_from_the_table_to_the_index(self, spark, sql, exported, watched):
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         report = sync_changes(spark, exported)
         start, complete = events_of(watched.posts)
@@ -206,7 +208,7 @@ class DescribeLineage:
         (condition,) = lineage_facet["dataset"]
         assert (condition["field"], condition["transformations"][0]["subtype"]) == ("price", "FILTER")
 
-    def it_has_the_verdict_of_a_validation(self, spark, opensearch, watched, exported):
+    def it_has_the_verdict_of_a_validation(self, spark, opensearch, exported, watched):
         opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})
         validate_table(spark, exported)
         complete = events_of(watched.posts)[-1]
@@ -228,12 +230,12 @@ class DescribeLineage:
         assert written["name"] == location(spark, config.table).removeprefix("file:")
         assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
 
-    def it_is_silent_about_idle_polls(self, spark, sql, watched, exported):
+    def it_is_silent_about_idle_polls(self, spark, sql, exported, watched):
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         follow_changes(spark, exported.replace(poll_interval_seconds=0.1, max_polls=3), sleep=lambda seconds: None)
         assert [each["eventType"] for each in events_of(watched.posts)] == ["START", "COMPLETE"]
 
-    def it_sends_events_of_the_clients_own_model(self, spark, sql, watched, exported):
+    def it_sends_events_of_the_clients_own_model(self, spark, sql, exported, watched):
         sql("UPDATE {t} SET price = 9.5 WHERE id = 1")
         sync_changes(spark, exported)
         validate_table(spark, exported)
