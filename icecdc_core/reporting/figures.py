@@ -246,12 +246,13 @@ def _snapshot_label(row: Mapping[Any, Any]) -> str:
 def _sentence(text: str) -> Figure:
     """Return a figure that is only a sentence: empty charts would say less."""
     figure, (axes,) = panels(1, height=0.6)
-    _say(axes, text)
+    _say(axes, text, left=True)
     return figure
 
 
-def _say(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=TEXT)
+def _say(axes: Axes, text: str, left: bool = False) -> None:
+    place, side = (0.0, "left") if left else (0.5, "center")
+    axes.text(place, 0.5, text, ha=side, va="center", transform=axes.transAxes, color=TEXT)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)

@@ -68,14 +68,14 @@ class NotebookFrame(pd.DataFrame):
 
 
 def cell_text(value: object, column: str = "") -> str:
-    """Return a value as a person reads it: 12,345, yes, 2026-01-31 12:00:00 UTC; "" for none.
+    """Return a value as a person reads it: 12,345, yes (or nothing), 2026-01-31 12:00:00 UTC; "" for none.
 
     Args:
         value: The value.
         column: The name of its column. Numbers that name something, such as snapshot ids, have no separators.
     """
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "yes" if value else ""
     if value is None or value is pd.NaT or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, Integral):

@@ -21,7 +21,7 @@ class DescribeCellText:
             (1234567, "offset", "1234567"),
             (12.345, "seconds", "12.3"),
             (True, "required", "yes"),
-            (False, "required", "no"),
+            (False, "required", ""),
             (None, "error", ""),
             (float("nan"), "rows", ""),
             (pd.NaT, "valid_through", ""),
