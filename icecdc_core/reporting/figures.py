@@ -162,7 +162,7 @@ def _horizontal_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], text: A
     axes.invert_yaxis()
     axes.set_xlim(0, max([*values, 1e-9]) * 1.35 if any(values) else 1)
     if any(values):
-        _whole_numbers(axes)
+        _label_values(axes, counts=all(isinstance(value, int) for value in values))
     else:
         axes.set_xticks([0])
 
@@ -213,11 +213,11 @@ def _draw_by_snapshot(
     axes.set_xlim(0, max([*ends, 1]) * 1.45)
     axes.set_title(title, pad=30)
     axes.set_xlabel("rows")
-    _whole_numbers(axes)
+    _label_values(axes)
 
 
-def _whole_numbers(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
+def _label_values(axes: Axes, counts: bool = True) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2, integer=counts))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_axisbelow(True)
     axes.grid(axis="x", color=TEXT, alpha=0.25, linewidth=0.8)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-_COLUMNS = 110
 _BAR = "{desc}: {percentage:3.0f}% |{bar:20}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
 
 
@@ -127,8 +126,6 @@ def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
         bar_format=_BAR,
         mininterval=_SECONDS_BETWEEN_LOOKS,
         file=output,
-        ncols=_COLUMNS,
-        ascii=False,
     )
 
 
