@@ -135,6 +135,8 @@ class _NotebookLine:
     It is plain text, because widgets need a live kernel to be seen again.
     """
 
+    encoding = "utf-8"
+
     def __init__(self) -> None:
         from IPython.display import display
 
