@@ -97,4 +97,4 @@ class IngestReport(Report):
         from icecdc_core.reporting.frames import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
-        return NotebookFrame.of(pd.DataFrame(rows), empty="Up to date: the topics have no new records.")
+        return NotebookFrame.of(pd.DataFrame(rows))

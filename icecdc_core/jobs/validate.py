@@ -125,7 +125,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
         # The documents of a pipeline have other texts than their rows.
         total = row_count(source.metadata, snapshot_id)
         if not run.config.pipeline_fields and texts_are_comparable(run.client, pit, source.schema):
-            with _progress(spark, total, f"Comparing texts of {run.config.table}") as (bar, read):
+            with _progress(spark, total, f"Comparing {run.config.table}") as (bar, read):
                 texts = index_text_checksums(spark, run.config, pit, parts, position.physical_index, read)
                 found = _compared(source_text_checksums(documents), texts, by_content)
                 bar.complete(found.index_documents)

@@ -165,7 +165,7 @@ def _horizontal_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], text: A
     axes.invert_yaxis()
     axes.set_xlim(0, max([*values, 1e-9]) * 1.35 if any(values) else 1)
     if any(values):
-        _whole_numbers(axes)
+        _label_values(axes, counts=all(isinstance(value, int) for value in values))
     else:
         axes.set_xticks([0])
 
@@ -216,11 +216,11 @@ def _draw_by_snapshot(
     axes.set_xlim(0, max([*ends, 1]) * 1.45)
     axes.set_title(title, pad=30)
     axes.set_xlabel("rows")
-    _whole_numbers(axes)
+    _label_values(axes)
 
 
-def _whole_numbers(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2))
+def _label_values(axes: Axes, counts: bool = True) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=2, integer=counts))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
     axes.set_axisbelow(True)
     axes.grid(axis="x", color=TEXT, alpha=0.25, linewidth=0.8)
@@ -249,12 +249,13 @@ def _snapshot_label(row: Mapping[Any, Any]) -> str:
 def _sentence(text: str) -> Figure:
     """Return a figure that is only a sentence: empty charts would say less."""
     figure, (axes,) = panels(1, height=0.6)
-    _say(axes, text)
+    _say(axes, text, left=True)
     return figure
 
 
-def _say(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=TEXT)
+def _say(axes: Axes, text: str, left: bool = False) -> None:
+    place, side = (0.0, "left") if left else (0.5, "center")
+    axes.text(place, 0.5, text, ha=side, va="center", transform=axes.transAxes, color=TEXT)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)

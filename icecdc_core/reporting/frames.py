@@ -8,11 +8,13 @@ from html import escape
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 # Numbers that name something: they are copied, not compared.
 _NAMES = ("id", "offset", "partition", "batch")
-_CELL = "text-align: {side}; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere; max-width: 60em"
+_CELL = "text-align: {side}; vertical-align: top; white-space: {wrap}; overflow-wrap: anywhere; max-width: 60em"
+_LONGEST_LINE = 40
 
 
 class NotebookFrame(pd.DataFrame):
@@ -45,8 +47,10 @@ class NotebookFrame(pd.DataFrame):
         named = not isinstance(self.index, pd.RangeIndex)
         heading = ""
         if not (named and len(self.columns) == 1):
-            names = [*([""] if named else []), *self.columns]
-            heading = f"<thead><tr>{''.join(_cell(name, '', 'th') for name in names)}</tr></thead>"
+            first = [_cell("", "", "th")] if named else []
+            numbers = [_is_number(self[name].iloc[0], name) for name in self.columns]
+            cells = [_cell(name, "", "th", right) for name, right in zip(self.columns, numbers, strict=True)]
+            heading = f"<thead><tr>{''.join([*first, *cells])}</tr></thead>"
         labelled = zip(self.index if named else [None] * len(self), self._rows, strict=True)
         rows = "".join(self._row(label, row) for label, row in labelled)
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
@@ -68,14 +72,14 @@ class NotebookFrame(pd.DataFrame):
 
 
 def cell_text(value: object, column: str = "") -> str:
-    """Return a value as a person reads it: 12,345, yes, 2026-01-31 12:00:00 UTC; "" for none.
+    """Return a value as a person reads it: 12,345, yes (or nothing), 2026-01-31 12:00:00 UTC; "" for none.
 
     Args:
         value: The value.
         column: The name of its column. Numbers that name something, such as snapshot ids, have no separators.
     """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else ""
     if value is None or value is pd.NaT or (isinstance(value, float) and value != value):
         return ""
     if isinstance(value, Integral):
@@ -87,7 +91,14 @@ def cell_text(value: object, column: str = "") -> str:
     return str(value)
 
 
-def _cell(value: object, column: str, tag: str) -> str:
-    is_number = not isinstance(value, bool) and isinstance(value, Real) and not column.endswith(_NAMES)
-    style = _CELL.format(side="right" if is_number else "left")
-    return f'<{tag} style="{style}">{escape(cell_text(value, column))}</{tag}>'
+def _is_number(value: object, column: str) -> bool:
+    if isinstance(value, (bool, np.bool_)) or column.endswith(_NAMES):
+        return False
+    return isinstance(value, Real)
+
+
+def _cell(value: object, column: str, tag: str, right: bool = False) -> str:
+    text = cell_text(value, column)
+    side = "right" if right or _is_number(value, column) else "left"
+    style = _CELL.format(side=side, wrap="pre-wrap" if len(text) > _LONGEST_LINE or "\n" in text else "nowrap")
+    return f'<{tag} style="{style}">{escape(text)}</{tag}>'

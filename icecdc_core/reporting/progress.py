@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-_BAR = "{desc}: {percentage:3.0f}% |{bar:30}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
+_BAR = "{desc}: {percentage:3.0f}% |{bar:20}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
 
 
 class Progress:
@@ -104,8 +104,8 @@ def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
 
 
 def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
-    in_notebook = _in_notebook()
-    if not (in_notebook or sys.stderr.isatty()):
+    output = _output()
+    if output is None:
         return None
     try:
         from tqdm import tqdm
@@ -125,12 +125,35 @@ def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
         desc=description,
         bar_format=_BAR,
         mininterval=_SECONDS_BETWEEN_LOOKS,
-        # A plain text bar on stdout: widget bars need a live kernel to be seen again in a saved notebook.
-        file=sys.stdout if in_notebook else sys.stderr,
+        file=output,
     )
 
 
-def _in_notebook() -> bool:
+class _NotebookLine:
+    """A line that a notebook replaces: as a stream, every state of the bar would be a line of the saved notebook.
+
+    It is plain text, because widgets need a live kernel to be seen again.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            self._handle.update({"text/plain": line}, raw=True)
+
+    def flush(self) -> None:
+        """Do nothing: a line is shown at once."""
+
+
+def _output() -> Any:
+    """Where a person sees a bar: in the notebook or on the terminal; None: nowhere."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and getattr(shell, "kernel", None) is not None
+    if getattr(shell, "kernel", None) is not None:
+        return _NotebookLine()
+    return sys.stderr if sys.stderr.isatty() else None

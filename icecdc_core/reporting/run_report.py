@@ -115,7 +115,7 @@ class RunReport(Report):
             ("from snapshot", _text(self.from_snapshot_id)),
             ("to snapshot", _text(self.to_snapshot_id)),
             ("snapshots", f"{self.snapshots:,}"),
-            ("strategy", self.strategy),
+            ("strategy", "none: up to date" if self.strategy == "none" else self.strategy),
             ("upserts", f"{self.upserts:,}"),
             ("deletes", f"{self.deletes:,}"),
             ("carryovers removed", f"{self.carryovers_removed:,}"),

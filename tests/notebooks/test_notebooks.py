@@ -12,6 +12,7 @@ import nbformat
 import papermill
 import pytest
 import yaml
+from nbconvert import HTMLExporter
 from opensearchpy import OpenSearch
 from papermill.exceptions import PapermillExecutionError
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from icecdc_core.ingest import IngestConfig
 from tests.dbutils import Dbutils, NotebookExit
 from tests.fast_java import small_spark
 from tests.kafka_topics import Topic
+from tests.parameter_values import OTHER
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -166,6 +168,59 @@ class DescribeThePapermillWay:
             _papermill(notebook, output, {"table": "lake.ns.t", "identifier_column": "id"})
         assert (caught.value.ename, output.exists()) == ("ConfigError", True)
         assert "did you mean identifier_columns" in output.read_text()
+
+    def it_shows_an_error_in_one_red_box_without_a_traceback(self, tmp_path: Path):
+        output = tmp_path / "10.ipynb"
+        with pytest.raises(PapermillExecutionError):
+            _papermill("10_initial_export.ipynb", output, {"table": "lake.ns.t", "max_rejected_documents": "-3"})
+        html, _ = HTMLExporter().from_filename(str(output))
+        _, box = html.split('data-mime-type="application/vnd.jupyter.stderr"')
+        shown = re.sub("<[^>]*>", "", box.partition("<pre>")[2].partition("</pre>")[0]).strip().splitlines()
+        assert [line.partition(":")[0] for line in shown] == ["ConfigError", "max_rejected_documents", "What to do"]
+        assert "Traceback (most recent" not in html
+
+    def it_passes_every_parameter_to_the_run_and_papermill_knows_them_all(self, tmp_path: Path, caplog):
+        node = nbformat.read(NOTEBOOKS / "20_incremental_cdc.ipynb", as_version=4)
+        show = "from icecdc_core.notebook import read_parameters\nprint(read_parameters(globals()).model_dump_json())"
+        node.cells = [*node.cells[:4], nbformat.v4.new_code_cell(show)]
+        nbformat.write(node, tmp_path / "20.ipynb")
+        known = papermill.inspect_notebook(str(tmp_path / "20.ipynb"))
+        # A run has one way to authenticate.
+        given = {name: text for name, text in OTHER.items() if name in known and "aws" not in name}
+        with caplog.at_level("WARNING", "papermill"):
+            executed = papermill.execute_notebook(
+                str(tmp_path / "20.ipynb"),
+                str(tmp_path / "out.ipynb"),
+                parameters=given,
+                kernel_name="python3",
+                progress_bar=False,
+            )
+        passed = json.loads(executed.cells[-1].outputs[-1].text)
+        expected = json.loads(SyncConfig(**given).model_dump_json())
+        assert {name: passed[name] for name in given} == {name: expected[name] for name in given}
+        assert len(given) > 35
+        assert [record.getMessage() for record in caplog.records if "unknown parameter" in record.getMessage()] == []
+
+    def it_leaves_one_line_of_a_progress_bar(self, tmp_path: Path):
+        work = "\n".join(
+            [
+                "import time",
+                "from icecdc_core.reporting.reports import progress",
+                "with progress(336_776, 'Exporting lake.demo.flights') as bar:",
+                "    with bar.watching(lambda: int(time.monotonic() * 1000)):",
+                "        time.sleep(1.2)",
+                "    bar.complete(336_776)",
+            ]
+        )
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(work)]), tmp_path / "in.ipynb")
+        executed = papermill.execute_notebook(
+            str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), kernel_name="python3", progress_bar=False
+        )
+        (output,) = executed.cells[-1].outputs
+        assert re.match(
+            r"Exporting lake.demo.flights: 100% \|█{20}\| 336,776 of 336,776 documents \[00:01",
+            output.data["text/plain"],
+        )
 
     def it_refuses_a_table_that_does_not_exist(self, spark: SparkSession, make_config: MakeConfig, tmp_path: Path):
         given = {**_as_texts(make_config()), "spark_conf": json.dumps(small_spark())}

@@ -16,7 +16,7 @@ from icecdc_core.reporting.progress import progress
 @pytest.fixture
 def in_notebook(monkeypatch):
     """Bars are shown, as in a notebook, and look often."""
-    monkeypatch.setattr(module, "_in_notebook", lambda: True)
+    monkeypatch.setattr(module, "_output", lambda: sys.stdout)
     monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.01)
 
 
@@ -38,7 +38,7 @@ class DescribeAShownBar:
             bar.update(168_388)
         last = _lines(capsys)[-1]
         assert re.fullmatch(
-            r"Exporting flights: +50% \|.{30}\| 168,388 of 336,776 documents \[00:00<\d\d:\d\d, [\d,]+/s\]", last
+            r"Exporting flights: +50% \|.{20}\| 168,388 of 336,776 documents \[00:00<\d\d:\d\d, [\d,]+/s\]", last
         )
 
     def it_follows_a_counter_while_the_caller_waits(self, capsys):

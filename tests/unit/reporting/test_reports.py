@@ -181,6 +181,10 @@ class DescribeFigures:
         assert backgrounds == {0}
         assert min(min(_contrast(text.get_color(), other) for other in ("white", "#111111")) for text in texts) >= 3
 
+    def it_counts_in_whole_numbers(self):
+        _, differences, _ = DIFFERENT.figure().axes
+        assert [tick for tick in differences.get_xticks() if tick != int(tick)] == []
+
     def it_draws_an_empty_table_beside_an_empty_index(self):
         assert "documents in index" in _texts(rows_and_documents_figure({"rows": 0, "documents": 0}))
 

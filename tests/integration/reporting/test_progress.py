@@ -1,0 +1,84 @@
+"""The progress bars of real runs: true counts, and not one Spark job more."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core.opensearch.indexes import count_operations
+from icecdc_core.reporting import progress as module
+from icecdc_core.runs.run import connect
+
+CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg
+TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Bars are shown, as in a notebook."""
+    monkeypatch.setattr(module, "_output", lambda: sys.stdout)
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.05)
+
+
+def _last_line(capsys) -> str:
+    return re.split(r"[\r\n]+", capsys.readouterr().out.strip())[-1]
+
+
+def _jobs(spark, group: str, work) -> int:
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        work()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+@pytest.mark.usefixtures("shown")
+def it_counts_the_documents_of_export_sync_and_validation(spark, sql, make_config, capsys):
+    config = make_config(export_group_bytes=1)
+    sql(CREATE)
+    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 1200, 1, 3)")
+
+    export_table(spark, config)
+    assert re.search(r"Exporting .*100% .*1,200 of 1,200 documents .*/s]", _last_line(capsys))
+    sql("INSERT INTO {t} SELECT id, 'new' FROM range(2000, 2010, 1, 1)")
+    sync_changes(spark, config)
+    assert re.search(r"Syncing .*10 of 10 documents", _last_line(capsys))
+    sql("UPDATE {t} SET name = 'updated' WHERE id = 7")
+    sync_changes(spark, config)
+    assert re.search(r"Syncing .*1 of 1 documents", _last_line(capsys))
+    validate_table(spark, config)
+    assert re.search(r"Comparing .*1,210 of 1,210 documents", _last_line(capsys))
+
+
+@pytest.mark.usefixtures("shown")
+def it_ends_with_the_rows_that_the_filter_keeps(spark, sql, make_config, capsys):
+    sql(CREATE)
+    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 100, 1, 1)")
+    export_table(spark, make_config(row_filter="id < 30"))
+    assert "30 of 30 documents" in _last_line(capsys)
+
+
+def it_starts_no_spark_job_of_its_own(spark, sql, make_config, monkeypatch, capsys):
+    sql(CREATE)
+    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 100, 1, 1)")
+    config = make_config()
+    export_table(spark, config)
+    silent = _jobs(spark, "silent", lambda: validate_table(spark, config))
+    monkeypatch.setattr(module, "_output", lambda: sys.stdout)
+    assert _jobs(spark, "shown", lambda: validate_table(spark, config)) == silent > 0
+    assert "100 of 100" in _last_line(capsys)
+
+
+def it_follows_the_counters_of_opensearch(spark, sql, make_config):
+    sql(CREATE)
+    sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 100, 1, 1)")
+    config = make_config()
+    report = export_table(spark, config)
+    client = connect(config)
+    physical = next(iter(client.indices.get_alias(name=config.index)))
+    assert count_operations(client, physical) == report.upserts == 100
+    client.close()
