@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from icecdc_core.reporting.figures import DELETED, INSERTED, STYLE, WIDTH, NotebookFigure, count_text
 
 if TYPE_CHECKING:
-    from icecdc_core.explore.differences import PartitionChanges
+    from icecdc_core.explore.difference_rows import PartitionChanges
     from icecdc_core.explore.time_line import Entry
 
 GREY = "#868e96"
