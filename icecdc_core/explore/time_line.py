@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -111,23 +111,6 @@ class TimeLine(Part):
         return as_html(self.figure()) + paragraphs(*self.notes, *more) + (table(head, rows) if rows else "")
 
 
-@dataclass(frozen=True)
-class _Lanes:
-    """Which lane each snapshot is drawn on."""
-
-    lanes: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, metadata: TableMetadata, head: int | None) -> _Lanes:
-        lanes = dict.fromkeys(ancestors(metadata, head), 0)
-        for snapshot in sorted(metadata.snapshots, key=_moment, reverse=True):
-            if snapshot.snapshot_id not in lanes:
-                free = max(lanes.values(), default=-1) + 1
-                chain = ancestors(metadata, snapshot.snapshot_id)
-                lanes |= dict.fromkeys((each for each in chain if each not in lanes), max(free, 1))
-        return cls(lanes)
-
-
 def show_time_line(view: View) -> TimeLine:
     """Return the newest snapshots of the table; reads metadata only."""
     metadata, branch = view.source.metadata, view.source.branch
@@ -159,7 +142,7 @@ def time_line(
     """
     heads = [ref.snapshot_id for ref in metadata.refs.values()] + ([head] if head is not None else [])
     reachable = {each for named in heads for each in ancestors(metadata, named)}
-    lanes = _Lanes.of(metadata, head).lanes
+    lanes = _lanes(metadata, head)
     names: dict[int, list[str]] = {}
     for name, ref in sorted(metadata.refs.items(), key=lambda item: (item[0] != branch, item[0])):
         names.setdefault(ref.snapshot_id, []).append(name)
@@ -179,6 +162,17 @@ def time_line(
         )
         for each in newest
     )
+
+
+def _lanes(metadata: TableMetadata, head: int | None) -> dict[int, int]:
+    """The lane of each snapshot: 0 for the branch that is followed, another one for each chain that left it."""
+    lanes = dict.fromkeys(ancestors(metadata, head), 0)
+    for snapshot in sorted(metadata.snapshots, key=_moment, reverse=True):
+        if snapshot.snapshot_id not in lanes:
+            free = max(lanes.values(), default=0) + 1
+            chain = ancestors(metadata, snapshot.snapshot_id)
+            lanes |= dict.fromkeys((each for each in chain if each not in lanes), free)
+    return lanes
 
 
 def operation(snapshot: Snapshot) -> str:

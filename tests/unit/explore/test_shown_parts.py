@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from icecdc_core.explore.changed_rows import Change
-from icecdc_core.explore.differences import Differences, PartitionChanges
+from icecdc_core.explore.difference_rows import PartitionChanges
+from icecdc_core.explore.differences import Differences
 from icecdc_core.explore.document_rows import Event, History
 from icecdc_core.explore.documents import DocumentView, IndexedDocument
 from icecdc_core.explore.figures import partitions_figure
