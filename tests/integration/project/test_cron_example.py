@@ -19,7 +19,8 @@ CRONTAB = Path(__file__).parents[3] / "docs" / "examples" / "icecdc.cron"
 COMMANDS = re.findall(r"^[\d*/]+ [\d*/]+ \S+ \S+ \S+ (.+)$", CRONTAB.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def it_syncs_and_validates_all_indexes_of_the_file(spark, sql, make_config, indexed, tmp_path):
     config = make_config()
     sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
