@@ -90,7 +90,11 @@ SyncItems(from, batch) ==
     IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
-Group(batch) == IF batch.done = 0 THEN {batch.order} ELSE Ids \ {batch.order}
+\* Trace.tla replaces both definitions by the groups that were recorded.
+Orders == Ids
+GroupsOf(order) == <<{order}, Ids \ {order}>>
+Complete(batch) == batch.done = Len(GroupsOf(batch.order))
+Group(batch) == GroupsOf(batch.order)[batch.done + 1]
 GroupItems(batch) ==
     {Upsert(batch.idx, i, batch.epoch, snaps[batch.to][i]) : i \in Group(batch) \cap RowsOf(batch.to)}
 
@@ -106,11 +110,13 @@ Pending(items, indexes) == IF NeverForgets THEN {m \in items : Applies(m, indexe
 -----------------------------------------------------------------------------
 (* The table. Only the newest metadata matters: a run reads it when it begins a batch. *)
 
-CommitTable ==
-    /\ Len(snaps) <= Commits
-    /\ \E rows \in [Ids -> Values \cup {None}] : rows # snaps[head] /\ snaps' = Append(snaps, rows)
+CommitRows(rows) ==
+    /\ snaps' = Append(snaps, rows)
     /\ head' = Len(snaps')
     /\ UNCHANGED <<gone, pos, owner, docs, alias, late, run, left>>
+CommitTable ==
+    /\ Len(snaps) <= Commits
+    /\ \E rows \in [Ids -> Values \cup {None}] : rows # snaps[head] /\ CommitRows(rows)
 
 RollBack ==
     /\ left.rollbacks > 0
@@ -129,7 +135,7 @@ Expire ==
 (* OpenSearch. Each sent operation stays in `late` until it cannot change anything any more: so it may be executed late,
    several times, in any order, or never; and an answer may be lost, after which the same operation is sent again. *)
 
-ExecuteOne(item) ==
+Outcome(item) ==
     LET old == docs[item.idx].doc[item.id]
         ver == IF Mutated("internal versions") THEN old.ver + 1 ELSE item.ver
     IN
@@ -141,9 +147,8 @@ ExecuteOne(item) ==
     /\ run' = [r \in Runs |-> IF run[r].at = "write" /\ item.idx \in DOMAIN docs
                               THEN [run[r] EXCEPT !.todo = IF NeverForgets THEN Pending(@, docs') ELSE @ \ {item}]
                               ELSE run[r]]
-    /\ <<docs', late', run'>> # <<docs, late, run>>
     /\ UNCHANGED <<table, pos, owner, alias, left>>
-Execute == \E item \in late : ExecuteOne(item)
+Execute == \E item \in late : Outcome(item) /\ <<docs', late', run'>> # <<docs, late, run>>
 
 \* index.gc_deletes is over.
 ForgetTombstone ==
@@ -252,6 +257,14 @@ CanBegin(p) ==
     /\ p.idx # 0 /\ p.batch.kind \in {"none", "sync", "repair"} /\ Readable(p) /\ MoreBatches(p)
     /\ NewBatch(p).cut \cup {head} # {p.snap}
 
+\* jobs/sync.py: a begun repair may be dropped at any point, because it writes documents of the position's snapshot.
+ForgetRepair(r) ==
+    /\ run[r].at = "locked" /\ owner = r
+    /\ pos.batch.kind = "repair"
+    /\ pos' = [pos EXCEPT !.batch = NoBatch]
+    /\ run' = Stale(run, r)
+    /\ UNCHANGED <<table, owner, docs, alias, late, left>>
+
 BeginSync(r) ==
     LET p == Known(run[r])
         batch == NewBatch(p)
@@ -314,7 +327,7 @@ BeginExport(r) ==
     /\ run[r].at = "locked"
     /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p)
     /\ IF owner = r
-       THEN \E order \in Ids :
+       THEN \E order \in Orders :
             LET batch == [Batch("export", epoch, head, {}, idx) EXCEPT !.order = order]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
@@ -330,6 +343,12 @@ StartGroup(r, batch, indexes) ==
     /\ run' = Stale([run EXCEPT ![r] = Writing(batch, items, indexes)], r)
     /\ late' = Pending(late \cup items, indexes)
 
+\* The next group, or the publication if there is none left.
+Continue(r, batch, indexes) ==
+    IF Complete(batch)
+    THEN run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
+    ELSE StartGroup(r, batch, indexes)
+
 \* create_physical, record_index, drop_unread: the index exists and is recorded before the first document.
 Create(r) ==
     LET batch == [run[r].batch EXCEPT !.made = TRUE]
@@ -340,7 +359,7 @@ Create(r) ==
     /\ IF owner = r
        THEN /\ pos' = [pos EXCEPT !.batch = batch]
             /\ docs' = created
-            /\ StartGroup(r, batch, created)
+            /\ Continue(r, batch, created)
             /\ UNCHANGED <<owner, alias, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
@@ -355,13 +374,13 @@ Resume(r) ==
     /\ run[r].at = "locked" /\ owner = r
     /\ begun.kind = "export" /\ begun.made /\ begun.to \notin gone
     /\ deleted => Mutated("resume in an index created again")
-    /\ \E order \in Ids :
+    /\ \E order \in Orders :
         LET batch == [begun EXCEPT !.order = order, !.to = to] IN
         /\ order = begun.order \/ Mutated("resume by count")
         /\ docs' = created
-        /\ IF batch.done < 2
-           THEN StartGroup(r, batch, created)
-           ELSE run' = [run EXCEPT ![r] = [at |-> "publish", batch |-> batch]] /\ UNCHANGED late
+        /\ IF Complete(batch)
+           THEN run' = [run EXCEPT ![r] = [at |-> "publish", batch |-> batch]] /\ UNCHANGED late
+           ELSE StartGroup(r, batch, created)
     /\ UNCHANGED <<table, pos, owner, alias, left>>
 
 \* IndexLock.progress: a group is recorded when each of its operations has an outcome.
@@ -371,9 +390,7 @@ Progress(r) ==
     /\ run[r].todo = {} \/ Mutated("group recorded before it is written")
     /\ IF owner = r
        THEN /\ pos' = [pos EXCEPT !.batch = batch]
-            /\ IF batch.done < 2
-               THEN StartGroup(r, batch, docs)
-               ELSE run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
+            /\ Continue(r, batch, docs)
             /\ UNCHANGED <<owner, docs, alias, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
@@ -448,7 +465,7 @@ BeginRepair(r) ==
 
 RunStep(r) ==
     \/ Open(r) \/ Lock(r) \/ Crash(r)
-    \/ Replay(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
+    \/ Replay(r) \/ ForgetRepair(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
     \/ ForgetBatch(r) \/ BeginExport(r) \/ Create(r) \/ Resume(r) \/ Progress(r) \/ Publish(r) \/ Drop(r)
     \/ Compare(r) \/ LockForRepair(r) \/ BeginRepair(r)
 
@@ -491,9 +508,11 @@ EpochsAreUnique ==
 
 \* A new batch has an epoch above all before, and the recorded epoch never falls.
 Begins == pos'.batch.kind # "none" /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))
-EpochsGrow == [][pos'.epoch >= pos.epoch /\ (Begins => pos'.epoch > pos.epoch /\ pos'.batch.epoch = pos'.epoch)]_vars
+EpochGrows == pos'.epoch >= pos.epoch /\ (Begins => pos'.epoch > pos.epoch /\ pos'.batch.epoch = pos'.epoch)
+EpochsGrow == [][EpochGrows]_vars
 
 \* The version of a document never falls, that of a deleted one included.
-VersionsNeverFall ==
-    [][\A idx \in DOMAIN docs \cap DOMAIN docs' : \A i \in Ids : docs'[idx].doc[i].ver >= docs[idx].doc[i].ver]_vars
+NoVersionFalls ==
+    \A idx \in DOMAIN docs \cap DOMAIN docs' : \A i \in Ids : docs'[idx].doc[i].ver >= docs[idx].doc[i].ver
+VersionsNeverFall == [][NoVersionFalls]_vars
 =============================================================================

@@ -1,0 +1,327 @@
+"""Translates a recorded trace into the vocabulary of the specification, see `Trace.tla`.
+
+Runs become 1, 2, ... in the order in which they appear. Snapshots become 1, 2, ... in the order in which batches name
+them; 1 is the empty table. Epochs become 1, 2, ... in their order. Identifiers become 1, 2, ...; those that lived the
+same life, row by row and operation by operation, are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+NONE = "None"
+# Numbers that no epoch has: indexes and operations of no batch.
+_UNKNOWN = 10_000
+_EXECUTED = {200: True, 201: True, 404: True, 409: False}
+_BUSY = {429, 503}
+
+
+class NotInModelError(Exception):
+    """From here on something happened that the specification does not speak of."""
+
+
+@dataclass
+class Trace:
+    """A trace in the vocabulary of the specification.
+
+    Attributes:
+        name: The test that it was recorded in.
+        events: Its events, values as TLA+ writes them.
+        sources: For each event, a sentence for people.
+        groups: The identifiers of each group of each export, by epoch.
+        ids: How many identifiers there are.
+        runs: How many runs there are.
+        end: Why it ends before the recording does; "" if it does not.
+        counts: What is in it.
+    """
+
+    name: str
+    events: list[Event] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    groups: dict[int, list[set[int]]] = field(default_factory=dict)
+    ids: int = 0
+    runs: int = 0
+    end: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def translate(recorded: Mapping[str, Any]) -> Trace:
+    """Translate a recorded trace, up to the first event of which the specification does not speak."""
+    events, end = _comparable(recorded["events"])
+    return _Translation(recorded["test"], events, end).trace
+
+
+def _comparable(events: list[Event]) -> tuple[list[Event], str]:
+    """The events until somebody interferes in a way that the specification excludes."""
+    kept: list[Event] = []
+    snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
+    last: Event = {}
+    for event in events:
+        try:
+            _require_known(event, snapshots, last)
+        except NotInModelError as reason:
+            return kept, str(reason)
+        if event["event"] == "position" and event["accepted"]:
+            last = event
+        if not event.get("foreign"):
+            kept.append(event)
+    return kept, ""
+
+
+def _require_known(event: Event, snapshots: Mapping[Any, Event], last: Event) -> None:
+    if event["event"] == "end":
+        raise NotInModelError(event["reason"])
+    if event["event"] == "position":
+        if event.get("foreign") and _essence(event) != _essence(last):
+            raise NotInModelError("somebody else changed the position")
+        for name in _named(event["position"]):
+            if name is not None and "rows" not in snapshots.get(name, {}):
+                raise NotInModelError(f"a snapshot is unknown: {snapshots.get(name, {}).get('unknown')}")
+    if event["event"] == "bulk":
+        for _, _, version, status, _ in event["items"]:
+            if version is None:
+                raise NotInModelError("somebody else wrote documents")
+            if status not in _EXECUTED and status not in _BUSY:
+                raise NotInModelError("OpenSearch rejected a document")
+
+
+def _essence(event: Event) -> tuple[Any, Any]:
+    return event.get("owner"), event.get("position")
+
+
+def _named(position: Mapping[str, Any]) -> list[Any]:
+    """The snapshots that a position names, the cuts of its batch first."""
+    named = [position["snapshot_id"]] if position["physical_index"] else []
+    if batch := position["batch"]:
+        named += [*(batch["cuts"] or []), batch["to_snapshot_id"]]
+    return named
+
+
+def _number(physical: str) -> int:
+    return int(physical.rpartition("--")[2]) if physical else 0
+
+
+class _Translation:
+    def __init__(self, name: str, events: list[Event], end: str) -> None:
+        self.trace = Trace(name, end=end)
+        self.rows = {event["id"]: event["rows"] for event in events if event["event"] == "snapshot" and "rows" in event}
+        positions = [event for event in events if event["event"] == "position"]
+        epochs = {event["position"]["batch"]["epoch"] for event in positions if event["position"]["batch"]}
+        self.epochs = {epoch: rank for rank, epoch in enumerate(sorted(epochs), 1)}
+        self.epochs[0] = 0
+        self.ids, self.values = _identifiers(events, self.rows)
+        self.trace.ids = max(self.ids.values(), default=0)
+        self.snapshots: dict[Any, int] = {None: 1}
+        self.head: Any = None
+        self.runs: dict[str, int] = {}
+        self.owner: str | None = None
+        self.batch: Event = {}
+        self.counts = dict.fromkeys(("events", "items", "takeovers", "replayed", "resumed"), 0)
+        self.exports: dict[int, tuple[Any, int]] = {}
+        for event in events:
+            getattr(self, f"_{event['event']}")(event)
+        for epoch, groups in self.trace.groups.items():
+            self._rest(epoch, groups)
+        self.trace.runs = len(self.runs)
+        self.trace.counts = self.counts
+
+    def _emit(self, source: str, **event: Any) -> None:
+        self.trace.events.append(event)
+        self.trace.sources.append(source)
+
+    def _run(self, name: str) -> int:
+        return self.runs.setdefault(name, len(self.runs) + 1)
+
+    def _epoch(self, number: int) -> int:
+        return self.epochs.get(number, _UNKNOWN + number)
+
+    def _snapshot(self, event: Event) -> None:
+        """Its rows are known; the table commits it when a batch names it."""
+
+    def _name(self, snapshot: Any) -> None:
+        if snapshot not in self.snapshots:
+            self.snapshots[snapshot] = len(self.snapshots) + 1
+            of_id = {number: identity for identity, number in self.ids.items()}
+            rows = self.rows[snapshot]
+            wanted = [self.values.get((of_id[n], rows.get(of_id[n])), NONE) for n in range(1, self.trace.ids + 1)]
+            self._emit(f"the table has snapshot {snapshot}", event='"snapshot"', rows=wanted)
+        elif self.head != snapshot:
+            self._emit(f"the table is back at {snapshot}", event='"rollback"', to=str(self.snapshots[snapshot]))
+        self.head = snapshot
+
+    def _position(self, event: Event) -> None:
+        position, accepted, owner = event["position"], event["accepted"], event["owner"]
+        by = owner or self.owner
+        if by is None or (not accepted and owner is None):
+            return  # nobody knows whose late release this was
+        self.counts["events"] += 1
+        batch = position["batch"] or {}
+        origin = 0
+        if accepted:
+            if batch and batch["epoch"] != self.batch.get("epoch"):
+                for snapshot in _named(position):
+                    if snapshot not in self.snapshots:
+                        self._name(snapshot)
+                self._name(batch["to_snapshot_id"])
+            self._count(batch, owner)
+            for snapshot in _named(position):
+                if snapshot not in self.snapshots:
+                    self._name(snapshot)
+            if batch and batch["kind"] != "export":
+                origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
+            self.batch, self.owner = batch, owner
+        self._emit(
+            self._told(by, accepted, owner, position),
+            event='"position"',
+            run=str(self._run(by)),
+            accepted=str(accepted).upper(),
+            owner=str(self._run(owner)) if owner else NONE,
+            pos=self._pos(position) if accepted else NONE,
+            **{"from": str(origin)},
+        )
+
+    def _told(self, by: str, accepted: bool, owner: str | None, position: Mapping[str, Any]) -> str:
+        verb = "writes" if accepted else "is refused to write"
+        kept = {name: value for name, value in position.items() if name != "batch"}
+        return f"run {self._run(by)} {verb} {kept}, batch {position['batch']}, owner {owner and self._run(owner)}"
+
+    def _count(self, batch: Event, owner: str | None) -> None:
+        if owner and self.owner and owner != self.owner:
+            self.counts["takeovers"] += 1
+        if owner != self.owner and batch and batch == self.batch:
+            self.counts["resumed" if batch["kind"] == "export" else "replayed"] += 1
+
+    def _pos(self, position: Mapping[str, Any]) -> str:
+        batch, none = position["batch"], '[kind |-> "none"]'
+        exists = bool(position["physical_index"])
+        snap = self.snapshots[position["snapshot_id"]] if exists else 0
+        return _record(
+            snap=snap,
+            idx=self._epoch(_number(position["physical_index"])),
+            epoch=self._epoch(position["epoch"]),
+            batch=self._batch(batch) if batch else none,
+        )
+
+    def _batch(self, batch: Event) -> str:
+        is_export, epoch = batch["kind"] == "export", self._epoch(batch["epoch"])
+        if is_export:
+            self.trace.groups.setdefault(epoch, [])
+            done = max(batch["groups_done"], self.exports.get(epoch, (None, 0))[1])
+            self.exports[epoch] = batch["to_snapshot_id"], done
+        return _record(
+            kind=f'"{batch["kind"]}"',
+            epoch=epoch,
+            to=self.snapshots[batch["to_snapshot_id"]],
+            cut=_set(self.snapshots[cut] for cut in batch["cuts"] or []),
+            idx=self._epoch(_number(batch["physical_index"])),
+            made=str(is_export and batch["made"]).upper(),
+            done=batch["groups_done"] if is_export else 0,
+            order=f"@{epoch}@" if is_export else NONE,
+        )
+
+    def _bulk(self, event: Event) -> None:
+        epoch = self._epoch(event["index"])
+        seen: set[tuple[Any, ...]] = set()
+        for op, identity, version, status, value in event["items"]:
+            if status in _BUSY:
+                continue
+            self.counts["items"] += 1
+            self.counts["events"] += 1
+            if identity not in self.ids:
+                continue
+            number = self.ids[identity]
+            item = (op, number, version, status, self.values.get((identity, value)))
+            if item in seen:
+                continue
+            seen.add(item)
+            if self.batch.get("kind") == "export" and event["index"] == _number(self.batch["physical_index"]):
+                self._group(self._epoch(self.batch["epoch"]), self.batch["groups_done"], number)
+            self._emit(
+                f"bulk on index {event['index']}: {op} of '{identity}' with version {version} answers {status}",
+                event='"item"',
+                idx=str(epoch),
+                id=str(number),
+                ver=str(2 * self._epoch(version // 2) + version % 2),
+                val=self.values[identity, value] if op == "index" else NONE,
+                applied=str(_EXECUTED[status]).upper(),
+            )
+
+    def _group(self, epoch: int, done: int, number: int) -> None:
+        groups = self.trace.groups.setdefault(epoch, [])
+        while len(groups) <= done:
+            groups.append(set())
+        if not any(number in group for group in groups):
+            groups[done].add(number)
+
+    def _rest(self, epoch: int, groups: list[set[int]]) -> None:
+        """Put every row into a group: those that were never written into one that was never recorded."""
+        snapshot, done = self.exports[epoch]
+        groups.extend(set() for _ in range(done - len(groups)))
+        rows = {self.ids[identity] for identity in self.rows.get(snapshot, {})}
+        if missing := rows - set().union(*groups):
+            groups.append(missing)
+
+    def _create(self, event: Event) -> None:
+        self._index(event, "is created")
+
+    def _delete(self, event: Event) -> None:
+        self._index(event, "is deleted")
+
+    def _index(self, event: Event, verb: str) -> None:
+        self.counts["events"] += 1
+        number = str(self._epoch(event["index"]))
+        self._emit(f"index {event['index']} {verb}", event=f'"{event["event"]}"', idx=number)
+
+    def _alias(self, event: Event) -> None:
+        self.counts["events"] += 1
+        indexes = _set(self._epoch(number) for number in event["indexes"])
+        self._emit(f"the alias moves to {event['indexes']}", event='"alias"', indexes=indexes)
+
+    def _foreign(self, event: Event) -> None:
+        self.counts["events"] += 1
+        version = event["version"]
+        self._emit(
+            f"somebody writes document '{event['id']}' with version {version}",
+            event='"foreign"',
+            idx=str(self._epoch(event["index"])),
+            id=str(self.ids[event["id"]]),
+            ver=str(2 * self.epochs[version // 2] + version % 2 if version // 2 in self.epochs else version),
+            val=self.values.get((event["id"], event["value"]), NONE),
+        )
+
+
+def _identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> tuple[dict[str, int], dict[Any, str]]:
+    """The number of each identifier, and a name for each of its values."""
+    lives: dict[str, list[Any]] = {}
+    named: dict[str, dict[str, str]] = {}
+
+    def lived(identity: str, when: Any, value: str | None, *what: Any) -> None:
+        names = named.setdefault(identity, {})
+        if value is not None:
+            names.setdefault(value, f'"v{len(names) + 1}"')
+        lives.setdefault(identity, []).append((when, value and names[value], *what))
+
+    for snapshot, content in rows.items():
+        for identity, value in content.items():
+            lived(identity, ("row", snapshot), value)
+    for number, event in enumerate(events):
+        if event["event"] == "bulk":
+            for op, identity, version, status, value in event["items"]:
+                lived(identity, number, value, op, version, status)
+        elif event["event"] == "foreign":
+            lived(event["id"], number, event["value"], event["version"])
+    classes: dict[tuple[Any, ...], int] = {}
+    ids = {identity: classes.setdefault(tuple(life), len(classes) + 1) for identity, life in lives.items()}
+    values = {(identity, value): name for identity, names in named.items() for value, name in names.items()}
+    return ids, values
+
+
+def _record(**fields: Any) -> str:
+    return "[" + ", ".join(f"{name} |-> {value}" for name, value in fields.items()) + "]"
+
+
+def _set(elements: Any) -> str:
+    return "{" + ", ".join(str(element) for element in elements) + "}"
