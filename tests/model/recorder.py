@@ -88,12 +88,15 @@ class Recorder:
             self._index(method, path, body)
 
     def save(self, folder: Path) -> None:
-        """Write each trace to a file of its own."""
+        """Write each trace to a file of its own, without names that differ from machine to machine."""
         folder.mkdir(parents=True, exist_ok=True)
         for index, events in self.traces.items():
-            if events:
-                text = json.dumps({"test": self.tests[index], "events": events}, indent=None)
-                (folder / f"{index}.json").write_text(text + "\n", encoding="utf-8")
+            runs = dict.fromkeys(event["owner"] for event in events if event.get("owner"))
+            lines = ",\n".join(json.dumps(event) for event in events).replace(f'"{index}--', '"index--')
+            for number, run in enumerate(runs, 1):
+                lines = lines.replace(run, f"run {number}")
+            text = f'{{"test": {json.dumps(self.tests[index])}, "events": [\n{lines}\n]}}\n'
+            (folder / f"{index}.json").write_text(text, encoding="utf-8")
 
     def _trace(self, index: str) -> list[Event]:
         if index not in self.traces:

@@ -59,11 +59,12 @@ def _comparable(events: list[Event]) -> tuple[list[Event], str]:
     kept: list[Event] = []
     snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
     last: Event = {}
-    for event in events:
+    for number, event in enumerate(events):
         try:
             _require_known(event, snapshots, last)
         except NotInModelError as reason:
-            return kept, str(reason)
+            goes_on = any(later["event"] in ("position", "bulk") for later in events[number + 1 :])
+            return kept, str(reason) if goes_on else ""
         if event["event"] == "position" and event["accepted"]:
             last = event
         if not event.get("foreign"):
@@ -119,6 +120,7 @@ class _Translation:
         self.runs: dict[str, int] = {}
         self.owner: str | None = None
         self.batch: Event = {}
+        self.beginner: str | None = None
         self.counts = dict.fromkeys(("events", "items", "takeovers", "replayed", "resumed"), 0)
         self.exports: dict[int, tuple[Any, int]] = {}
         for event in events:
@@ -191,8 +193,10 @@ class _Translation:
     def _count(self, batch: Event, owner: str | None) -> None:
         if owner and self.owner and owner != self.owner:
             self.counts["takeovers"] += 1
-        if owner != self.owner and batch and batch == self.batch:
-            self.counts["resumed" if batch["kind"] == "export" else "replayed"] += 1
+        if batch and batch["epoch"] != self.batch.get("epoch"):
+            self.beginner = owner
+        if self.batch and not batch and owner != self.beginner:
+            self.counts["resumed" if self.batch["kind"] == "export" else "replayed"] += 1
 
     def _pos(self, position: Mapping[str, Any]) -> str:
         batch, none = position["batch"], '[kind |-> "none"]'
