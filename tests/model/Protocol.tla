@@ -80,14 +80,16 @@ DeleteVersion(epoch) == IF Mutated("equal versions") THEN 2 * epoch + 1 ELSE 2 *
 Upsert(idx, id, epoch, value) == [idx |-> idx, id |-> id, ver |-> UpsertVersion(epoch), val |-> value]
 Delete(idx, id, epoch) == [idx |-> idx, id |-> id, ver |-> DeleteVersion(epoch), val |-> None]
 
-\* What a sync writes: the last step in which a row changed decides, so the value is that of the last snapshot.
+\* What a sync writes: the last step in which a row changed decides, so the value is that of the last snapshot. A sync
+\* may also write rows that did not change, with the values they have. No check needs that; Trace.tla says which they were.
+Rewritten(batch) == {}
 Changed(from, batch) == {i \in Ids : \E s \in batch.cut \cup {batch.to} : snaps[s][i] # snaps[from][i]}
 SyncItems(from, batch) ==
     LET after == snaps[batch.to]
         one(i) == IF after[i] = None THEN Delete(batch.idx, i, batch.epoch)
                   ELSE Upsert(batch.idx, i, batch.epoch, after[i])
         pair(i) == IF Pairs /\ after[i] # None /\ snaps[from][i] # None THEN {Delete(batch.idx, i, batch.epoch)} ELSE {}
-    IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch)}
+    IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
 \* Trace.tla replaces both definitions by the groups that were recorded.

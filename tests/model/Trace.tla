@@ -17,6 +17,7 @@ Real == <<shadow, foreign>>
 
 TraceOrders == DOMAIN Groupings
 TraceGroupsOf(order) == Groupings[order]
+TraceRewritten(batch) == IF batch.epoch \in DOMAIN Rewrites[t] THEN Rewrites[t][batch.epoch] ELSE {}
 
 TraceInit ==
     /\ snaps = <<[id \in Ids |-> None]>> \* the table before its first snapshot

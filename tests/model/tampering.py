@@ -27,7 +27,9 @@ def _batch(event: Event) -> Event:
 def _commits(events: Events) -> list[int]:
     """Where the position moves."""
     places = _writes(events)
-    return [n for before, n in zip(places, places[1:], strict=False) if _batch(events[before]) and not _batch(events[n])]
+    return [
+        n for before, n in zip(places, places[1:], strict=False) if _batch(events[before]) and not _batch(events[n])
+    ]
 
 
 def _begins(events: Events) -> list[int]:
@@ -179,7 +181,9 @@ def lock_forgets_the_begun_batch(events: Events) -> None:
     """Whoever acquires the lock removes the begun batch."""
     places = _writes(events)
     pairs = zip(places, places[1:], strict=False)
-    lock = next(n for before, n in pairs if _batch(events[n]) and events[n]["owner"] not in (None, events[before]["owner"]))
+    lock = next(
+        n for before, n in pairs if _batch(events[n]) and events[n]["owner"] not in (None, events[before]["owner"])
+    )
     events[lock]["position"]["batch"] = None
 
 
@@ -218,34 +222,34 @@ def index_of_readers_is_deleted(events: Events) -> None:
     events.insert(_commits(events)[0] + 1, {"event": "delete", "index": events[move]["indexes"][0]})
 
 
-TAMPERINGS: dict[Callable[[Events], None], str] = {
-    epoch_used_twice: "longer-batch",
-    epoch_falls: "longer-batch",
-    old_operation_applies: "longer-batch",
-    older_version_applies: "longer-batch",
-    newer_version_refused: "longer-batch",
-    versions_of_delete_and_upsert_swapped: "replayed-sync",
-    commit_without_the_last_bulk: "repair",
-    commit_before_the_last_bulk: "repair",
-    one_document_is_missing: "resumed-export",
-    one_document_too_many: "resumed-export",
-    content_of_another_snapshot: "replayed-sync",
-    write_before_begin: "repair",
-    begin_while_another_run_has_the_lock: "longer-batch",
-    commit_by_the_loser_of_the_lock: "stalled-export",
-    commit_by_a_run_that_never_had_the_lock: "longer-batch",
-    replay_with_another_range: "replayed-sync",
-    batch_from_another_snapshot: "replayed-sync",
-    cut_is_forgotten: "longer-batch",
-    lock_forgets_the_begun_batch: "replayed-sync",
-    alias_before_the_last_group: "resumed-export",
-    alias_moves_to_an_old_index: "stalled-export",
-    group_recorded_before_it_is_written: "resumed-export",
-    group_is_skipped: "resumed-export",
-    index_is_never_created: "stalled-export",
-    index_of_readers_is_deleted: "stalled-export",
+TAMPERINGS: dict[Callable[[Events], None], tuple[str, str]] = {
+    epoch_used_twice: ("longer-batch", "batch {'kind': 'sync', 'epoch': 1"),
+    epoch_falls: ("longer-batch", "batch {'kind': 'export'"),
+    old_operation_applies: ("longer-batch", "version 3 answers 200"),
+    older_version_applies: ("longer-batch", "version 5 answers 200"),
+    newer_version_refused: ("longer-batch", "version 7 answers 409"),
+    versions_of_delete_and_upsert_swapped: ("replayed-sync", "index of '2' with version 4"),
+    commit_without_the_last_bulk: ("repair", "batch None"),
+    commit_before_the_last_bulk: ("repair", "batch None"),
+    one_document_is_missing: ("resumed-export", "the alias moves"),
+    one_document_too_many: ("resumed-export", "'no such row'"),
+    content_of_another_snapshot: ("replayed-sync", "index of '2'"),
+    write_before_begin: ("repair", "delete of '9'"),
+    begin_while_another_run_has_the_lock: ("longer-batch", "batch {'kind': 'sync', 'epoch': 3"),
+    commit_by_the_loser_of_the_lock: ("stalled-export", "batch None"),
+    commit_by_a_run_that_never_had_the_lock: ("longer-batch", "batch None"),
+    replay_with_another_range: ("replayed-sync", "batch None"),
+    batch_from_another_snapshot: ("replayed-sync", "batch {'kind': 'sync'"),
+    cut_is_forgotten: ("longer-batch", "'cuts': []"),
+    lock_forgets_the_begun_batch: ("replayed-sync", "batch None"),
+    alias_before_the_last_group: ("resumed-export", "the alias moves"),
+    alias_moves_to_an_old_index: ("stalled-export", "the alias moves to [99]"),
+    group_recorded_before_it_is_written: ("resumed-export", "the alias moves"),
+    group_is_skipped: ("resumed-export", "'groups_done': 3"),
+    index_is_never_created: ("stalled-export", "'made': True"),
+    index_of_readers_is_deleted: ("stalled-export", "index 1 is deleted"),
 }
-"""The changes, each with the recorded trace that it is made to."""
+"""The changes, each with the recorded trace that it is made to, and what the event is that TLC refuses."""
 
 
 def tampered(change: Callable[[Events], None], recorded: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ RECORDED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in 
 @pytest.fixture(scope="module")
 def verdicts():
     """What TLC says of all of them, in one start."""
-    changed = {change.__name__: tampered(change, RECORDED[of]) for change, of in TAMPERINGS.items()}
+    changed = {change.__name__: tampered(change, RECORDED[of]) for change, (of, _) in TAMPERINGS.items()}
     traces = {**RECORDED, **changed}
     return dict(zip(traces, validate([translate(trace) for trace in traces.values()]), strict=True))
 
@@ -30,5 +30,7 @@ class DescribeARecordedTrace:
 
 class DescribeATraceThatWasTamperedWith:
     @pytest.mark.parametrize("change", TAMPERINGS, ids=lambda change: change.__name__)
-    def it_is_refused(self, verdicts, change):
-        assert verdicts[change.__name__].refused is not None
+    def it_is_refused_where_it_is_wrong(self, verdicts, change):
+        verdict, (_, words) = verdicts[change.__name__], TAMPERINGS[change]
+        assert verdict.refused is not None
+        assert words in verdict.trace.sources[verdict.refused]

@@ -7,6 +7,7 @@ same life, row by row and operation by operation, are one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ class Trace:
         events: Its events, values as TLA+ writes them.
         sources: For each event, a sentence for people.
         groups: The identifiers of each group of each export, by epoch.
+        written: The identifiers that each sync writes, by epoch.
+        epochs: How many epochs there are.
         ids: How many identifiers there are.
         runs: How many runs there are.
         end: Why it ends before the recording does; "" if it does not.
@@ -42,10 +45,12 @@ class Trace:
     events: list[Event] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     groups: dict[int, list[set[int]]] = field(default_factory=dict)
+    written: dict[int, set[int]] = field(default_factory=dict)
+    epochs: int = 0
     ids: int = 0
     runs: int = 0
     end: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 def translate(recorded: Mapping[str, Any]) -> Trace:
@@ -110,9 +115,12 @@ class _Translation:
         self.trace = Trace(name, end=end)
         self.rows = {event["id"]: event["rows"] for event in events if event["event"] == "snapshot" and "rows" in event}
         positions = [event for event in events if event["event"] == "position"]
-        epochs = {event["position"]["batch"]["epoch"] for event in positions if event["position"]["batch"]}
+        batches = [event["position"]["batch"] for event in positions if event["position"]["batch"]]
+        epochs = {batch["epoch"] for batch in batches}
         self.epochs = {epoch: rank for rank, epoch in enumerate(sorted(epochs), 1)}
         self.epochs[0] = 0
+        self.trace.epochs = len(epochs)
+        self.syncs = {batch["epoch"] for batch in batches if batch["kind"] == "sync"}
         self.ids, self.values = _identifiers(events, self.rows)
         self.trace.ids = max(self.ids.values(), default=0)
         self.snapshots: dict[Any, int] = {None: 1}
@@ -121,13 +129,13 @@ class _Translation:
         self.owner: str | None = None
         self.batch: Event = {}
         self.beginner: str | None = None
-        self.counts = dict.fromkeys(("events", "items", "takeovers", "replayed", "resumed"), 0)
+        self.counts = Counter[str]()
         self.exports: dict[int, tuple[Any, int]] = {}
         for event in events:
             getattr(self, f"_{event['event']}")(event)
         for epoch, groups in self.trace.groups.items():
             self._rest(epoch, groups)
-        self.trace.runs = len(self.runs)
+        self.trace.runs = self.counts["runs"] = len(self.runs)
         self.trace.counts = self.counts
 
     def _emit(self, source: str, **event: Any) -> None:
@@ -175,6 +183,7 @@ class _Translation:
             if batch and batch["kind"] != "export":
                 origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
             self.batch, self.owner = batch, owner
+        self.counts["refused writes"] += not accepted
         self._emit(
             self._told(by, accepted, owner, position),
             event='"position"',
@@ -195,8 +204,13 @@ class _Translation:
             self.counts["takeovers"] += 1
         if batch and batch["epoch"] != self.batch.get("epoch"):
             self.beginner = owner
-        if self.batch and not batch and owner != self.beginner:
-            self.counts["resumed" if self.batch["kind"] == "export" else "replayed"] += 1
+            self.counts["begun batches"] += 1
+        if self.batch and not batch:
+            is_export = self.batch["kind"] == "export"
+            self.counts["commits"] += 1
+            self.counts["exports"] += is_export
+            if owner != self.beginner:
+                self.counts["resumed exports" if is_export else "replayed syncs"] += 1
 
     def _pos(self, position: Mapping[str, Any]) -> str:
         batch, none = position["batch"], '[kind |-> "none"]'
@@ -232,7 +246,7 @@ class _Translation:
         for op, identity, version, status, value in event["items"]:
             if status in _BUSY:
                 continue
-            self.counts["items"] += 1
+            self.counts["operations"] += 1
             self.counts["events"] += 1
             if identity not in self.ids:
                 continue
@@ -241,6 +255,8 @@ class _Translation:
             if item in seen:
                 continue
             seen.add(item)
+            if version // 2 in self.syncs:
+                self.trace.written.setdefault(self._epoch(version // 2), set()).add(number)
             if self.batch.get("kind") == "export" and event["index"] == _number(self.batch["physical_index"]):
                 self._group(self._epoch(self.batch["epoch"]), self.batch["groups_done"], number)
             self._emit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tests.model.tlc import default_constants, run_module
@@ -51,8 +51,8 @@ def validate(traces: Sequence[Trace]) -> list[Verdict]:
 def _validate(traces: Sequence[Trace]) -> list[Verdict]:
     output = run_module("Trace", _configuration(traces), is_short=True, TraceData=_data(traces))
     if "No error has been found" not in output:
-        raise RuntimeError(f"TLC gave no verdict on the traces:\n{output[:8000]}")
-    reached = {number: 1 for number in range(1, len(traces) + 1)}
+        raise RuntimeError(f"TLC gave no verdict on the traces:\n{_NEXT.sub('', output).strip()}")
+    reached = dict.fromkeys(range(1, len(traces) + 1), 1)
     for trace, event in _NEXT.findall(output):
         reached[int(trace)] = max(reached[int(trace)], int(event))
     return [
@@ -65,8 +65,8 @@ def _configuration(traces: Sequence[Trace]) -> str:
     chosen = {
         **{name: value for name, value in default_constants().items() if name not in ("r1", "r2", "a", "b", "x", "y")},
         **dict.fromkeys(("Commits", "Batches", "Exports", "Rollbacks", "Losses", "Repairs"), str(_MANY)),
-        "Runs": _numbers(max(trace.runs for trace in traces)),
-        "Ids": _numbers(max(trace.ids for trace in traces)),
+        "Runs": _set(range(1, max(trace.runs for trace in traces) + 1)),
+        "Ids": _set(range(1, max(1, max(trace.ids for trace in traces)) + 1)),
         "Values": "{}",
         "Synced": "FALSE",
         # Every operation keeps its place in `late`, so each one that is recorded must have been sent.
@@ -75,11 +75,9 @@ def _configuration(traces: Sequence[Trace]) -> str:
     }
     lines = ["SPECIFICATION TraceSpec", "CONSTRAINT Reached", "CONSTANTS"]
     lines += [f"  {name} = {value}" for name, value in chosen.items()]
-    return "\n".join([*lines, "  Orders <- TraceOrders", "  GroupsOf <- TraceGroupsOf", ""])
-
-
-def _numbers(highest: int) -> str:
-    return "{" + ", ".join(str(number) for number in range(1, max(highest, 1) + 1)) + "}"
+    return "\n".join(
+        [*lines, "  Orders <- TraceOrders", "  GroupsOf <- TraceGroupsOf", "  Rewritten <- TraceRewritten", ""]
+    )
 
 
 def _data(traces: Sequence[Trace]) -> str:
@@ -87,17 +85,30 @@ def _data(traces: Sequence[Trace]) -> str:
     most = max(1, max(trace.ids for trace in traces))
     groupings: list[str] = []
     texts: list[str] = []
+    rewrites: list[str] = []
     for trace in traces:
         orders = {}
         for epoch, groups in trace.groups.items():
-            sets = ["{" + ", ".join(str(number) for number in sorted(group)) + "}" for group in groups]
-            groupings.append(f"<<{', '.join(sets)}>>")
+            groupings.append(_sequence(_set(group) for group in groups))
             orders[epoch] = str(len(groupings))
         texts.append(_events(trace, most, orders))
+        rewrites.append(_sequence(_set(trace.written.get(epoch, ())) for epoch in range(1, trace.epochs + 1)))
     joined = [f"T{number} == <<{text}>>" for number, text in enumerate(texts, 1)]
-    names = ", ".join(f"T{number}" for number in range(1, len(texts) + 1))
-    lines = ["---- MODULE TraceData ----", "EXTENDS Protocol", *joined, f"Traces == <<{names}>>"]
-    return "\n".join([*lines, f"Groupings == <<{', '.join(groupings)}>>", "===="]) + "\n"
+    sequences = {
+        "Traces": [f"T{number}" for number in range(1, len(texts) + 1)],
+        "Groupings": groupings,
+        "Rewrites": rewrites,
+    }
+    lines = [f"{name} == {_sequence(elements)}" for name, elements in sequences.items()]
+    return "\n".join(["---- MODULE TraceData ----", "EXTENDS Protocol", *joined, *lines, "====", ""])
+
+
+def _sequence(elements: Iterable[str]) -> str:
+    return f"<<{', '.join(elements)}>>"
+
+
+def _set(numbers: Iterable[int]) -> str:
+    return "{" + ", ".join(str(number) for number in sorted(numbers)) + "}"
 
 
 def _events(trace: Trace, most: int, orders: dict[int, str]) -> str:
@@ -106,7 +117,7 @@ def _events(trace: Trace, most: int, orders: dict[int, str]) -> str:
         fields = dict(event)
         if "rows" in fields:
             rows = [*fields["rows"], *[NONE] * (most - trace.ids)]
-            fields["rows"] = f"<<{', '.join(rows)}>>"
+            fields["rows"] = _sequence(rows)
         text = "[" + ", ".join(f"{name} |-> {value}" for name, value in fields.items()) + "]"
         texts.append(re.sub(r"@(\d+)@", lambda found: orders[int(found[1])], text))
     return ",\n".join(texts)
