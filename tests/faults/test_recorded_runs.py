@@ -10,6 +10,7 @@ import json
 import os
 import random
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -36,39 +37,29 @@ class Life:
     """What happens to one index: changes of its table, and jobs of which some end badly."""
 
     def __init__(self, spark, sql, config, opensearch, url, rng):
-        self.spark, self.sql, self.config, self.opensearch, self.url, self.rng = (
-            spark,
-            sql,
-            config,
-            opensearch,
-            url,
-            rng,
-        )
+        self.spark, self.sql, self.config = spark, sql, config
+        self.opensearch, self.url, self.rng = opensearch, url, rng
         self.commits = 0
 
     def change(self):
         self.commits += 1
         place = self.rng.randint(0, 4)
-        self.sql(
-            self.rng.choice(
-                (
-                    f"INSERT INTO {{t}} VALUES ({100 + self.commits}, 'new')",
-                    f"UPDATE {{t}} SET name = 'u{self.rng.randint(0, 2)}' WHERE id % 5 = {place}",
-                    f"DELETE FROM {{t}} WHERE id % 11 = {place}",
-                    f"MERGE INTO {{t}} t USING (SELECT id, 'm' AS name FROM range({place}, {place + 9})) s ON t.id = s.id "
-                    "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT *",
-                )
-            )
+        merged = f"(SELECT id, 'm' AS name FROM range({place}, {place + 9}))"
+        statements = (
+            f"INSERT INTO {{t}} VALUES ({100 + self.commits}, 'new')",
+            f"UPDATE {{t}} SET name = 'u{self.rng.randint(0, 2)}' WHERE id % 5 = {place}",
+            f"DELETE FROM {{t}} WHERE id % 11 = {place}",
+            f"MERGE INTO {{t}} t USING {merged} s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT *",
         )
+        self.sql(self.rng.choice(statements))
 
     def job(self, url):
         name = self.rng.choice(("export", "sync", "sync", "repair"))
         if name == "repair":
             self.opensearch.index(index=self.config.index, id=f"foreign{self.commits}", body={"id": -1})
-        try:
+        with suppress(IcecdcError):  # that is how runs end that are cut off or stalled
             JOBS[name](self.spark, self.config.replace(opensearch_url=url))
-        except IcecdcError:
-            pass  # that is what cut off and stalled runs end with
 
     def end_lease(self):
         """Let the run that has the lock, if there is one, look dead to others."""

@@ -120,9 +120,8 @@ class Recorder:
             batch = document.get("batch")
             kept = {name: document[name] for name in ("snapshot_id", "epoch", "physical_index")}
             names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "groups_done", "cuts")
-            kept["batch"] = batch and {name: batch.get(name) for name in names} | {
-                "made": bool(batch.get("index_uuid"))
-            }
+            made = {"made": bool((batch or {}).get("index_uuid"))}
+            kept["batch"] = batch and {name: batch.get(name) for name in names} | made
             owner = (document.get("owner") or {}).get("run_id")
             event = {"event": "position", "accepted": status < 300, "owner": owner, "position": kept}
             self._trace(index).append(event if by_icecdc else {**event, "foreign": True})

@@ -1,7 +1,7 @@
 """Wrong traces, made out of recorded ones: what a wrong implementation would have left behind.
 
-Each function changes the events of a recorded trace in one way. A check that cannot fail is no check, so TLC must refuse
-every one of them, see `test_traces.py`.
+Each function changes the events of a recorded trace in one way. A check that cannot fail is no check, so TLC must
+refuse every one of them, see `test_traces.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 Event = dict[str, Any]
@@ -27,23 +28,21 @@ def _batch(event: Event) -> Event:
 def _commits(events: Events) -> list[int]:
     """Where the position moves."""
     places = _writes(events)
-    return [
-        n for before, n in zip(places, places[1:], strict=False) if _batch(events[before]) and not _batch(events[n])
-    ]
+    return [n for before, n in pairwise(places) if _batch(events[before]) and not _batch(events[n])]
 
 
 def _begins(events: Events) -> list[int]:
     """Where batches are begun."""
     places = _writes(events)
     epochs = [(_batch(events[n]).get("epoch"), n) for n in places]
-    pairs = zip(epochs, epochs[1:], strict=False)
+    pairs = pairwise(epochs)
     return [n for (before, _), (epoch, n) in pairs if epoch is not None and epoch != before]
 
 
 def _progresses(events: Events) -> list[int]:
     """Where file groups of exports are recorded."""
     done = [(n, _batch(events[n]).get("groups_done", 0)) for n in _writes(events)]
-    return [n for (_, before), (n, after) in zip(done, done[1:], strict=False) if after > before]
+    return [n for (_, before), (n, after) in pairwise(done) if after > before]
 
 
 def _bulks(events: Events) -> list[int]:
@@ -180,10 +179,8 @@ def cut_is_forgotten(events: Events) -> None:
 def lock_forgets_the_begun_batch(events: Events) -> None:
     """Whoever acquires the lock removes the begun batch."""
     places = _writes(events)
-    pairs = zip(places, places[1:], strict=False)
-    lock = next(
-        n for before, n in pairs if _batch(events[n]) and events[n]["owner"] not in (None, events[before]["owner"])
-    )
+    owners = [(n, events[n]["owner"], events[before]["owner"]) for before, n in pairwise(places)]
+    lock = next(n for n, owner, before in owners if owner not in (None, before) and _batch(events[n]))
     events[lock]["position"]["batch"] = None
 
 

@@ -75,9 +75,8 @@ def _configuration(traces: Sequence[Trace]) -> str:
     }
     lines = ["SPECIFICATION TraceSpec", "CONSTRAINT Reached", "CONSTANTS"]
     lines += [f"  {name} = {value}" for name, value in chosen.items()]
-    return "\n".join(
-        [*lines, "  Orders <- TraceOrders", "  GroupsOf <- TraceGroupsOf", "  Rewritten <- TraceRewritten", ""]
-    )
+    lines += [f"  {name} <- Trace{name}" for name in ("Orders", "GroupsOf", "Rewritten")]
+    return "\n".join(lines) + "\n"
 
 
 def _data(traces: Sequence[Trace]) -> str:
