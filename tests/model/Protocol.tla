@@ -193,8 +193,7 @@ Stale(runs, r) ==
 
 \* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing.
 \* What it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
-OtherSteps == {"idle", "opened", "compared", "drop"}
-              \cup (IF Mutated("a run without the lock moves the alias") THEN {"publish"} ELSE {})
+OtherSteps == {"idle", "opened", "compared", "drop", "publish"}
 Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
 
 \* PositionStore.lock: write it with this run as holder. The one that loses reads again.
@@ -397,12 +396,13 @@ Progress(r) ==
        ELSE Fenced(r)
     /\ UNCHANGED table
 
-\* publish: the alias moves in one step, if the index is still the one that the export created.
+\* publish: the alias moves in one step, if the index is still the one that the export created, and if readers still see
+\* what they saw when this run had the lock: no newer index. The lock itself is not checked again.
 Publish(r) ==
     /\ \/ run[r].at = "publish"
        \/ Mutated("alias before the last group") /\ run[r].at = "write" /\ run[r].batch.kind = "export"
     /\ run[r].batch.idx \in DOMAIN docs
-    /\ IF owner = r \/ Mutated("a run without the lock moves the alias")
+    /\ IF (\A idx \in alias : idx <= run[r].batch.idx) \/ Mutated("a run without the lock moves the alias")
        THEN /\ alias' = {run[r].batch.idx}
             /\ run' = IF run[r].at = "publish"
                       THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]]
