@@ -40,7 +40,9 @@ class DescribeTranslation:
         assert [counts[name] for name in names] == [1, 1, 1, 1, 0]
 
     @pytest.mark.parametrize(
-        ("status", "end"), [(201, ""), (429, ""), (400, "OpenSearch rejected a document")], ids=["done", "busy", "refused"]
+        ("status", "end"),
+        [(201, ""), (429, ""), (400, "OpenSearch rejected a document")],
+        ids=["done", "busy", "refused"],
     )
     def it_ends_where_a_document_is_rejected(self, recorded, status, end):
         recorded["events"][place_of(recorded, "bulk")]["items"][0][3] = status
