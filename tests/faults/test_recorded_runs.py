@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from opensearchpy import OpenSearch
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.lease import end_work
@@ -109,9 +110,7 @@ class Life:
 
 @pytest.mark.parametrize("number", range(LIVES))
 class DescribeARecordedLife:
-    def it_is_a_behaviour_of_the_protocol(
-        self, spark, sql, make_config, opensearch_url, opensearch, indexed, tmp_path, number
-    ):
+    def it_is_a_behaviour_of_the_protocol(self, spark, sql, make_config, opensearch_url, indexed, tmp_path, number):
         rng = random.Random(f"{SEED} {number}")
         config = make_config(export_group_bytes=rng.choice((1, 10**9)), retry_timeout_seconds=0)
         sql(CREATE)
@@ -119,12 +118,13 @@ class DescribeARecordedLife:
         sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(12, 24)")
         with recording(opensearch_url, tmp_path) as url:
             export_table(spark, config.replace(opensearch_url=url))
-            life = Life(spark, sql, config, opensearch, url, rng)
+            life = Life(spark, sql, config, OpenSearch(url), url, rng)
             for _ in range(3):
                 life.change()
                 rng.choice((life.cut_off, life.stalled))()
             sync_changes(spark, config.replace(opensearch_url=url))
             repaired = validate_table(spark, config.replace(opensearch_url=url, repair=True))
+            life.opensearch.close()
         (recorded,) = (json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json"))
         (verdict,) = validate([translate(recorded)])
         equal = indexed() == rows_as_documents(spark, config.table)

@@ -15,7 +15,7 @@ VARIABLES
 Event == Traces[t][i]
 Real == <<shadow, foreign>>
 
-TraceOrders == DOMAIN Groupings
+TraceOrders == OrdersOf[t]
 TraceGroupsOf(order) == Groupings[order]
 TraceRewritten(batch) == IF batch.epoch \in DOMAIN Rewrites[t] THEN Rewrites[t][batch.epoch] ELSE {}
 
@@ -44,7 +44,7 @@ IndexIsCreated ==
     /\ shadow' = shadow \cup {Event.idx}
     /\ UNCHANGED <<vars, foreign>>
 IndexIsDeleted ==
-    /\ \/ Event.idx \in shadow /\ UNCHANGED vars
+    /\ \/ Event.idx \notin DOMAIN docs /\ UNCHANGED vars \* a run may delete an index that is gone
        \/ Event.idx \in DOMAIN docs /\ LoseIndex /\ Event.idx \in Dropped
        \/ Event.idx \in DOMAIN docs /\ (\E r \in Runs : Drop(r)) /\ Event.idx \in Dropped
     /\ shadow' = (shadow \cup Dropped) \ {Event.idx}

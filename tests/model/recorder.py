@@ -136,6 +136,8 @@ class Recorder:
             value = digest(json.loads(next(lines))) if op == "index" else None
             ((_, outcome),) = answer.items()
             external = head.get("version_type") == "external"
+            if outcome["status"] == 404 and "error" in outcome:
+                continue  # the index is gone, so nothing was executed
             items.append([op, head["_id"], head["version"] if external else None, outcome["status"], value])
         self._trace(found["index"]).append({"event": "bulk", "index": int(found["number"]), "items": items})
 

@@ -85,17 +85,20 @@ def _data(traces: Sequence[Trace]) -> str:
     groupings: list[str] = []
     texts: list[str] = []
     rewrites: list[str] = []
+    orders_of: list[str] = []
     for trace in traces:
         orders = {}
         for epoch, groups in trace.groups.items():
             groupings.append(_sequence(_set(group) for group in groups))
             orders[epoch] = str(len(groupings))
+        orders_of.append(_set(map(int, orders.values())))
         texts.append(_events(trace, most, orders))
         rewrites.append(_sequence(_set(trace.written.get(epoch, ())) for epoch in range(1, trace.epochs + 1)))
     joined = [f"T{number} == <<{text}>>" for number, text in enumerate(texts, 1)]
     sequences = {
         "Traces": [f"T{number}" for number in range(1, len(texts) + 1)],
         "Groupings": groupings,
+        "OrdersOf": orders_of,
         "Rewrites": rewrites,
     }
     lines = [f"{name} == {_sequence(elements)}" for name, elements in sequences.items()]
