@@ -12,16 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Event = dict[str, Any]
+from tests.model.comparable import BUSY, EXECUTED, Event, comparable, named_snapshots
+from tests.model.identifiers import identifiers
+
 NONE = "None"
 # Numbers that no epoch has: indexes and operations of no batch.
 _UNKNOWN = 10_000
-_EXECUTED = {200: True, 201: True, 404: True, 409: False}
-_BUSY = {429, 503}
-
-
-class NotInModelError(Exception):
-    """From here on something happened that the specification does not speak of."""
 
 
 @dataclass
@@ -55,55 +51,8 @@ class Trace:
 
 def translate(recorded: Mapping[str, Any]) -> Trace:
     """Translate a recorded trace, up to the first event of which the specification does not speak."""
-    events, end = _comparable(recorded["events"])
+    events, end = comparable(recorded["events"])
     return _Translation(recorded["test"], events, end).trace
-
-
-def _comparable(events: list[Event]) -> tuple[list[Event], str]:
-    """The events until somebody interferes in a way that the specification excludes."""
-    kept: list[Event] = []
-    snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
-    last: Event = {}
-    for number, event in enumerate(events):
-        try:
-            _require_known(event, snapshots, last)
-        except NotInModelError as reason:
-            goes_on = any(later["event"] in ("position", "bulk") for later in events[number + 1 :])
-            return kept, str(reason) if goes_on else ""
-        if event["event"] == "position" and event["accepted"]:
-            last = event
-        if not event.get("foreign"):
-            kept.append(event)
-    return kept, ""
-
-
-def _require_known(event: Event, snapshots: Mapping[Any, Event], last: Event) -> None:
-    if event["event"] == "end":
-        raise NotInModelError(event["reason"])
-    if event["event"] == "position":
-        if event.get("foreign") and _essence(event) != _essence(last):
-            raise NotInModelError("somebody else changed the position")
-        for name in _named(event["position"]):
-            if name is not None and "rows" not in snapshots.get(name, {}):
-                raise NotInModelError(f"a snapshot is unknown: {snapshots.get(name, {}).get('unknown')}")
-    if event["event"] == "bulk":
-        for _, _, version, status, _ in event["items"]:
-            if version is None:
-                raise NotInModelError("somebody else wrote documents")
-            if status not in _EXECUTED and status not in _BUSY:
-                raise NotInModelError("OpenSearch rejected a document")
-
-
-def _essence(event: Event) -> tuple[Any, Any]:
-    return event.get("owner"), event.get("position")
-
-
-def _named(position: Mapping[str, Any]) -> list[Any]:
-    """The snapshots that a position names, the cuts of its batch first."""
-    named = [position["snapshot_id"]] if position["physical_index"] else []
-    if batch := position["batch"]:
-        named += [*(batch["cuts"] or []), batch["to_snapshot_id"]]
-    return named
 
 
 def _number(physical: str) -> int:
@@ -121,7 +70,7 @@ class _Translation:
         self.epochs[0] = 0
         self.trace.epochs = len(epochs)
         self.syncs = {batch["epoch"] for batch in batches if batch["kind"] == "sync"}
-        self.ids, self.values = _identifiers(events, self.rows)
+        self.ids, self.values = identifiers(events, self.rows)
         self.trace.ids = max(self.ids.values(), default=0)
         self.snapshots: dict[Any, int] = {None: 1}
         self.head: Any = None
@@ -171,15 +120,12 @@ class _Translation:
         batch = position["batch"] or {}
         origin = 0
         if accepted:
-            if batch and batch["epoch"] != self.batch.get("epoch"):
-                for snapshot in _named(position):
-                    if snapshot not in self.snapshots:
-                        self._name(snapshot)
-                self._name(batch["to_snapshot_id"])
-            self._count(batch, owner)
-            for snapshot in _named(position):
+            for snapshot in named_snapshots(position):
                 if snapshot not in self.snapshots:
                     self._name(snapshot)
+            if batch and batch["epoch"] != self.batch.get("epoch"):
+                self._name(batch["to_snapshot_id"])
+            self._count(batch, owner)
             if batch and batch["kind"] != "export":
                 origin = self.snapshots.get(batch["from_snapshot_id"], _UNKNOWN)
             self.batch, self.owner = batch, owner
@@ -244,7 +190,7 @@ class _Translation:
         epoch = self._epoch(event["index"])
         seen: set[tuple[Any, ...]] = set()
         for op, identity, version, status, value in event["items"]:
-            if status in _BUSY:
+            if status in BUSY:
                 continue
             self.counts["operations"] += 1
             self.counts["events"] += 1
@@ -255,18 +201,19 @@ class _Translation:
             if item in seen:
                 continue
             seen.add(item)
+            batch = self._epoch(version // 2)
             if version // 2 in self.syncs:
-                self.trace.written.setdefault(self._epoch(version // 2), set()).add(number)
-            if self.batch.get("kind") == "export" and event["index"] == _number(self.batch["physical_index"]):
-                self._group(self._epoch(self.batch["epoch"]), self.batch["groups_done"], number)
+                self.trace.written.setdefault(batch, set()).add(number)
+            if batch in self.exports:
+                self._group(batch, self.exports[batch][1], number)
             self._emit(
                 f"bulk on index {event['index']}: {op} of '{identity}' with version {version} answers {status}",
                 event='"item"',
                 idx=str(epoch),
                 id=str(number),
-                ver=str(2 * self._epoch(version // 2) + version % 2),
+                ver=str(2 * batch + version % 2),
                 val=self.values[identity, value] if op == "index" else NONE,
-                applied=str(_EXECUTED[status]).upper(),
+                applied=str(EXECUTED[status]).upper(),
             )
 
     def _group(self, epoch: int, done: int, number: int) -> None:
@@ -311,32 +258,6 @@ class _Translation:
             ver=str(2 * self.epochs[version // 2] + version % 2 if version // 2 in self.epochs else version),
             val=self.values.get((event["id"], event["value"]), NONE),
         )
-
-
-def _identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> tuple[dict[str, int], dict[Any, str]]:
-    """The number of each identifier, and a name for each of its values."""
-    lives: dict[str, list[Any]] = {}
-    named: dict[str, dict[str, str]] = {}
-
-    def lived(identity: str, when: Any, value: str | None, *what: Any) -> None:
-        names = named.setdefault(identity, {})
-        if value is not None:
-            names.setdefault(value, f'"v{len(names) + 1}"')
-        lives.setdefault(identity, []).append((when, value and names[value], *what))
-
-    for snapshot, content in rows.items():
-        for identity, value in content.items():
-            lived(identity, ("row", snapshot), value)
-    for number, event in enumerate(events):
-        if event["event"] == "bulk":
-            for op, identity, version, status, value in event["items"]:
-                lived(identity, number, value, op, version, status)
-        elif event["event"] == "foreign":
-            lived(event["id"], number, event["value"], event["version"])
-    classes: dict[tuple[Any, ...], int] = {}
-    ids = {identity: classes.setdefault(tuple(life), len(classes) + 1) for identity, life in lives.items()}
-    values = {(identity, value): name for identity, names in named.items() for value, name in names.items()}
-    return ids, values
 
 
 def _record(**fields: Any) -> str:
