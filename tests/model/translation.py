@@ -218,9 +218,8 @@ class _Translation:
 
     def _group(self, epoch: int, done: int, number: int) -> None:
         groups = self.trace.groups.setdefault(epoch, [])
-        while len(groups) <= done:
-            groups.append(set())
         if not any(number in group for group in groups):
+            groups.extend(set() for _ in range(done + 1 - len(groups)))
             groups[done].add(number)
 
     def _rest(self, epoch: int, groups: list[set[int]]) -> None:
