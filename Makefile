@@ -29,6 +29,8 @@ SEED ?= 20261121
 FAULTS ?= 100
 STORMS ?= 50
 CLUSTER_RUNS ?= 10
+# How many recorded traces `make traces` checks at least.
+TRACES ?= 100
 MINUTES ?= 60
 # The other Spark line that is supported, in an environment of its own; what `make test-spark40` runs there.
 SPARK40 := .venv-spark40
@@ -106,6 +108,11 @@ histories: setup ## Live 500 random histories on every kind of table, and the su
 .PHONY: model
 model: setup ## Check the commit protocol in every order of steps with TLC, and that it finds what is wrong with 17 others
 	@ICECDC_MODEL=whole $(VENV_PYTHON) -m pytest tests/model -s --timeout 0 $(ARGS)
+
+.PHONY: traces
+traces: setup ## Record what the fault tests do, and check at least 100 traces against the model; TRACES=, SEED=
+	@rm -rf build/traces
+	@ICECDC_COMPILED_PLANS=1 ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m tests.model.traces build/traces $(TRACES)
 
 .PHONY: faults
 faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=

@@ -10,7 +10,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +43,8 @@ Trouble = Callable[[str, str, bytes], "tuple[int, dict[str, Any]] | Page | Act |
 Gate = Callable[[str, str, Mapping[str, str], bytes], "tuple[int, dict[str, Any]] | None"]
 # Looks at a request's path and body and the server's JSON answer, and returns the JSON to answer with.
 Spoil = Callable[[str, bytes, dict[str, Any]], dict[str, Any]]
+# Sees each write (method, path, body) and the server's answer to it (status, text), in the order of the server.
+Record = Callable[[str, str, bytes, int, bytes], None]
 
 
 @dataclass
@@ -66,6 +68,7 @@ def loopback_proxy(
     trouble: Trouble | None = None,
     spoil: Spoil | None = None,
     gate: Gate | None = None,
+    record: Record | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Proxy]:
     """Forward everything to a real server.
@@ -76,11 +79,12 @@ def loopback_proxy(
         trouble: Answers some requests itself.
         spoil: Changes some answers.
         gate: Refuses some requests for what their headers say.
+        record: Sees all writes. They reach the server one after the other, so their order is known.
         tls: Serve https with this context.
     """
     host = urlsplit(target).netloc
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    lock, ended = threading.Lock(), threading.Event()
+    lock, ended, one_write = threading.Lock(), threading.Event(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -112,13 +116,10 @@ def loopback_proxy(
                 self.reply(made[0], json.dumps(made[1]).encode())
                 return
             kept = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
-            upstream = http.client.HTTPConnection(host, timeout=60)
-            try:
-                upstream.request(self.command, self.path, body or None, kept)
-                answer = upstream.getresponse()
-                content = answer.read()
-            finally:
-                upstream.close()
+            with one_write if record and self.command in ("PUT", "POST", "DELETE") else nullcontext():
+                status, content = self.forward(body, kept)
+                if record:
+                    record(self.command, self.path, body, status, content)
             if made is Act.RESET_AFTER:
                 self.hang_up()
                 return
@@ -127,7 +128,16 @@ def loopback_proxy(
                     spoilt = spoil(self.path, body, json.loads(content))
                     # Without spaces, as the server itself writes it.
                     content = json.dumps(spoilt, separators=(",", ":")).encode()
-            self.reply(answer.status, content)
+            self.reply(status, content)
+
+        def forward(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+            upstream = http.client.HTTPConnection(host, timeout=60)
+            try:
+                upstream.request(self.command, self.path, body or None, headers)
+                answer = upstream.getresponse()
+                return answer.status, answer.read()
+            finally:
+                upstream.close()
 
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_one  # noqa: N815
 

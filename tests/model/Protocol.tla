@@ -80,17 +80,23 @@ DeleteVersion(epoch) == IF Mutated("equal versions") THEN 2 * epoch + 1 ELSE 2 *
 Upsert(idx, id, epoch, value) == [idx |-> idx, id |-> id, ver |-> UpsertVersion(epoch), val |-> value]
 Delete(idx, id, epoch) == [idx |-> idx, id |-> id, ver |-> DeleteVersion(epoch), val |-> None]
 
-\* What a sync writes: the last step in which a row changed decides, so the value is that of the last snapshot.
+\* What a sync writes: the last step in which a row changed decides, so the value is that of the last snapshot. A sync
+\* may also write rows that did not change, with the values they have. No check needs that; Trace.tla says which they were.
+Rewritten(batch) == {}
 Changed(from, batch) == {i \in Ids : \E s \in batch.cut \cup {batch.to} : snaps[s][i] # snaps[from][i]}
 SyncItems(from, batch) ==
     LET after == snaps[batch.to]
         one(i) == IF after[i] = None THEN Delete(batch.idx, i, batch.epoch)
                   ELSE Upsert(batch.idx, i, batch.epoch, after[i])
         pair(i) == IF Pairs /\ after[i] # None /\ snaps[from][i] # None THEN {Delete(batch.idx, i, batch.epoch)} ELSE {}
-    IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch)}
+    IN UNION {{one(i)} \cup pair(i) : i \in Changed(from, batch) \cup Rewritten(batch)}
 
 \* An export has two file groups: the row of one identifier, and the others. `order` says which one is first.
-Group(batch) == IF batch.done = 0 THEN {batch.order} ELSE Ids \ {batch.order}
+\* Trace.tla replaces both definitions by the groups that were recorded.
+Orders == Ids
+GroupsOf(order) == <<{order}, Ids \ {order}>>
+Complete(batch) == batch.done = Len(GroupsOf(batch.order))
+Group(batch) == GroupsOf(batch.order)[batch.done + 1]
 GroupItems(batch) ==
     {Upsert(batch.idx, i, batch.epoch, snaps[batch.to][i]) : i \in Group(batch) \cap RowsOf(batch.to)}
 
@@ -106,11 +112,13 @@ Pending(items, indexes) == IF NeverForgets THEN {m \in items : Applies(m, indexe
 -----------------------------------------------------------------------------
 (* The table. Only the newest metadata matters: a run reads it when it begins a batch. *)
 
-CommitTable ==
-    /\ Len(snaps) <= Commits
-    /\ \E rows \in [Ids -> Values \cup {None}] : rows # snaps[head] /\ snaps' = Append(snaps, rows)
+CommitRows(rows) ==
+    /\ snaps' = Append(snaps, rows)
     /\ head' = Len(snaps')
     /\ UNCHANGED <<gone, pos, owner, docs, alias, late, run, left>>
+CommitTable ==
+    /\ Len(snaps) <= Commits
+    /\ \E rows \in [Ids -> Values \cup {None}] : rows # snaps[head] /\ CommitRows(rows)
 
 RollBack ==
     /\ left.rollbacks > 0
@@ -129,7 +137,7 @@ Expire ==
 (* OpenSearch. Each sent operation stays in `late` until it cannot change anything any more: so it may be executed late,
    several times, in any order, or never; and an answer may be lost, after which the same operation is sent again. *)
 
-ExecuteOne(item) ==
+Outcome(item) ==
     LET old == docs[item.idx].doc[item.id]
         ver == IF Mutated("internal versions") THEN old.ver + 1 ELSE item.ver
     IN
@@ -141,9 +149,8 @@ ExecuteOne(item) ==
     /\ run' = [r \in Runs |-> IF run[r].at = "write" /\ item.idx \in DOMAIN docs
                               THEN [run[r] EXCEPT !.todo = IF NeverForgets THEN Pending(@, docs') ELSE @ \ {item}]
                               ELSE run[r]]
-    /\ <<docs', late', run'>> # <<docs, late, run>>
     /\ UNCHANGED <<table, pos, owner, alias, left>>
-Execute == \E item \in late : ExecuteOne(item)
+Execute == \E item \in late : Outcome(item) /\ <<docs', late', run'>> # <<docs, late, run>>
 
 \* index.gc_deletes is over.
 ForgetTombstone ==
@@ -186,9 +193,17 @@ Stale(runs, r) ==
 
 \* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing.
 \* What it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
-OtherSteps == {"idle", "opened", "compared", "drop"}
-              \cup (IF Mutated("a run without the lock moves the alias") THEN {"publish"} ELSE {})
-Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
+OtherSteps == {"idle", "opened", "compared", "drop", "publish"}
+\* So do runs without the lock that are about to move the alias, if that changes nothing: readers see their index or a
+\* newer one, or their index is gone.
+CanMove(batch, seen, indexes) == batch.idx \in DOMAIN indexes /\ \A idx \in seen : idx < batch.idx
+Waiting(runs, holder, seen, indexes) ==
+    IF ~Reduced \/ Mutated("a run without the lock moves the alias") THEN runs
+    ELSE [s \in Runs |-> IF runs[s].at = "publish" /\ s # holder /\ ~CanMove(runs[s].batch, seen, indexes)
+                         THEN Idle ELSE runs[s]]
+Overtaken(runs, r) ==
+    LET others == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
+    IN Waiting(others, r, alias, docs)
 
 \* PositionStore.lock: write it with this run as holder. The one that loses reads again.
 Lock(r) ==
@@ -252,6 +267,14 @@ CanBegin(p) ==
     /\ p.idx # 0 /\ p.batch.kind \in {"none", "sync", "repair"} /\ Readable(p) /\ MoreBatches(p)
     /\ NewBatch(p).cut \cup {head} # {p.snap}
 
+\* jobs/sync.py: a begun repair may be dropped at any point, because it writes documents of the position's snapshot.
+ForgetRepair(r) ==
+    /\ run[r].at = "locked" /\ owner = r
+    /\ pos.batch.kind = "repair"
+    /\ pos' = [pos EXCEPT !.batch = NoBatch]
+    /\ run' = Stale(run, r)
+    /\ UNCHANGED <<table, owner, docs, alias, late, left>>
+
 BeginSync(r) ==
     LET p == Known(run[r])
         batch == NewBatch(p)
@@ -314,7 +337,7 @@ BeginExport(r) ==
     /\ run[r].at = "locked"
     /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p)
     /\ IF owner = r
-       THEN \E order \in Ids :
+       THEN \E order \in Orders :
             LET batch == [Batch("export", epoch, head, {}, idx) EXCEPT !.order = order]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
@@ -330,6 +353,12 @@ StartGroup(r, batch, indexes) ==
     /\ run' = Stale([run EXCEPT ![r] = Writing(batch, items, indexes)], r)
     /\ late' = Pending(late \cup items, indexes)
 
+\* The next group, or the publication if there is none left.
+Continue(r, batch, indexes) ==
+    IF Complete(batch)
+    THEN run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
+    ELSE StartGroup(r, batch, indexes)
+
 \* create_physical, record_index, drop_unread: the index exists and is recorded before the first document.
 Create(r) ==
     LET batch == [run[r].batch EXCEPT !.made = TRUE]
@@ -340,7 +369,7 @@ Create(r) ==
     /\ IF owner = r
        THEN /\ pos' = [pos EXCEPT !.batch = batch]
             /\ docs' = created
-            /\ StartGroup(r, batch, created)
+            /\ Continue(r, batch, created)
             /\ UNCHANGED <<owner, alias, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
@@ -355,13 +384,13 @@ Resume(r) ==
     /\ run[r].at = "locked" /\ owner = r
     /\ begun.kind = "export" /\ begun.made /\ begun.to \notin gone
     /\ deleted => Mutated("resume in an index created again")
-    /\ \E order \in Ids :
+    /\ \E order \in Orders :
         LET batch == [begun EXCEPT !.order = order, !.to = to] IN
         /\ order = begun.order \/ Mutated("resume by count")
         /\ docs' = created
-        /\ IF batch.done < 2
-           THEN StartGroup(r, batch, created)
-           ELSE run' = [run EXCEPT ![r] = [at |-> "publish", batch |-> batch]] /\ UNCHANGED late
+        /\ IF Complete(batch)
+           THEN run' = [run EXCEPT ![r] = [at |-> "publish", batch |-> batch]] /\ UNCHANGED late
+           ELSE StartGroup(r, batch, created)
     /\ UNCHANGED <<table, pos, owner, alias, left>>
 
 \* IndexLock.progress: a group is recorded when each of its operations has an outcome.
@@ -371,23 +400,22 @@ Progress(r) ==
     /\ run[r].todo = {} \/ Mutated("group recorded before it is written")
     /\ IF owner = r
        THEN /\ pos' = [pos EXCEPT !.batch = batch]
-            /\ IF batch.done < 2
-               THEN StartGroup(r, batch, docs)
-               ELSE run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
+            /\ Continue(r, batch, docs)
             /\ UNCHANGED <<owner, docs, alias, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
 
-\* publish: the alias moves in one step, if the index is still the one that the export created.
+\* publish: the alias moves in one step, if the index is still the one that the export created, and if readers still see
+\* what they saw when this run had the lock: no newer index. The lock itself is not checked again.
 Publish(r) ==
     /\ \/ run[r].at = "publish"
        \/ Mutated("alias before the last group") /\ run[r].at = "write" /\ run[r].batch.kind = "export"
     /\ run[r].batch.idx \in DOMAIN docs
-    /\ IF owner = r \/ Mutated("a run without the lock moves the alias")
+    /\ IF (\A idx \in alias : idx <= run[r].batch.idx) \/ Mutated("a run without the lock moves the alias")
        THEN /\ alias' = {run[r].batch.idx}
-            /\ run' = IF run[r].at = "publish"
-                      THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]]
-                      ELSE run
+            /\ LET next == IF Reduced /\ owner # r THEN Idle ELSE [at |-> "commit", batch |-> run[r].batch]
+                   runs == IF run[r].at = "publish" THEN [run EXCEPT ![r] = next] ELSE run
+               IN run' = Waiting(runs, owner, alias', docs)
             /\ UNCHANGED <<pos, owner, docs, late, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
@@ -402,7 +430,7 @@ Drop(r) ==
     /\ docs' = Without(others)
     /\ alias' = alias \ others
     /\ late' = Pending(late, docs')
-    /\ run' = [run EXCEPT ![r] = [at |-> "locked", memory |-> None]]
+    /\ run' = Waiting([run EXCEPT ![r] = [at |-> "locked", memory |-> None]], owner, alias', docs')
     /\ UNCHANGED <<table, pos, owner, left>>
 
 -----------------------------------------------------------------------------
@@ -448,7 +476,7 @@ BeginRepair(r) ==
 
 RunStep(r) ==
     \/ Open(r) \/ Lock(r) \/ Crash(r)
-    \/ Replay(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
+    \/ Replay(r) \/ ForgetRepair(r) \/ BeginSync(r) \/ WriteBeforeBegin(r) \/ Commit(r)
     \/ ForgetBatch(r) \/ BeginExport(r) \/ Create(r) \/ Resume(r) \/ Progress(r) \/ Publish(r) \/ Drop(r)
     \/ Compare(r) \/ LockForRepair(r) \/ BeginRepair(r)
 
@@ -491,9 +519,11 @@ EpochsAreUnique ==
 
 \* A new batch has an epoch above all before, and the recorded epoch never falls.
 Begins == pos'.batch.kind # "none" /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))
-EpochsGrow == [][pos'.epoch >= pos.epoch /\ (Begins => pos'.epoch > pos.epoch /\ pos'.batch.epoch = pos'.epoch)]_vars
+EpochGrows == pos'.epoch >= pos.epoch /\ (Begins => pos'.epoch > pos.epoch /\ pos'.batch.epoch = pos'.epoch)
+EpochsGrow == [][EpochGrows]_vars
 
 \* The version of a document never falls, that of a deleted one included.
-VersionsNeverFall ==
-    [][\A idx \in DOMAIN docs \cap DOMAIN docs' : \A i \in Ids : docs'[idx].doc[i].ver >= docs[idx].doc[i].ver]_vars
+NoVersionFalls ==
+    \A idx \in DOMAIN docs \cap DOMAIN docs' : \A i \in Ids : docs'[idx].doc[i].ver >= docs[idx].doc[i].ver
+VersionsNeverFall == [][NoVersionFalls]_vars
 =============================================================================

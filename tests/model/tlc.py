@@ -90,24 +90,9 @@ def run_tlc(check: Check) -> Result:
         DownloadError: The jar could not be downloaded.
         RuntimeError: TLC ended without a verdict; the message is what it printed.
     """
-    java = find_spark_java()
-    (jar,) = jars_in_cache([TLC], f"test-{TLC.artifact}-{TLC.version}", java)
-    with tempfile.TemporaryDirectory() as folder:
-        for specification in HERE.glob("*.tla"):
-            shutil.copy(specification, folder)
-        Path(folder, "MC.cfg").write_text(configuration(check), encoding="utf-8")
-        # Java's second compiler pays when millions of states are computed; a violation is found long before.
-        compiler = f"-XX:TieredStopAtLevel={1 if check.violated else 4}"
-        # fmt: off
-        command = [
-            str(java.executable), compiler, "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}",
-            "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", f"{folder}/states",
-            "-config", "MC.cfg", "MC",
-        ]
-        # fmt: on
-        before = _processor_seconds()
-        output = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS).stdout
-        seconds = _processor_seconds() - before
+    before = _processor_seconds()
+    output = run_module("MC", configuration(check), is_short=bool(check.violated))
+    seconds = _processor_seconds() - before
     violated, counts, depth = _VIOLATED.search(output), _COUNTS.search(output), _DEPTH.search(output)
     if counts is None or depth is None or not (violated or "No error has been found" in output):
         raise RuntimeError(f"TLC gave no verdict on '{check.name}':\n{output}")
@@ -120,6 +105,36 @@ def run_tlc(check: Check) -> Result:
         tuple(_STEP.findall(output)),
         output,
     )
+
+
+def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:
+    """Run TLC with one worker on a module of this folder, and return what it printed.
+
+    Args:
+        module: The module.
+        configuration: Its configuration file.
+        is_short: Java's second compiler pays when millions of states are computed; a violation is found long before.
+        others: The texts of modules that this folder does not have, by name.
+
+    Raises:
+        DownloadError: The jar could not be downloaded.
+    """
+    java = find_spark_java()
+    (jar,) = jars_in_cache([TLC], f"test-{TLC.artifact}-{TLC.version}", java)
+    with tempfile.TemporaryDirectory() as folder:
+        for specification in HERE.glob("*.tla"):
+            shutil.copy(specification, folder)
+        files = {f"{module}.cfg": configuration, **{f"{name}.tla": text for name, text in others.items()}}
+        for name, text in files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        # fmt: off
+        command = [
+            str(java.executable), f"-XX:TieredStopAtLevel={1 if is_short else 4}", "-XX:+UseSerialGC", "-Xmx3g",
+            f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock",
+            "-metadir", f"{folder}/states", "-config", f"{module}.cfg", module,
+        ]
+        # fmt: on
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS).stdout
 
 
 def configuration(check: Check) -> str:

@@ -1,0 +1,66 @@
+"""A recorded trace in the vocabulary of the specification."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from tests.model.tlc import HERE
+from tests.model.translation import translate
+
+
+@pytest.fixture
+def recorded():
+    """An export of 100 rows in 5 groups that one run began and another one finished."""
+    return json.loads((HERE / "traces" / "resumed-export.json").read_text(encoding="utf-8"))
+
+
+def place_of(recorded, kind):
+    return next(number for number, event in enumerate(recorded["events"]) if event["event"] == kind)
+
+
+class DescribeTranslation:
+    def it_counts_identifiers_of_the_same_history_once(self, recorded):
+        trace = translate(recorded)
+        assert (trace.ids, trace.counts["operations"]) == (5, 100)
+
+    def it_tells_an_identifier_with_a_history_of_its_own_from_the_others(self, recorded):
+        recorded["events"][place_of(recorded, "bulk")]["items"][0][3] = 409
+        assert translate(recorded).ids == 6
+
+    def it_names_runs_and_epochs_in_their_order(self, recorded):
+        trace = translate(recorded)
+        assert (trace.runs, trace.epochs, trace.groups) == (2, 1, {1: [{2}, {5}, {3}, {1}, {4}]})
+
+    def it_counts_what_happened(self, recorded):
+        counts = translate(recorded).counts
+        names = ("commits", "exports", "takeovers", "resumed exports", "refused writes")
+        assert [counts[name] for name in names] == [1, 1, 1, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("status", "end"),
+        [(201, ""), (429, ""), (400, "OpenSearch rejected a document")],
+        ids=["done", "busy", "refused"],
+    )
+    def it_ends_where_a_document_is_rejected(self, recorded, status, end):
+        recorded["events"][place_of(recorded, "bulk")]["items"][0][3] = status
+        assert translate(recorded).end == end
+
+    def it_ends_where_somebody_else_changes_the_position(self, recorded):
+        foreign = copy.deepcopy(recorded["events"][0]) | {"foreign": True}
+        foreign["position"]["epoch"] = 7
+        recorded["events"].insert(2, foreign)
+        trace = translate(recorded)
+        assert (len(trace.events), trace.end) == (2, "somebody else changed the position")
+
+    def it_goes_on_where_somebody_else_writes_the_position_as_it_is(self, recorded):
+        recorded["events"].insert(1, copy.deepcopy(recorded["events"][0]) | {"foreign": True})
+        assert translate(recorded).end == ""
+
+    def it_ends_where_the_rows_of_a_snapshot_are_unknown(self, recorded):
+        snapshot = recorded["events"][place_of(recorded, "snapshot")]
+        del snapshot["rows"]
+        snapshot["unknown"] = "it cannot be read"
+        assert translate(recorded).end == "a snapshot is unknown: it cannot be read"

@@ -1,0 +1,69 @@
+"""`make traces`: record what the fault tests do, and check every trace against the specification.
+
+Usage: python -m tests.model.traces <folder> <how many>. The fault tests run first. Random lives of an index, with one
+seed after the other, make up what is missing. It fails if a test fails or a trace is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.model.translation import Trace, translate
+from tests.model.validation import Verdict, validate
+
+_FIGURES = (
+    *("events", "operations", "runs", "begun batches", "commits", "exports", "takeovers"),
+    *("replayed syncs", "resumed exports", "refused writes"),
+)
+
+
+def read_traces(folder: Path) -> list[Trace]:
+    """Return the traces of a folder in which a batch was committed."""
+    recorded = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.json"))]
+    return [trace for trace in map(translate, recorded) if trace.counts["commits"]]
+
+
+def figures(verdicts: list[Verdict]) -> str:
+    """Return what is in the traces, and how many of them were accepted."""
+    total = Counter[str]()
+    for verdict in verdicts:
+        total.update(verdict.trace.counts)
+    refused = sum(verdict.refused is not None for verdict in verdicts)
+    parts = [f"{total[name]:,} {name}" for name in _FIGURES]
+    return f"{len(verdicts)} traces, {refused} refused: {', '.join(parts)}"
+
+
+def main(folder: Path, wanted: int) -> int:
+    """Record, validate and print; return the exit code."""
+    seed, found = int(os.environ.get("ICECDC_SEED", "20261121")), list[Trace]()
+    for attempt in range(5):
+        missing = wanted - len(found)
+        if missing <= 0:
+            break
+        tests = "tests/faults" if attempt == 0 else "tests/faults/test_recorded_runs.py"
+        chosen = {"ICECDC_TRACES": str(folder / str(attempt)), "ICECDC_SEED": str(seed + attempt)}
+        chosen |= {"ICECDC_LIVES": str(missing)} if attempt else {}
+        command = [sys.executable, "-m", "pytest", "-q", "--timeout", "0", "-m", "not long", tests]
+        if code := subprocess.run(command, env={**os.environ, **chosen}).returncode:
+            return code
+        found = read_traces(folder)
+    begin = time.monotonic()
+    verdicts = validate(found)
+    for verdict in verdicts:
+        if verdict.refused is not None:
+            print(verdict)
+    print(f"{figures(verdicts)}; checked in {time.monotonic() - begin:.0f} seconds")
+    if short := Counter(trace.end for trace in found if trace.end):
+        print("Checked only up to an event that the model does not have:")
+        print("\n".join(f"  {count} traces: {reason}" for reason, count in short.most_common()))
+    return int(len(found) < wanted or any(verdict.refused is not None for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
