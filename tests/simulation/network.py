@@ -1,0 +1,206 @@
+"""The way from a run to OpenSearch: at each request others may go first, and requests and answers get lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from opensearchpy.connection import Connection
+from opensearchpy.exceptions import ConnectionTimeout
+
+from icecdc_core.opensearch.answers import AnswerConnection
+from tests.simulation.scheduler import Killed, Process, current
+from tests.simulation.simulated_opensearch import Answer, SimulatedOpenSearch
+
+
+@dataclass
+class Faults:
+    """How often something goes wrong, as probabilities for each request; all are 0 once faults stop.
+
+    Attributes:
+        lost: The request does not arrive, or its answer gets lost, or it is executed after the client gave up.
+        doubled: The request is executed again later.
+        refused: The server has no time: 429 or 503, also for some operations of a bulk request.
+        killed: The process is killed, before or after the request.
+        stalled: The process stops and goes on later, often after its lease.
+        jump: All clocks jump past the lease, as when a host with everything on it was suspended.
+    """
+
+    lost: float = 0.0
+    doubled: float = 0.0
+    refused: float = 0.0
+    killed: float = 0.0
+    stalled: float = 0.0
+    jump: float = 0.0
+
+    @classmethod
+    def some(cls, random: Random) -> Faults:
+        """Choose which faults a schedule has, and how many."""
+        return cls(*(random.choice((0.0, 0.01, most)) for most in (0.08, 0.08, 0.08, 0.05, 0.08, 0.02)))
+
+
+class Network:
+    """Carries requests to the cluster.
+
+    Args:
+        cluster: The cluster.
+        random: Makes every choice.
+        lease_seconds: The lease of a run, which a stalled process may outlast.
+        check: Called after each request that may have changed something.
+        trace: Called with a line for each step.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedOpenSearch,
+        random: Random,
+        lease_seconds: float,
+        check: Callable[[], None],
+        trace: Callable[[str], None],
+    ) -> None:
+        self.faults = Faults()
+        self._cluster = cluster
+        self._random = random
+        self._lease_seconds = lease_seconds
+        self._check = check
+        self._trace = trace
+
+    def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
+        """Send a request for the current task and wait for the answer."""
+        scheduler, process = current().scheduler, current().task.process
+        self._disturb(process)
+        scheduler.hand_over()
+        scheduler.now += self._random.uniform(0.0, 0.1)
+        changes = _changes(method, path)
+        text = f"{process.name}: {method} {path} {_told(params, body)}"
+        if self._happens(self.faults.killed):
+            if self._happens(0.5):
+                self._execute(f"{text} (then {process.name} is killed)", method, path, params, body)
+            self._trace(f"{process.name} is killed at {method} {path}")
+            process.alive = False
+            raise Killed
+        if self._happens(self.faults.refused):
+            status = self._random.choice((429, 503))
+            if "_bulk" in path and self._happens(0.5):
+                return self._refuse_some(text, method, path, params, body)
+            self._trace(f"{text} -> {status}")
+            return status, {"error": {"type": "too_busy", "reason": "simulated", "root_cause": []}, "status": status}
+        if self._happens(self.faults.lost):
+            fate = self._random.choice(("the request is lost", "the answer is lost", "it is executed late"))
+            if fate == "the answer is lost":
+                self._execute(f"{text} ({fate})", method, path, params, body)
+            else:
+                self._trace(f"{text} ({fate})")
+            if changes and fate == "it is executed late":
+                self._later(text, method, path, params, body, timeout)
+            scheduler.hand_over(deadline=scheduler.now + timeout)
+            raise ConnectionTimeout("TIMEOUT", "simulated", None)
+        if changes and self._happens(self.faults.doubled):
+            self._later(f"{text} (again)", method, path, params, body, 0.0)
+        return self._execute(text, method, path, params, body)
+
+    def _disturb(self, process: Process) -> None:
+        scheduler = current().scheduler
+        if self._happens(self.faults.stalled):
+            process.paused_until = scheduler.now + self._lease_seconds * self._random.choice((0.3, 1.5, 10.0))
+            self._trace(f"{process.name} stalls until {process.paused_until:.1f}")
+        if self._happens(self.faults.jump):
+            scheduler.now += 3 * self._lease_seconds
+            self._trace(f"all clocks jump to {scheduler.now:.1f}")
+
+    def _happens(self, probability: float) -> bool:
+        return probability > 0 and self._random.random() < probability
+
+    def _later(self, text: str, method: str, path: str, params: dict[str, Any], body: Any, after: float) -> None:
+        seconds = after + self._random.choice((0.1, 1.0, 5.0)) * self._lease_seconds * self._random.random()
+        execute = lambda: self._execute(f"late: {text}", method, path, params, body)  # noqa: E731
+        current().scheduler.at(current().scheduler.now + seconds, execute)
+
+    def _execute(self, text: str, method: str, path: str, params: dict[str, Any], body: Any) -> Answer:
+        status, answer = self._cluster.answer(method, path, params, body)
+        self._trace(f"{text} -> {status}{_outcomes(answer)}")
+        if _changes(method, path):
+            self._check()
+        return status, answer
+
+    def _refuse_some(self, text: str, method: str, path: str, params: dict[str, Any], body: list[Any]) -> Answer:
+        """Execute some operations of a bulk request; the others get 429."""
+        operations: list[list[Any]] = []
+        for line in body:
+            if len(line) == 1 and ("index" in line or "delete" in line):
+                operations.append([])
+            operations[-1].append(line)
+        kept = [self._happens(0.5) for _ in operations]
+        lines = [line for keep, operation in zip(kept, operations, strict=True) if keep for line in operation]
+        _, answer = self._execute(f"{text} (some are refused)", method, path, params, lines)
+        done = iter(answer["items"])
+        busy = {"status": 429, "error": {"type": "rejected_execution_exception", "reason": "simulated"}}
+        items = [
+            next(done) if keep else {next(iter(operation[0])): busy}
+            for keep, operation in zip(kept, operations, strict=True)
+        ]
+        return 200, {"errors": True, "items": items}
+
+
+class SimulatedConnection(AnswerConnection):
+    """The connection of the real client; `network` of the current schedule carries its requests."""
+
+    network: Network
+
+    def __init__(self, *_: Any, timeout: float = 60.0, **__: Any) -> None:
+        Connection.__init__(self, host="simulated", timeout=timeout)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def perform_request(
+        self,
+        method: str,
+        url: str,
+        params: Any = None,
+        body: Any = None,
+        timeout: float | None = None,
+        ignore: Any = (),
+        headers: Any = None,
+    ) -> Any:
+        lines: Any = None
+        if body:
+            text = body.decode() if isinstance(body, bytes) else body
+            lines = [orjson.loads(line) for line in text.splitlines()] if "_bulk" in url else orjson.loads(text)
+        wait = float(timeout or self.timeout)
+        status, answer = self.network.send(method, unquote(url), dict(params or {}), lines, wait)
+        data = "" if method == "HEAD" else json.dumps(answer)
+        if not 200 <= status < 300 and status not in ignore:
+            self._raise_error(status, data, "application/json")
+        return status, {"content-type": "application/json"}, data
+
+
+def _changes(method: str, path: str) -> bool:
+    return method not in ("GET", "HEAD") and not path.endswith("_search")
+
+
+def _told(params: dict[str, Any], body: Any) -> str:
+    """What a trace shows of a request."""
+    told = [f"{name}={params[name]}" for name in ("op_type", "if_seq_no") if name in params]
+    if isinstance(body, list):
+        told.append(" ".join(json.dumps(line) for line in body))
+    elif isinstance(body, dict) and body.get("type") == "position":
+        batch, owner = body["batch"], body["owner"]
+        shown = {name: body[name] for name in ("snapshot_id", "epoch", "physical_index")}
+        shown["batch"] = batch and {
+            name: batch[name] for name in ("kind", "epoch", "to_snapshot_id", "cuts", "physical_index", "groups_done")
+        }
+        told.append(json.dumps({**shown, "owner": owner and owner["run_id"]}))
+    elif isinstance(body, dict) and "actions" in body:
+        told.append(json.dumps(body["actions"]))
+    return " ".join(told)
+
+
+def _outcomes(answer: dict[str, Any]) -> str:
+    items = answer.get("items")
+    return f" {[next(iter(item.values()))['status'] for item in items]}" if items is not None else ""
