@@ -67,7 +67,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             source = run.open_source()
             position = run.read_position()
             run.note_lag(source, position)
-            if position is None or not position.exists:
+            if position is None or not position.exists or position.begun_export:
+                # A begun export makes the index whole. Readers may see that of an export which this one took over from.
                 require_ours(run.client, config)
             else:
                 require_present(run.client, *position.committed_index)

@@ -26,6 +26,7 @@ class Faults:
         lost: The request does not arrive, or its answer gets lost, or it is executed after the client gave up.
         doubled: The request is executed again later.
         refused: The server has no time: 429 or 503, also for some operations of a bulk request.
+        rejected: Some operations of a bulk request are wrong (400), which ends the batch.
         killed: The process is killed, before or after the request.
         stalled: The process stops and goes on later, often after its lease.
         jump: All clocks jump past the lease, as when a host with everything on it was suspended.
@@ -34,6 +35,7 @@ class Faults:
     lost: float = 0.0
     doubled: float = 0.0
     refused: float = 0.0
+    rejected: float = 0.0
     killed: float = 0.0
     stalled: float = 0.0
     jump: float = 0.0
@@ -41,7 +43,7 @@ class Faults:
     @classmethod
     def some(cls, random: Random) -> Faults:
         """Choose which faults a schedule has, and how many."""
-        return cls(*(random.choice((0.0, 0.01, most)) for most in (0.08, 0.08, 0.08, 0.05, 0.08, 0.02)))
+        return cls(*(random.choice((0.0, 0.01, most)) for most in (0.08, 0.08, 0.08, 0.3, 0.08, 0.1, 0.02)))
 
 
 class Network:
@@ -87,9 +89,11 @@ class Network:
         if self._happens(self.faults.refused):
             status = self._random.choice((429, 503))
             if "_bulk" in path and self._happens(0.5):
-                return self._refuse_some(text, method, path, params, body)
+                return self._refuse_some(text, method, path, params, body, 429)
             self._trace(f"{text} -> {status}")
             return status, {"error": {"type": "too_busy", "reason": "simulated", "root_cause": []}, "status": status}
+        if "_bulk" in path and self._happens(self.faults.rejected):
+            return self._refuse_some(text, method, path, params, body, 400)
         if self._happens(self.faults.lost):
             fate = self._random.choice(("the request is lost", "the answer is lost", "it is executed late"))
             if fate == "the answer is lost":
@@ -128,8 +132,10 @@ class Network:
             self._check()
         return status, answer
 
-    def _refuse_some(self, text: str, method: str, path: str, params: dict[str, Any], body: list[Any]) -> Answer:
-        """Execute some operations of a bulk request; the others get 429."""
+    def _refuse_some(
+        self, text: str, method: str, path: str, params: dict[str, Any], body: list[Any], status: int
+    ) -> Answer:
+        """Execute some operations of a bulk request; the others get this status."""
         operations: list[list[Any]] = []
         for line in body:
             if len(line) == 1 and ("index" in line or "delete" in line):
@@ -137,11 +143,11 @@ class Network:
             operations[-1].append(line)
         kept = [self._happens(0.5) for _ in operations]
         lines = [line for keep, operation in zip(kept, operations, strict=True) if keep for line in operation]
-        _, answer = self._execute(f"{text} (some are refused)", method, path, params, lines)
+        _, answer = self._execute(f"{text} (some get {status})", method, path, params, lines)
         done = iter(answer["items"])
-        busy = {"status": 429, "error": {"type": "rejected_execution_exception", "reason": "simulated"}}
+        refused = {"status": status, "error": {"type": "refused", "reason": "simulated"}}
         items = [
-            next(done) if keep else {next(iter(operation[0])): busy}
+            next(done) if keep else {next(iter(operation[0])): refused}
             for keep, operation in zip(kept, operations, strict=True)
         ]
         return 200, {"errors": True, "items": items}

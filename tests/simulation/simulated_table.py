@@ -76,6 +76,10 @@ class History:
     def head(self) -> int:
         return self.metadata.current_snapshot_id
 
+    def begin(self) -> None:
+        """Commit the first snapshot, with some rows."""
+        self._append({identity: self.random.choice("xy") for identity in self.random.sample("123", 2)})
+
     def commit(self) -> None:
         """Change a row or two, so that values return and rows come and go."""
         before = self.rows[self.head or None]
@@ -87,6 +91,9 @@ class History:
                     rows.pop(identity, None)
                 else:
                     rows[identity] = name
+        self._append(rows)
+
+    def _append(self, rows: Rows) -> None:
         number = len(self.rows)
         self.rows[number] = rows
         made = Snapshot(number, self.head or None, rows, number * 1000)

@@ -16,6 +16,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk_writer, client, retry
+from icecdc_core.runs import batch
 from icecdc_core.runs.changes import BatchChanges, BatchPlan
 from icecdc_core.runs.run import Run
 from icecdc_core.table.snapshots import missing_snapshot
@@ -179,6 +180,7 @@ def simulated() -> Iterator[None]:
         (export, "to_actions", to_actions),
         (export, "_check_identifiers", lambda *_: None),
         (export, "progress", lambda *_: nullcontext(bar)),
+        (batch, "store_dead_letters", lambda *_: None),
         (repair, "_repairs", repairs),
         (repair, "_newest", newest),
         (repair, "_wrong", lambda differences: differences),
@@ -206,6 +208,9 @@ def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
     )
 
 
+MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), ("sync", "repair"), ("sync",)
+"""The jobs of a schedule. With few kinds of them, those that must meet to break something do so more often."""
+
 JOBS: dict[str, Callable[[Any, SyncConfig], Any]] = {
     "sync": sync.sync_changes,
     "export": export.export_table,
@@ -231,11 +236,15 @@ class World:
         self.scheduler = Scheduler(self.random)
         self.scheduler.world = self  # type: ignore[attr-defined]
         self.history = History(self.random)
-        self.history.commit()
+        self.history.begin()
         self.cluster = SimulatedOpenSearch(lambda: self.scheduler.now)
         self.invariants = Invariants(self.cluster, self.history.rows, INDEX, POSITIONS)
         self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self._traced)
         self.pairs = self.random.random() < 0.3
+        self._mix = self.random.choice(MIXES)
+        # A run with other parameters repeats no batch and resumes no export of the run before.
+        self._group_bytes = self.random.choice(((1,), (2,), (1, 2)))
+        self._policies = self.random.choice((("fail",), ("last",), ("fail", "last")))
         self._processes: dict[int, Process] = {}
         self._hosts = {host: self.random.uniform(0, 500) for host in ("a", "b")}
 
@@ -270,9 +279,11 @@ class World:
         process.offset = self._hosts[process.host]
         process.pid = len(self._processes) + 1
         self._processes[process.pid] = process
-        job = self.random.choice(("sync", "sync", "export", "repair"))
-        chosen = config(self.random.choice((1, 2)), self.random.choice(("fail", "fail", "last")))
+        job, chosen = self.random.choice(self._mix), self._config()
         self.scheduler.spawn(process, lambda: self._work(process, job, chosen, jobs))
+
+    def _config(self) -> SyncConfig:
+        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
 
     def _work(self, process: Process, job: str, chosen: SyncConfig, jobs: int) -> None:
         self._traced(f"{process.name} begins: {job} {chosen.export_group_bytes} {chosen.on_duplicate_identifier}")
@@ -297,18 +308,30 @@ class World:
         for _ in range(self.random.choice((1, 2, 3, 4))):
             for _ in range(self.random.randrange(25)):
                 self.scheduler.hand_over()
-            change = self.random.choice(("commit", "commit", "commit", "roll_back", "expire"))
+            change = self.random.choice(("commit", "commit", "commit", "roll_back", "roll_back", "expire", "lose"))
+            if change == "lose":
+                self._lose_index()
+                continue
             getattr(self.history, change)()
             known = [each.snapshot_id for each in self.history.metadata.snapshots]
             self._traced(f"the table: {change}, now {self.history.head} of {known}: {self.history.rows}")
+
+    def _lose_index(self) -> None:
+        """Somebody deletes an index that is not published yet."""
+        committed = (self.invariants.position or {}).get("physical_index")
+        unread = [name for name in self.cluster.indexes if name not in (committed, POSITIONS)]
+        for name in unread:
+            if INDEX not in self.cluster.indexes[name].aliases:
+                self.cluster.answer("DELETE", f"/{name}", {}, None)
+                self._traced(f"somebody deletes {name}")
 
     def _alone(self, name: str, job: str) -> None:
         """Do a job that nobody disturbs."""
         process = Process(name, "c")
         process.pid = len(self._processes) + 1
         self._processes[process.pid] = process
-        begun = len(self.outcomes)
-        self.scheduler.spawn(process, lambda: self._work(process, job, config(1, "fail"), 1))
+        begun, chosen = len(self.outcomes), self._config()
+        self.scheduler.spawn(process, lambda: self._work(process, job, chosen, 1))
         self.scheduler.run()
         if self.outcomes[begun:] != [f"{job} ok"]:
             raise Violation("Recovery", f"{name} ended with {self.outcomes[begun:]}")
