@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +22,9 @@ from tests.simulation.simulated_opensearch import Answer, SimulatedOpenSearch
 class Faults:
     """How often something goes wrong, as probabilities for each request; all are 0 once faults stop.
 
+    Only writes of documents are executed late or again. OpenSearch queues changes of indexes and aliases, and refuses
+    those that waited for 30 seconds; no client has given up by then.
+
     Attributes:
         lost: The request does not arrive, or its answer gets lost, or it is executed after the client gave up.
         doubled: The request is executed again later.
@@ -30,6 +33,7 @@ class Faults:
         killed: The process is killed, before or after the request.
         stalled: The process stops and goes on later, often after its lease.
         jump: All clocks jump past the lease, as when a host with everything on it was suspended.
+        focus: A part of a request; at such requests there are more faults, at others fewer.
     """
 
     lost: float = 0.0
@@ -40,10 +44,25 @@ class Faults:
     stalled: float = 0.0
     jump: float = 0.0
 
+    focus: str = ""
+
     @classmethod
     def some(cls, random: Random) -> Faults:
-        """Choose which faults a schedule has, and how many."""
-        return cls(*(random.choice((0.0, 0.01, most)) for most in (0.08, 0.08, 0.08, 0.3, 0.08, 0.1, 0.02)))
+        """Choose which faults a schedule has, how many, and at which requests most of them are."""
+        most = (0.1, 0.1, 0.1, 0.4, 0.06, 0.1, 0.02)
+        focus = random.choice(("", "", "_bulk", "POST /_aliases", "DELETE", "_refresh", "PUT /positions", "GET"))
+        return cls(*(random.choice((0.0, 0.0, each / 5, each)) for each in most), focus=focus)
+
+    def at(self, method: str, path: str) -> Faults:
+        """Return how often something goes wrong at this request."""
+        if not self.focus:
+            return self
+        factor = 6.0 if self.focus in f"{method} {path}" else 0.4
+        values = {name: min(0.6, getattr(self, name) * factor) for name in _KINDS}
+        return Faults(**values)
+
+
+_KINDS = tuple(each.name for each in fields(Faults) if each.name != "focus")
 
 
 class Network:
@@ -54,7 +73,7 @@ class Network:
         random: Makes every choice.
         lease_seconds: The lease of a run, which a stalled process may outlast.
         check: Called after each request that may have changed something.
-        trace: Called with a line for each step.
+        trace: Called with a line for each step, if anybody wants to know.
     """
 
     def __init__(
@@ -63,57 +82,60 @@ class Network:
         random: Random,
         lease_seconds: float,
         check: Callable[[], None],
-        trace: Callable[[str], None],
+        trace: Callable[[str], None] | None,
     ) -> None:
         self.faults = Faults()
         self._cluster = cluster
         self._random = random
         self._lease_seconds = lease_seconds
         self._check = check
-        self._trace = trace
+        self._told = _told if trace else lambda *_: ""
+        self._trace = trace or (lambda _: None)
 
     def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
         """Send a request for the current task and wait for the answer."""
         scheduler, process = current().scheduler, current().task.process
-        self._disturb(process)
+        faults = self.faults.at(method, path)
+        self._disturb(process, faults)
         scheduler.hand_over()
         scheduler.now += self._random.uniform(0.0, 0.1)
-        changes = _changes(method, path)
-        text = f"{process.name}: {method} {path} {_told(params, body)}"
-        if self._happens(self.faults.killed):
+        documents = method in ("PUT", "POST") and ("/_doc/" in path or "_bulk" in path)
+        text = f"{process.name}: {method} {path} {self._told(params, body)}"
+        if self._happens(faults.killed):
             if self._happens(0.5):
                 self._execute(f"{text} (then {process.name} is killed)", method, path, params, body)
             self._trace(f"{process.name} is killed at {method} {path}")
             process.alive = False
             raise Killed
-        if self._happens(self.faults.refused):
+        if self._happens(faults.refused):
             status = self._random.choice((429, 503))
             if "_bulk" in path and self._happens(0.5):
                 return self._refuse_some(text, method, path, params, body, 429)
             self._trace(f"{text} -> {status}")
             return status, {"error": {"type": "too_busy", "reason": "simulated", "root_cause": []}, "status": status}
-        if "_bulk" in path and self._happens(self.faults.rejected):
+        if "_bulk" in path and self._happens(faults.rejected):
             return self._refuse_some(text, method, path, params, body, 400)
-        if self._happens(self.faults.lost):
-            fate = self._random.choice(("the request is lost", "the answer is lost", "it is executed late"))
+        if self._happens(faults.lost):
+            fates = ("the request is lost", "the answer is lost", *(("it is executed late",) if documents else ()))
+            fate = self._random.choice(fates)
             if fate == "the answer is lost":
                 self._execute(f"{text} ({fate})", method, path, params, body)
             else:
                 self._trace(f"{text} ({fate})")
-            if changes and fate == "it is executed late":
+            if fate == "it is executed late":
                 self._later(text, method, path, params, body, timeout)
             scheduler.hand_over(deadline=scheduler.now + timeout)
             raise ConnectionTimeout("TIMEOUT", "simulated", None)
-        if changes and self._happens(self.faults.doubled):
+        if documents and self._happens(faults.doubled):
             self._later(f"{text} (again)", method, path, params, body, 0.0)
         return self._execute(text, method, path, params, body)
 
-    def _disturb(self, process: Process) -> None:
+    def _disturb(self, process: Process, faults: Faults) -> None:
         scheduler = current().scheduler
-        if self._happens(self.faults.stalled):
+        if self._happens(faults.stalled):
             process.paused_until = scheduler.now + self._lease_seconds * self._random.choice((0.3, 1.5, 10.0))
             self._trace(f"{process.name} stalls until {process.paused_until:.1f}")
-        if self._happens(self.faults.jump):
+        if self._happens(faults.jump):
             scheduler.now += 3 * self._lease_seconds
             self._trace(f"all clocks jump to {scheduler.now:.1f}")
 

@@ -224,11 +224,11 @@ class World:
 
     Args:
         seed: Decides everything.
-        trace: Called with a line for each step.
+        trace: Called with a line for each step, if anybody wants to know.
     """
 
     seed: int
-    trace: Callable[[str], None] = lambda _: None
+    trace: Callable[[str], None] | None = None
     outcomes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -239,7 +239,7 @@ class World:
         self.history.begin()
         self.cluster = SimulatedOpenSearch(lambda: self.scheduler.now)
         self.invariants = Invariants(self.cluster, self.history.rows, INDEX, POSITIONS)
-        self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self._traced)
+        self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self.trace and self._traced)
         self.pairs = self.random.random() < 0.3
         self._mix = self.random.choice(MIXES)
         # A run with other parameters repeats no batch and resumes no export of the run before.
@@ -257,9 +257,10 @@ class World:
         SimulatedConnection.network = self.network
         if self.random.random() < 0.7:
             self._alone("the first export", "export")
+            self.history.commit()
         self.network.faults = Faults.some(self.random)
         for number in range(self.random.choice((2, 2, 2, 3))):
-            self._begin(f"r{number + 1}", self.random.choice((1, 2)))
+            self._begin(f"r{number + 1}", self.random.choice((1, 2, 3)))
         self.scheduler.spawn(Process("the table"), self._change_table)
         self.scheduler.run()
         self.network.faults = Faults()
@@ -355,4 +356,5 @@ class World:
             self.scheduler.fail(violation)
 
     def _traced(self, line: str) -> None:
-        self.trace(f"{self.scheduler.now:8.1f}  {line}")
+        if self.trace:
+            self.trace(f"{self.scheduler.now:8.1f}  {line}")
