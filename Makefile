@@ -24,6 +24,8 @@ FAULTS ?= 100
 STORMS ?= 50
 CLUSTER_RUNS ?= 10
 MINUTES ?= 60
+# How many schedules `make simulate` plays.
+SCHEDULES ?= 100000
 
 ##@ Start here
 
@@ -74,6 +76,10 @@ histories: setup ## Live 500 random histories on every kind of table, and the su
 .PHONY: model
 model: setup ## Check the commit protocol in every order of steps with TLC, and that it finds what is wrong with 17 others
 	@ICECDC_MODEL=whole $(VENV_PYTHON) -m pytest tests/model -s --timeout 0 $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## Run the jobs in 100,000 simulated schedules, and wrong ones until they are noticed; SCHEDULES=, SEED=
+	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
 
 .PHONY: faults
 faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=

@@ -18,6 +18,10 @@ from tests.simulation.scheduler import Killed, Process, current
 from tests.simulation.simulated_opensearch import Answer, SimulatedOpenSearch
 
 
+_PLACES = ("GET", "_bulk", "/_aliases", "DELETE", "--*", "_refresh", "/position:", "/commit:")
+"""Requests at which trouble matters most: between a check and what depends on it."""
+
+
 @dataclass
 class Faults:
     """How often something goes wrong, as probabilities for each request; all are 0 once faults stop.
@@ -33,7 +37,7 @@ class Faults:
         killed: The process is killed, before or after the request.
         stalled: The process stops and goes on later, often after its lease.
         jump: All clocks jump past the lease, as when a host with everything on it was suspended.
-        focus: A part of a request; at such requests there are more faults, at others fewer.
+        focus: Parts of requests; at such requests there are more faults, at others fewer.
     """
 
     lost: float = 0.0
@@ -44,20 +48,20 @@ class Faults:
     stalled: float = 0.0
     jump: float = 0.0
 
-    focus: str = ""
+    focus: tuple[str, ...] = ()
 
     @classmethod
     def some(cls, random: Random) -> Faults:
         """Choose which faults a schedule has, how many, and at which requests most of them are."""
         most = (0.1, 0.1, 0.1, 0.4, 0.06, 0.1, 0.02)
-        focus = random.choice(("", "", "_bulk", "POST /_aliases", "DELETE", "_refresh", "PUT /positions", "GET"))
+        focus = tuple(random.sample(_PLACES, random.choice((0, 1, 2))))
         return cls(*(random.choice((0.0, 0.0, each / 5, each)) for each in most), focus=focus)
 
     def at(self, method: str, path: str) -> Faults:
         """Return how often something goes wrong at this request."""
         if not self.focus:
             return self
-        factor = 6.0 if self.focus in f"{method} {path}" else 0.4
+        factor = 6.0 if any(each in f"{method} {path}" for each in self.focus) else 0.4
         values = {name: min(0.6, getattr(self, name) * factor) for name in _KINDS}
         return Faults(**values)
 
