@@ -17,7 +17,6 @@ from icecdc_core.opensearch.answers import AnswerConnection
 from tests.simulation.scheduler import Killed, Process, current
 from tests.simulation.simulated_opensearch import Answer, SimulatedOpenSearch
 
-
 _PLACES = ("GET", "_bulk", "/_aliases", "DELETE", "--*", "_refresh", "/position:", "/commit:")
 """Requests at which trouble matters most: between a check and what depends on it."""
 

@@ -79,14 +79,16 @@ class Scheduler:
 
     Args:
         random: Makes every choice.
+        world: What the tasks work in.
 
     Attributes:
         now: The time in seconds.
         failure: What ended the schedule early.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, world: Any = None) -> None:
         self.random = random
+        self.world = world
         self.now = 1000.0
         self.failure: BaseException | None = None
         self.stickiness = random.choice((0.3, 0.6, 0.9))

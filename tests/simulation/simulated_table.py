@@ -115,7 +115,7 @@ class History:
 
     def read(self, snapshot_id: int | None) -> Rows:
         """Read the rows of a snapshot now; another process may have expired it."""
-        if snapshot_id is not None and (gap := missing_snapshot(self.metadata, snapshot_id)) is not None:  # type: ignore[arg-type]
+        if snapshot_id is not None and (gap := missing_snapshot(self.metadata, snapshot_id)) is not None:
             raise gap
         return self.rows[snapshot_id]
 
@@ -205,7 +205,7 @@ class Written:
         while left and not failures:  # Spark repeats the tasks of a lost executor
             executor = Process(f"executor of {task.process.name}", task.process.host, offset=task.process.offset)
             tasks = [scheduler.spawn(executor, partial(work, *each)) for each in left.items()]
-            scheduler.hand_over(lambda tasks=tasks: all(each.done for each in tasks))  # type: ignore[misc]
+            scheduler.hand_over(lambda tasks=tasks: all(each.done for each in tasks))
             left = {number: part for number, part in left.items() if number not in results}
         if failures:
             raise failures[0]

@@ -14,7 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.world import World, simulated
+from tests.simulation.simulated_jobs import simulated
+from tests.simulation.world import World
 
 SCHEDULES = int(os.environ.get("ICECDC_SCHEDULES", "0"))
 SEED = int(os.environ.get("ICECDC_SEED", "1"))

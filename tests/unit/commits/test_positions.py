@@ -307,7 +307,6 @@ class DescribeRelease:
         lock.release()
         assert (stored(server)["owner"], document["_seq_no"]) == (owner, 99)
 
-
     def it_leaves_what_a_write_without_an_answer_stored(self, server, store, unanswered):
         taken = store(retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
         with unanswered(), pytest.raises(OpenSearchUnreachableError):
