@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
