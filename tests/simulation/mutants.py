@@ -63,7 +63,7 @@ class Mutant:
     name: str
     invariants: tuple[str, ...]
     changes: tuple[Change, ...]
-    schedules: int = 2000
+    schedules: int = 200
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -107,6 +107,7 @@ MUTANTS = [
     self.write(replace(self.position, batch=batch, epoch=batch.epoch))""",
             ),
         ),
+        schedules=4000,
     ),
     Mutant(
         "a run that lost the lock commits",
@@ -168,12 +169,13 @@ MUTANTS = [
         "a batch does not read the snapshot of the one that was not repeated",
         (INDEX,),
         (Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (sync,)),),
+        schedules=4000,
     ),
     Mutant(
         "a batch forgets its cuts",
         (INDEX,),
         (Change(sync, "_sync_batch", "cuts=list(wanted.cuts)", "cuts=[]"),),
-        schedules=6000,
+        schedules=20000,
     ),
     Mutant(
         "a delete and an upsert of one batch have the same version",
@@ -182,7 +184,7 @@ MUTANTS = [
     ),
     Mutant(
         "OpenSearch counts versions itself",
-        (INDEX,),
+        (READERS, INDEX),
         (
             Change(
                 bulk_request,
@@ -218,6 +220,7 @@ MUTANTS = [
             ),
             Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
         ),
+        schedules=20000,
     ),
     Mutant(
         "an export resumes with the current snapshot",
@@ -229,7 +232,7 @@ MUTANTS = [
     ),
     Mutant(
         "an export resumes in an index that was created again",
-        (READERS, INDEX),
+        (RECOVERY, READERS, INDEX),
         (
             Change(resume, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
             Change(
@@ -285,19 +288,19 @@ MUTANTS = [
                 "lock.write(replace(lock.position, batch=None))\n    report = replace(",
             ),
         ),
-        schedules=6000,
+        schedules=2000,
     ),
     Mutant(
         "a repair takes the place of a begun batch",
         (INDEX, UNIQUE),
         (Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),),
-        schedules=6000,
+        schedules=20000,
     ),
     Mutant(
         "a repair writes what it compared, although a sync committed since",
         (INDEX,),
         (Change(repair, "require_repairable", "_written(position) != _written(compared)", "False"),),
-        schedules=6000,
+        schedules=20000,
     ),
     Mutant(
         "a run without the lock moves the alias",

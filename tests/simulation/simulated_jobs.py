@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
@@ -151,6 +152,7 @@ def simulated() -> Iterator[None]:
         *((module, "time", SimulatedTime) for module in (lease, positions, retry)),
         (lock, "threading", SimulatedThreading),
         (retry, "random", SimulatedRandom),
+        *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
         (lease, "_host", lambda: current().task.process.host),
         (lease, "_started", lambda _: ""),
         (lease, "_exists", lambda holder: world().exists(holder)),

@@ -68,6 +68,9 @@ class World:
         self._settle()
         self._alone("the last run", "sync")
         self._settle()
+        if self.invariants.foreign:
+            self._alone("the last repair", "repair")
+            self.invariants.foreign = False
         self._require_recovered()
 
     def exists(self, holder: Any) -> bool:
@@ -88,6 +91,8 @@ class World:
         return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
 
     def _work(self, process: Process, job: str, chosen: SyncConfig, jobs: int) -> None:
+        # At once, or when the runs before it are at work, stalled or gone.
+        self.scheduler.hand_over(deadline=self.scheduler.now + self.random.choice((0.0, 0.5, 5.0, 20.0)))
         self._traced(f"{process.name} begins: {job} {chosen.export_group_bytes} {chosen.on_duplicate_identifier}")
         try:
             JOBS[job](None, chosen)
@@ -110,19 +115,25 @@ class World:
         for _ in range(self.random.choice((1, 2, 3, 4, 5))):
             for _ in range(self.random.randrange(12)):
                 self.scheduler.hand_over()
-            change = self.random.choice(("commit", "commit", "commit", "roll_back", "roll_back", "expire", "lose"))
-            if change == "lose":
-                self._lose_index()
+            change = self.random.choice(("commit", "commit", "commit", "roll_back", "roll_back", "expire", "foreign"))
+            if change == "foreign":
+                self._meddle()
                 continue
             getattr(self.history, change)()
             known = [each.snapshot_id for each in self.history.metadata.snapshots]
             self._traced(f"the table: {change}, now {self.history.head} of {known}: {self.history.rows}")
 
-    def _lose_index(self) -> None:
-        """Somebody deletes an index that is not published yet."""
+    def _meddle(self) -> None:
+        """Somebody else deletes an index that is not published yet, or writes a document that a repair must undo."""
         committed = (self.invariants.position or {}).get("physical_index")
-        unread = [name for name in self.cluster.indexes if name not in (committed, POSITIONS)]
-        for name in unread:
+        if "repair" in self._mix and committed in self.cluster.indexes and self.random.random() < 0.5:
+            self.invariants.foreign = True
+            head = {self.random.choice(("index", "delete")): {"_id": self.random.choice("1234")}}
+            lines = [head, {"id": 0, "name": "foreign"}] if "index" in head else [head]
+            self.cluster.answer("POST", f"/{committed}/_bulk", {}, lines)
+            self._traced(f"somebody writes {lines} to {committed}")
+            return
+        for name in [name for name in self.cluster.indexes if name not in (committed, POSITIONS)]:
             if INDEX not in self.cluster.indexes[name].aliases:
                 self.cluster.answer("DELETE", f"/{name}", {}, None)
                 self._traced(f"somebody deletes {name}")
