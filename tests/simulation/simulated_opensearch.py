@@ -110,7 +110,7 @@ class SimulatedOpenSearch:
                 each.refresh()
         if api == "_search":
             return 200, {"hits": {"hits": _found(found, body)}}
-        return 200, {"acknowledged": True, "_shards": {}}
+        return 200, {"_shards": {}} if api == "_refresh" else {"acknowledged": True}
 
     def _whole(self, method: str, name: str, found: dict[str, Index]) -> Answer:
         if method == "DELETE":
@@ -121,7 +121,9 @@ class SimulatedOpenSearch:
         return 200, {each: index.shown for each, index in found.items()}
 
     def _create(self, name: str, body: dict[str, Any]) -> Answer:
-        if self.behind(name):
+        if name not in self.indexes and self.behind(name):
+            return _error(400, "invalid_index_name_exception", "already exists as alias")
+        if name in self.indexes:
             return _error(400, "resource_already_exists_exception", f"index [{name}] already exists")
         self._created += 1
         settings = body.get("settings", {})
@@ -140,13 +142,13 @@ class SimulatedOpenSearch:
             ((kind, change),) = action.items()
             if change["index"] not in changed:
                 return _missing(change["index"])
-            aliases = changed[change["index"]]
+            aliases, before = changed[change["index"]], self.indexes[change["index"]].aliases
             if kind == "add":
                 aliases[change["alias"]] = {key: each for key, each in change.items() if key not in ("index", "alias")}
-            elif change["alias"] in aliases:
-                del aliases[change["alias"]]
-            elif change.get("must_exist"):
+            elif change.get("must_exist") and change["alias"] not in before:
                 return _error(404, "aliases_not_found_exception", f"aliases [{change['alias']}] missing")
+            else:
+                aliases.pop(change["alias"], None)
         for name, aliases in changed.items():
             self.indexes[name].aliases = aliases
         return 200, {"acknowledged": True}
@@ -219,7 +221,7 @@ def _found(indexes: dict[str, Index], body: dict[str, Any] | None) -> list[dict[
         if kind == "term":
             hits = [hit for hit in hits if hit["_source"].get(name) == value]
         else:
-            hits = [hit for hit in hits if hit["_source"].get(name, 0) <= value["lte"]]
+            hits = [hit for hit in hits if name in hit["_source"] and hit["_source"][name] <= value["lte"]]
     for order in body.get("sort", []):
         ((name, direction),) = order.items()
         hits.sort(key=lambda hit: hit["_source"].get(name, 0), reverse=direction == "desc")

@@ -147,6 +147,8 @@ def ask_both(opensearch, name):
             answer = opensearch.transport.perform_request(method, path, params=params, body=body)
         except TransportError as error:
             return told(error.status_code, error.info)
+        if method == "HEAD":
+            return 200 if answer else 404
         return told(200, answer)
 
     def ask(method, path, params, body):
@@ -155,8 +157,6 @@ def ask_both(opensearch, name):
         expected = real(method, path, dict(params), lines)
         status, answer = simulated.answer(method, path, params, body)
         actual = told(200 if status == 201 else status, None if method == "HEAD" else answer)
-        if method == "HEAD":
-            expected = expected[0] if isinstance(expected, tuple) else expected
         return expected, actual
 
     yield ask
