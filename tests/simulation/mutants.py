@@ -77,7 +77,7 @@ class Mutant:
 
 
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
-UNIQUE, GROW, FALL, RECOVERY = "EpochsAreUnique", "EpochsGrow", "VersionsNeverFall", "Recovery"
+UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
 
 MUTANTS = [
     Mutant(
@@ -327,8 +327,14 @@ MUTANTS = [
     ),
     Mutant(
         "an overtaken export leaves syncs refused for ever",
-        (RECOVERY,),
-        (Change(sync, "sync_changes", " or position.begun_export", ""),),
+        (RECOVERY, REFUSALS),
+        (Change(sync, "_checked_position", " or position.begun_export", ""),),
         schedules=20000,
+    ),
+    Mutant(
+        "a sync compares the alias with a position that another run has moved",
+        (REFUSALS,),
+        (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
+        schedules=2000,
     ),
 ]
