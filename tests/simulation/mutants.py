@@ -337,4 +337,10 @@ MUTANTS = [
         (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
         schedules=2000,
     ),
+    Mutant(
+        "the alias of readers is added without a condition",
+        (ALIAS, RECOVERY, REFUSALS),
+        (Change(aliases, "publish", '[{"remove": {**own, "must_exist": True}}, {"add": own}]', "[]", (export, sync)),),
+        schedules=100000,
+    ),
 ]

@@ -91,6 +91,8 @@ REQUESTS = [
     aliases(remove(1, False), add(2)),
     ("PUT", "/{t}", {}, BODY),
     ("DELETE", "/{t}", {}, None),
+    aliases({"remove": {"index": "{t}-2", "alias": READERS, "must_exist": True}}, add(2)),
+    ("GET", "/{t}", {}, None),
     # Searches find what was there at the last refresh.
     ("POST", f"{ONE}/_refresh", {}, None),
     bulk(
