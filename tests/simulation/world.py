@@ -69,7 +69,7 @@ class World:
         self._alone("the last run", "sync")
         self._settle()
         if self.invariants.foreign:
-            # The version of a foreign write may equal that of the repair. The validation then says that documents differ,
+            # A foreign version may equal that of the repair. The validation then says that documents differ,
             # and the next repair exceeds it.
             self._alone("the last repair", "repair")
             self._alone("one more repair", "repair")
