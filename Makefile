@@ -38,6 +38,8 @@ SPARK40_VERSION := 4.0.5
 SPARK40_TESTS ?= tests/histories/test_support_matrix.py tests/integration tests/unit
 # What the Databricks CLI printed: databricks bundle schema > schema.json
 SCHEMA ?= schema.json
+# How many schedules `make simulate` plays.
+SCHEDULES ?= 100000
 
 ##@ Start here
 
@@ -113,6 +115,10 @@ model: setup ## Check the commit protocol in every order of steps with TLC, and 
 traces: setup ## Record what the fault tests do, and check at least 100 traces against the model; TRACES=, SEED=
 	@rm -rf build/traces
 	@ICECDC_COMPILED_PLANS=1 ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m tests.model.traces build/traces $(TRACES)
+
+.PHONY: simulate
+simulate: setup ## Run the jobs in 100,000 simulated schedules, and wrong ones until they are noticed; SCHEDULES=, SEED=
+	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
 
 .PHONY: faults
 faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=

@@ -46,6 +46,8 @@ class IndexLock:
         self._mutex = threading.Lock()
         self._released = threading.Event()
         self._lost = False
+        # A write without an answer may have been executed: a renewal would restore the position before it.
+        self._unanswered = False
         self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
         self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
@@ -145,7 +147,11 @@ class IndexLock:
         """
         with self._mutex:
             run_id = self._holder.run_id
-            version = None if self._lost else self._store.write(position, self._holder, self._version, run_id)
+            try:
+                version = None if self._lost else self._store.write(position, self._holder, self._version, run_id)
+            except BaseException:
+                self._unanswered = True
+                raise
             if version is None:
                 self._lost = True
                 raise FencedError(
@@ -183,7 +189,7 @@ class IndexLock:
         try:
             while not self._released.wait(self._interval):
                 with self._mutex:
-                    if self._lost:
+                    if self._lost or self._unanswered:
                         return
                     try:
                         version = self._renewals.write(self.position, self._holder, self._version, self._holder.run_id)

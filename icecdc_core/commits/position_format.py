@@ -100,8 +100,12 @@ class Position:
     @property
     def committed_index(self) -> tuple[str, str, str]:
         """The readers' alias, the committed index, and the index of a begun export (or an empty string)."""
-        exported = self.batch.physical_index if self.batch and self.batch.kind == "export" else ""
-        return self.index, self.physical_index, exported
+        return self.index, self.physical_index, self.begun_export
+
+    @property
+    def begun_export(self) -> str:
+        """The index of a begun export; empty: no export is begun."""
+        return self.batch.physical_index if self.batch and self.batch.kind == "export" else ""
 
 
 _READER = TypeAdapter(Position)

@@ -141,7 +141,7 @@ class PositionStore:
 
         Args:
             position: The position.
-            holder: The holder of the lock; None releases the lock.
+            holder: The holder of the lock; None releases the lock and changes nothing else.
             version: The version that the last write of this run returned; None: there is no position yet.
             run_id: This run.
             timeout_seconds: How long to wait for each answer; None: the client's timeout.
@@ -168,9 +168,12 @@ class PositionStore:
                 raise self._deleted()
             return None
         # If the answer to an earlier write of this run was lost, the conflict is with that write.
-        found, stored = version_of(document, _WRITING), source_of(document, _WRITING).get("owner")
+        found, source = version_of(document, _WRITING), source_of(document, _WRITING)
+        stored = source.get("owner")
         if not isinstance(stored, dict) or stored.get("run_id") != run_id or version == found:
             return None
+        if holder is None:  # a release changes nothing else, so it leaves what that write stored
+            position = stored_position(source)
         return self.write(position, holder, found, run_id, timeout_seconds)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:

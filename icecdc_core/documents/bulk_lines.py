@@ -35,6 +35,16 @@ MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
 
 
+def upsert_version(epoch: int) -> int:
+    """Return the version that a batch gives to the documents it indexes: above that of its deletes."""
+    return 2 * epoch + 1
+
+
+def delete_version(epoch: int) -> int:
+    """Return the version that a batch gives to the documents it deletes: above all versions of earlier batches."""
+    return 2 * epoch
+
+
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
     """Turn change rows into bulk operations.
 
@@ -42,7 +52,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
         changes: One row for each document: the table's columns and `_change_type`; without identifier columns also
             `_row_position`.
         identifier_columns: The columns of the id; empty: the id is `_row_position`.
-        epoch: The number of the batch. An upsert has the version `2 * epoch + 1`, a delete `2 * epoch`.
+        epoch: The number of the batch, which decides the versions of its documents.
 
     Returns:
         A frame with `action` (NDJSON, ready to be concatenated), `id` and `op` (`index` or `delete`). A null
@@ -57,7 +67,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _json_string(F.col(document_key))
-    upsert = _upsert(text, F.lit(str(2 * epoch + 1)), document_json(changes.schema))
+    upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
     return identified.select(
         F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
         F.col(document_key).alias("id"),
@@ -175,7 +185,7 @@ def _upsert(text: Column, version: Column, document: Column) -> Column:
 
 
 def _delete(text: Column, epoch: int) -> Column:
-    version = F.lit(f',"version":{2 * epoch},"version_type":"external"}}}}\n')
+    version = F.lit(f',"version":{delete_version(epoch)},"version_type":"external"}}}}\n')
     return F.concat(F.lit('{"delete":{"_id":'), text, version)
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import unused
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
-from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
+from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
@@ -72,14 +72,14 @@ def repair_differences(run: Run, source: Source, position: Position, differences
         TableLockedError: Another run holds the index, or wrote it after the comparison.
     """
     source.require_identifier_columns("a repair writes single documents")
-    wrong = differences.where(F.col("verdict").isNotNull())
-    newest_id, newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
+    wrong = _wrong(differences)
+    newest_id, newest = _newest(wrong)
     with run.lock(source) as lock:
         require_repairable(lock.position, position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
         for _ in range(_ATTEMPTS):
             result = _write(run, source, lock, wrong, epoch)
-            if result.newest_version <= 2 * epoch + 1:
+            if result.newest_version <= upsert_version(epoch):
                 break
             epoch = _epoch_above(result.newest_version, result.newest_id, lock, run.config.index)
         position = lock.position
@@ -87,6 +87,16 @@ def repair_differences(run: Run, source: Source, position: Position, differences
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         lock.commit(position, log_entry(report))
         return result.counts.upserts + result.counts.deletes
+
+
+def _wrong(differences: DataFrame) -> DataFrame:
+    return differences.where(F.col("verdict").isNotNull())
+
+
+def _newest(wrong: DataFrame) -> tuple[str, int | None]:
+    """Return the document with the highest version of those that differ, and this version."""
+    newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
+    return newest[0], newest[1]
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
@@ -110,7 +120,7 @@ def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> in
 
 
 def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: int) -> BulkResult:
-    position, ids = lock.position, source.key_columns
+    position = lock.position
     physical = position.physical_index
     batch = Batch(
         "repair",
@@ -124,10 +134,15 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
     lock.begin(batch)
     if position.schema != source.schema_json:  # the rows have columns that no sync has mapped yet
         evolve_mapping(run.client, run.config, physical, source.schema)
-    rows = source.current_rows(position.snapshot_id, run.config.on_duplicate_identifier)
+    return write_batch(run, lock, _repairs(source, position, wrong, epoch, run.config.on_duplicate_identifier))
+
+
+def _repairs(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
+    """Return the bulk lines that bring the documents that differ to the position's snapshot."""
+    ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
     rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
     upserts = to_actions(rows, ids, epoch).select("action")
     deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
-    return write_batch(run, lock, upserts.unionAll(deletes))
+    return upserts.unionAll(deletes)

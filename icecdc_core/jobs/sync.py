@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.spec import dynamic_settings
-from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.errors import (
+    HistoryGapError,
+    IndexConflictError,
+    IndexNotFoundError,
+    SchemaChangeError,
+    TableReplacedError,
+)
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
 from icecdc_core.opensearch.index_definitions import require_server_features, typed_refusals
@@ -67,12 +73,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("sync", spark, config) as run:
         with run.stage("check"):
             source = run.open_source()
-            position = run.read_position()
+            position = _checked_position(run)
             run.note_lag(source, position)
-            if position is None or not position.exists:
-                require_ours(run.client, config)
-            else:
-                require_present(run.client, *position.committed_index)
             require_server_features(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, source, position))
@@ -90,6 +92,27 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             elif start.position != lock.position:
                 lock.write(start.position)
             return run.finish(_catch_up(run, source, lock))
+
+
+def _checked_position(run: Run) -> Position | None:
+    """Return the position after a check of its index.
+
+    If another run moves the position during the check, the answers are about two different moments. So the check is
+    repeated with the new position.
+    """
+    position = run.read_position()
+    while True:
+        try:
+            if position is None or not position.exists or position.begun_export:
+                # A begun export makes the index whole. Readers may see that of an export which it took over from.
+                require_ours(run.client, run.config)
+            else:
+                require_present(run.client, *position.committed_index)
+            return position
+        except (IndexConflictError, IndexNotFoundError):
+            checked, position = position, run.read_position()
+            if position == checked:
+                raise
 
 
 def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:

@@ -53,6 +53,10 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Col
     for name, entry in seen.items():
         if name != physical:
             actions += _moved_aliases(name, entry, physical, config.index)
+    # The write alias is the condition: an export that takes over removes it with the alias of readers. So a stalled run
+    # whose index readers have not seen, or see no more, cannot put it beside the one that they see now.
+    own = {"index": physical, "alias": write_alias(physical)}
+    actions += [{"remove": {**own, "must_exist": True}}, {"add": own}]
     actions.append({"add": {"index": physical, "alias": config.index}})
     try:
         client.indices.update_aliases(body={"actions": actions})
@@ -71,7 +75,10 @@ def _fenced(config: SyncConfig, seen: list[str]) -> FencedError:
 
 def _moved_aliases(old: str, entry: dict[str, Any], physical: str, index: str) -> list[dict[str, Any]]:
     """The actions that move the readers' alias and the aliases of users, with their filters and routings."""
-    actions: list[dict[str, Any]] = [{"remove": {"index": old, "alias": index, "must_exist": True}}]
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": old, "alias": index, "must_exist": True}},
+        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},
+    ]
     for alias, options in entry["aliases"].items():
         if alias not in (index, write_alias(old)):
             actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})

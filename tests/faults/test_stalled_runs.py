@@ -1,4 +1,4 @@
-"""Runs that meet another run at the worst moment, as the model of the protocol found them."""
+"""Runs that meet another run at the worst moment, as the model of the protocol and the simulation found them."""
 
 from __future__ import annotations
 
@@ -175,3 +175,18 @@ class DescribeAStalledExport:
         (physical,) = opensearch.indices.get_alias(name=config.index)
         assert PositionStore(opensearch, config).read().physical_index == physical
         assert validate_table(spark, config.replace(validate_at="position")).ok
+
+
+class DescribeAnExportAfterOneThatMovedTheAlias:
+    def it_does_not_keep_syncs_from_going_on(self, spark, sql, make_config, names):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config()
+        export_table(spark, config)
+        killed_at(export, "commit_batch", lambda: export_table(spark, config))
+        other = config.replace(on_duplicate_identifier="last")
+        killed_at(export, "publish", lambda: export_table(spark, other))
+        sql("INSERT INTO {t} VALUES (2, 'w')")
+        sync_changes(spark, other)
+        assert names() == {"1": "v", "2": "w"}
+        assert validate_table(spark, other.replace(validate_at="position")).ok

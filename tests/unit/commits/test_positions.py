@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import pytest
@@ -12,7 +13,13 @@ from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.position_format import position_document
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, Position, PositionStore
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import FencedError, IndexNotFoundError, PositionError, TableLockedError
+from icecdc_core.errors import (
+    FencedError,
+    IndexNotFoundError,
+    OpenSearchUnreachableError,
+    PositionError,
+    TableLockedError,
+)
 from icecdc_core.opensearch.client import Connection
 from tests.tiny_opensearch import error, tiny_opensearch
 
@@ -50,6 +57,25 @@ def lock(store):
     taken = store().lock("lake.ns.t", "uuid", "the-run")
     yield taken
     taken.release()
+
+
+@pytest.fixture
+def unanswered(server):
+    """Writes are executed in the block, and their answers are lost."""
+
+    @contextmanager
+    def block():
+        answer = server.answer
+
+        def executed(method, target, body):
+            made = answer(method, target, body)
+            return error(503, "lost") if method == "PUT" else made
+
+        server.answer = executed
+        yield
+        server.answer = answer
+
+    return block
 
 
 def stored(server):
@@ -281,8 +307,23 @@ class DescribeRelease:
         lock.release()
         assert (stored(server)["owner"], document["_seq_no"]) == (owner, 99)
 
+    def it_leaves_what_a_write_without_an_answer_stored(self, server, store, unanswered):
+        taken = store(retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
+        with unanswered(), pytest.raises(OpenSearchUnreachableError):
+            taken.begin(BATCH)
+        taken.release()
+        assert (stored(server)["epoch"], stored(server)["batch"]["epoch"], stored(server)["owner"]) == (4, 4, None)
+
 
 class DescribeTheRenewal:
+    def it_ends_with_a_write_without_an_answer(self, server, store, unanswered):
+        taken = store(lease_seconds=0.1, retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
+        with unanswered(), pytest.raises(OpenSearchUnreachableError):
+            taken.begin(BATCH)
+        time.sleep(0.3)
+        assert stored(server)["epoch"] == 4
+        taken.release()
+
     def it_keeps_the_lock_longer_than_one_lease(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
         await_true(lambda: server.document("positions", POSITION)["_seq_no"] >= 5)

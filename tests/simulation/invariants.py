@@ -1,0 +1,132 @@
+"""What must hold, checked after every request that may have changed something: the invariants of docs/proof.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.simulated_opensearch import Index, SimulatedOpenSearch
+from tests.simulation.simulated_table import Rows
+
+
+class Violation(AssertionError):  # noqa: N818 (the name of the thing)
+    """An invariant does not hold.
+
+    Attributes:
+        invariant: Its name.
+    """
+
+    def __init__(self, invariant: str, what: object) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+
+
+class Invariants:
+    """The invariants of one index.
+
+    Args:
+        cluster: The cluster.
+        rows: The rows of every snapshot that ever was.
+        index: The readers' alias.
+        positions_index: The index of the positions.
+
+    Attributes:
+        foreign: Somebody else has written to the index. Until it is repaired, it need not have the table's rows.
+    """
+
+    def __init__(
+        self, cluster: SimulatedOpenSearch, rows: dict[int | None, Rows], index: str, positions_index: str
+    ) -> None:
+        self._cluster = cluster
+        self._rows = rows
+        self._index = index
+        self._positions_index = positions_index
+        self.foreign = False
+        self._epoch = 0
+        self._begun: dict[int, tuple[Any, ...]] = {}
+        self._exports: dict[str, tuple[int, int | None]] = {}
+        self._versions: dict[tuple[str, str], int] = {}
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """The stored position."""
+        index = self._cluster.indexes.get(self._positions_index)
+        document = index.documents.get(f"position:{self._index}") if index else None
+        return dict(document.source) if document and document.source else None
+
+    def check(self) -> None:
+        """Check all of them.
+
+        Raises:
+            Violation: One does not hold.
+        """
+        position = self.position
+        seen = self._cluster.behind(self._index)
+        self._check_epochs(position)
+        self._check_versions(position)
+        for name, index in seen.items():
+            self._check_whole(name, index)
+        if position is not None and position["physical_index"] and position["batch"] is None:
+            self.check_committed(position, seen)
+
+    def check_committed(self, position: dict[str, Any], seen: dict[str, Index]) -> None:
+        """Committed, and no batch begun: readers see the rows of the position's snapshot."""
+        physical, wanted = position["physical_index"], self._rows[position["snapshot_id"]]
+        index = self._cluster.indexes.get(physical)
+        if index is None:
+            raise Violation("IndexIsSnapshot", f"the index {physical} is gone")
+        found = {name: each.source["name"] for name, each in index.documents.items() if each.source is not None}
+        if found != wanted and not self.foreign:
+            raise Violation("IndexIsSnapshot", f"{physical} has {found}, {position['snapshot_id']} has {wanted}")
+        searched = {name: each.source["name"] for name, each in index.searchable.items() if each.source}
+        if searched != wanted and not self.foreign:
+            raise Violation("IndexIsSnapshot", f"searches in {physical} do not find {wanted} yet")
+        if list(seen) != [physical]:
+            raise Violation("ReadersSeeTheCommittedIndex", f"readers see {sorted(seen)}, the position has {physical}")
+
+    def _check_epochs(self, position: dict[str, Any] | None) -> None:
+        if position is None:
+            return
+        epoch, batch = position["epoch"], position["batch"]
+        if epoch < self._epoch:
+            raise Violation("EpochsGrow", f"the epoch fell from {self._epoch} to {epoch}")
+        highest, self._epoch = self._epoch, epoch
+        if batch is None:
+            return
+        identity = (
+            *(batch["kind"], batch["from_snapshot_id"], batch["to_snapshot_id"]),
+            *(tuple(batch["cuts"]), batch["physical_index"], batch["groups_digest"]),
+        )
+        if batch["epoch"] not in self._begun:
+            if not highest < batch["epoch"] == epoch:
+                raise Violation("EpochsGrow", f"a batch with epoch {batch['epoch']} begins after epoch {highest}")
+            self._begun[epoch] = identity
+        if self._begun[batch["epoch"]] != identity:
+            what = f"epoch {batch['epoch']} is of {self._begun[batch['epoch']]} and of {identity}"
+            raise Violation("EpochsAreUnique", what)
+        if batch["kind"] == "export":
+            self._exports[batch["physical_index"]] = (batch["epoch"], batch["to_snapshot_id"])
+
+    def _check_versions(self, position: dict[str, Any] | None) -> None:
+        for name, index in self._cluster.indexes.items():
+            if name == self._positions_index:
+                continue
+            for identity, document in index.documents.items():
+                key = index.uuid, identity
+                if document.version < self._versions.get(key, 0):
+                    raise Violation("VersionsNeverFall", f"{name}/{identity} fell to {document.version}")
+                self._versions[key] = document.version
+                if not self.foreign and document.version // 2 > (position or {"epoch": 0})["epoch"]:
+                    raise Violation("EpochsAreUnique", f"{name}/{identity} has an epoch that nobody recorded")
+
+    def _check_whole(self, name: str, index: Index) -> None:
+        """Readers find each document of the export that made the index, as exported or newer."""
+        if name not in self._exports:
+            raise Violation("ReadersSeeWholeExports", f"no export made {name}")
+        epoch, snapshot = self._exports[name]
+        for identity in self._rows[snapshot]:
+            document = index.documents.get(identity)
+            found = document is not None and document.version > 2 * epoch
+            as_exported = document is not None and document.version == 2 * epoch + 1
+            # What came later is found after the next refresh.
+            if not found or (as_exported and identity not in index.searchable):
+                raise Violation("ReadersSeeWholeExports", f"readers do not find {identity} of {snapshot} in {name}")

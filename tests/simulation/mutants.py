@@ -1,0 +1,346 @@
+"""Wrong code: each mutant changes one rule in the source of one function. The simulation must notice every one."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.positions import PositionStore
+from icecdc_core.documents import bulk_lines
+from icecdc_core.jobs import export, repair, sync
+from icecdc_core.opensearch import aliases, bulk_answers, bulk_request, bulk_writer, indexes
+from icecdc_core.opensearch.bulk_writer import BulkWriter
+from icecdc_core.runs import plan, resume
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a function's source.
+
+    Attributes:
+        owner: The module or the class that has the function.
+        function: Its name.
+        before: A part of its source, which it has exactly once.
+        after: What is there instead.
+        users: Modules that import the function by name.
+    """
+
+    owner: Any
+    function: str
+    before: str
+    after: str
+    users: tuple[Any, ...] = ()
+
+    def changed(self) -> Any:
+        """Compile the changed function."""
+        original: Any = getattr(self.owner, self.function)
+        source = textwrap.dedent(inspect.getsource(original))
+        assert source.count(self.before) == 1, f"{self.function} has {source.count(self.before)} times {self.before!r}"
+        names = original.__globals__
+        made: dict[str, Any] = {}
+        text = f"from __future__ import annotations\n{source.replace(self.before, self.after)}"
+        exec(compile(text, f"<mutant of {self.function}>", "exec"), names, made)
+        return made[self.function]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong implementation.
+
+    Attributes:
+        name: The wrong rule.
+        invariants: Those that notice it; the first schedule that fails names one of them.
+        changes: What is wrong.
+        schedules: It must be noticed within so many schedules, from seed 1 on.
+    """
+
+    name: str
+    invariants: tuple[str, ...]
+    changes: tuple[Change, ...]
+    schedules: int = 200
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Put it in the place of the right code."""
+        with ExitStack() as stack:
+            for change in self.changes:
+                function: Callable[..., Any] = change.changed()
+                for owner in (change.owner, *change.users):
+                    stack.enter_context(mock.patch.object(owner, change.function, function))
+            yield
+
+
+INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
+UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
+
+MUTANTS = [
+    Mutant(
+        "the position is written without a condition",
+        (GROW, UNIQUE, INDEX, ALIAS),
+        (
+            Change(
+                PositionStore,
+                "write",
+                'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
+                "condition = {}",
+            ),
+        ),
+    ),
+    Mutant(
+        "a conflict is ignored when a batch begins",
+        (GROW, UNIQUE, INDEX, ALIAS),
+        (
+            Change(
+                IndexLock,
+                "begin",
+                "self.write(replace(self.position, batch=batch, epoch=batch.epoch))",
+                """found = self._store._get()
+    if found is not None:
+        self._version = found["_seq_no"], found["_primary_term"]
+    self._lost = False
+    self.write(replace(self.position, batch=batch, epoch=batch.epoch))""",
+            ),
+        ),
+        schedules=4000,
+    ),
+    Mutant(
+        "a run that lost the lock commits",
+        (GROW, UNIQUE, INDEX, ALIAS),
+        (
+            Change(
+                IndexLock,
+                "commit",
+                "self.write(replace(position, batch=None))",
+                """found = self._store._get()
+    self._version, self._lost = (found["_seq_no"], found["_primary_term"]), False
+    self.write(replace(position, batch=None))""",
+            ),
+        ),
+    ),
+    Mutant(
+        "documents are written before their batch is recorded",
+        (UNIQUE,),
+        (
+            Change(
+                sync,
+                "_sync_batch",
+                "lock.begin(replace(batch, cuts=list(wanted.cuts)))",
+                "lock.position = replace(lock.position, batch=replace(batch, cuts=list(wanted.cuts)), epoch=epoch)",
+            ),
+        ),
+    ),
+    Mutant(
+        "the position moves before the documents are written",
+        (INDEX,),
+        (
+            Change(
+                IndexLock,
+                "begin",
+                "epoch=batch.epoch))",
+                "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
+                "self.position.snapshot_id))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a batch after one that was not repeated has its epoch",
+        (UNIQUE, GROW, INDEX),
+        (Change(IndexLock, "next_epoch", "epoch + 1", "epoch + (self.position.batch is None)"),),
+    ),
+    Mutant(
+        "a begun batch is repeated with a new epoch",
+        (UNIQUE,),
+        (
+            Change(
+                sync,
+                "_sync_batch",
+                "wanted.replayed.epoch if wanted.replayed else lock.next_epoch",
+                "lock.next_epoch",
+            ),
+        ),
+    ),
+    Mutant(
+        "a batch does not read the snapshot of the one that was not repeated",
+        (INDEX,),
+        (Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (sync,)),),
+        schedules=4000,
+    ),
+    Mutant(
+        "a batch forgets its cuts",
+        (INDEX,),
+        (Change(sync, "_sync_batch", "cuts=list(wanted.cuts)", "cuts=[]"),),
+        schedules=20000,
+    ),
+    Mutant(
+        "a delete and an upsert of one batch have the same version",
+        (INDEX,),
+        (Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1"),),
+    ),
+    Mutant(
+        "OpenSearch counts versions itself",
+        (READERS, INDEX),
+        (
+            Change(
+                bulk_request,
+                "request_body",
+                "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
+                """import re
+    text = bytes(memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+    return memoryview(re.sub(rb', "version": [0-9]+, "version_type": "external"', b"", text))""",
+                (bulk_writer,),
+            ),
+        ),
+    ),
+    Mutant(
+        "operations that OpenSearch refused for a moment count as done",
+        (INDEX, READERS),
+        (Change(bulk_answers, "applied", "again.append(number)", "upserts += 1", (bulk_writer,)),),
+    ),
+    Mutant(
+        "a bulk request without an answer counts as done",
+        (INDEX, READERS),
+        (Change(BulkWriter, "_send", "cause = error\n", "return result\n"),),
+    ),
+    Mutant(
+        "an export resumes by the number of finished groups alone",
+        (READERS, INDEX),
+        (
+            Change(
+                resume,
+                "resumed_groups",
+                "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
+                "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
+                (export,),
+            ),
+            Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        ),
+        schedules=20000,
+    ),
+    Mutant(
+        "an export resumes with the current snapshot",
+        (READERS, INDEX),
+        (
+            Change(resume, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
+            Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        ),
+    ),
+    Mutant(
+        "an export resumes in an index that was created again",
+        (RECOVERY, READERS, INDEX),
+        (
+            Change(resume, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
+            Change(
+                export,
+                "_export",
+                "require_same_index(run.client, config, batch.physical_index, batch.index_uuid)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "a file group is recorded before it is written",
+        (READERS, INDEX),
+        (
+            Change(
+                export,
+                "_write_groups",
+                "total += write_batch(",
+                "lock.progress(number)\n            total += write_batch(",
+            ),
+        ),
+    ),
+    Mutant(
+        "the alias moves before the last group is written",
+        (READERS, ALIAS, INDEX),
+        (
+            Change(
+                export,
+                "_export",
+                "written = _write_groups(",
+                "publish(run.client, config, batch.physical_index, seen)\n    written = _write_groups(",
+            ),
+        ),
+    ),
+    Mutant(
+        "the alias moves before searches find the documents",
+        (READERS, INDEX),
+        (Change(aliases, "publish", "client.indices.refresh(index=physical)", "pass", (export, sync)),),
+    ),
+    Mutant(
+        "a sync commits before searches find the documents",
+        (INDEX,),
+        (Change(sync, "_sync_batch", "run.client.indices.refresh(index=position.physical_index)", "pass"),),
+    ),
+    Mutant(
+        "a re-export forgets the begun batch",
+        (INDEX,),
+        (
+            Change(
+                sync,
+                "_reexport",
+                "report = replace(",
+                "lock.write(replace(lock.position, batch=None))\n    report = replace(",
+            ),
+        ),
+        schedules=2000,
+    ),
+    Mutant(
+        "a repair takes the place of a begun batch",
+        (INDEX, UNIQUE),
+        (Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),),
+        schedules=20000,
+    ),
+    Mutant(
+        "a repair writes what it compared, although a sync committed since",
+        (INDEX,),
+        (Change(repair, "require_repairable", "_written(position) != _written(compared)", "False"),),
+        schedules=20000,
+    ),
+    Mutant(
+        "a run without the lock moves the alias",
+        (ALIAS, RECOVERY, INDEX, READERS),
+        (
+            Change(aliases, "publish", "expected is not None and", "False and", (export, sync)),
+            Change(aliases, "_moved_aliases", '"must_exist": True', '"must_exist": False'),
+        ),
+        schedules=20000,
+    ),
+    Mutant(
+        "a run without the lock deletes a newer index",
+        (INDEX, ALIAS, READERS, RECOVERY),
+        (
+            Change(
+                indexes,
+                "drop_leftovers",
+                "_created_at(entry) < _created_at(found[physical])",
+                "name != physical",
+                (export,),
+            ),
+        ),
+        schedules=20000,
+    ),
+    Mutant(
+        "an overtaken export leaves syncs refused for ever",
+        (RECOVERY, REFUSALS),
+        (Change(sync, "_checked_position", " or position.begun_export", ""),),
+        schedules=20000,
+    ),
+    Mutant(
+        "a sync compares the alias with a position that another run has moved",
+        (REFUSALS,),
+        (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
+        schedules=2000,
+    ),
+    Mutant(
+        "the alias of readers is added without a condition",
+        (ALIAS, RECOVERY, REFUSALS),
+        (Change(aliases, "publish", '[{"remove": {**own, "must_exist": True}}, {"add": own}]', "[]", (export, sync)),),
+        schedules=100000,
+    ),
+]

@@ -1,0 +1,201 @@
+"""The real jobs without Spark: with rows in place of frames, and with simulated time, threads and processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from icecdc_core.commits import lease, lock, positions
+from icecdc_core.config import SyncConfig
+from icecdc_core.jobs import export, repair, sync
+from icecdc_core.opensearch import bulk_writer, client, retry
+from icecdc_core.runs import batch
+from icecdc_core.runs.changes import BatchChanges, BatchPlan
+from icecdc_core.runs.run import Run
+from icecdc_core.table.snapshots import missing_snapshot
+from tests.simulation.network import SimulatedConnection
+from tests.simulation.scheduler import SimulatedRandom, SimulatedThreading, SimulatedTime, current
+from tests.simulation.simulated_table import Actions, open_source, to_actions
+
+INDEX, POSITIONS = "t", "positions"
+LEASE_SECONDS = 4.0
+
+
+class SimulatedRun(Run):
+    """The real run; only what needs Spark is left out: the session's checks, and the translation of its failures."""
+
+    def __init__(self, job: str, spark: Any, config: SyncConfig) -> None:
+        super().__init__(job, spark, config)
+        self.run_id = current().task.process.name
+
+    def __enter__(self) -> SimulatedRun:
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        with self.typed_errors(name):
+            yield
+
+    def open_source(self, needs_history: bool = True) -> Any:
+        return open_source(world().history)
+
+
+def world() -> Any:
+    """The world of this thread's schedule."""
+    return current().scheduler.world
+
+
+def plan_batch(source: Any, config: SyncConfig, start: int | None, end: int | None, cuts: Any = ()) -> BatchPlan:
+    """In place of `runs.changes.plan_batch`: the steps as pairs of snapshots."""
+    steps: list[Any] = []
+    for stop in (each for each in (*cuts, end) if each is not None):
+        for snapshot_id in (start, stop):
+            if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)):
+                raise gap
+        steps.append((start, stop))
+        start = stop
+    return BatchPlan(steps, end, len(steps), [])
+
+
+def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+    """In place of `runs.changes.compute_changes`: one change for each identifier, the last step's."""
+    changed: dict[str, str | None] = {}
+    steps: list[Any] = plan.scans
+    updated = set()
+    for start, stop in steps:
+        before, after = source.table.history.read(start), source.table.history.read(stop)
+        for identity in sorted(before.keys() | after.keys()):
+            if before.get(identity) != after.get(identity):
+                changed[identity] = after.get(identity)
+                updated |= {identity} if identity in before else set()
+    rows: list[Any] = list(changed.items())
+    if world().pairs:
+        # As if updates were not merged: a DELETE and an INSERT of one document, in any order.
+        rows += [(identity, None) for identity in sorted(updated) if changed[identity] is not None]
+    found: Any = rows or None
+    return BatchChanges(found, "diff")
+
+
+def to_documents(source: Any, plan: BatchPlan, changes: BatchChanges, epoch: int) -> Any:
+    """In place of `runs.changes.to_documents`."""
+    rows: Any = changes.rows
+    return None if rows is None else to_actions(rows, source.key_columns, epoch)
+
+
+def repairs(source: Any, position: Any, wrong: Any, epoch: int, on_duplicate: str) -> Actions:
+    """In place of `jobs.repair._repairs`."""
+    rows = source.table.history.read(position.snapshot_id)
+    upserts = [(each["id"], rows[each["id"]]) for each in wrong if each["verdict"] != "extra" and each["id"] in rows]
+    deletes: list[Any] = [(each["id"], None) for each in wrong if each["verdict"] == "extra"]
+    return to_actions([*upserts, *deletes], source.key_columns, epoch)
+
+
+def newest(wrong: Any) -> tuple[str, int | None]:
+    """In place of `jobs.repair._newest`."""
+    return max(((each["id"], each["version"]) for each in wrong), key=lambda each: each[1] or 0)
+
+
+def validate_and_repair(_: Any, config: SyncConfig) -> None:
+    """In place of `jobs.validate.validate_table`, whose comparison is one of frames."""
+    with SimulatedRun("validate", None, config) as run:
+        with run.stage("check"):
+            source = run.open_source()
+            position = run.require_position(source)
+            repair.require_repairable(position)
+        with run.stage("compare"):
+            run.client.indices.refresh(index=position.physical_index)
+            hits = run.client.search(index=position.physical_index, body={"size": 100})["hits"]["hits"]
+        rows: dict[str, str] = source.table.history.read(position.snapshot_id)
+        found = {hit["_id"]: (hit["_source"]["name"], hit["_version"]) for hit in hits}
+        wrong: Any = []
+        for identity in sorted(rows.keys() | found.keys()):
+            name, version = found.get(identity, (None, None))
+            if name != rows.get(identity):
+                verdict = "missing" if name is None else "extra" if identity not in rows else "stale"
+                wrong.append({"id": identity, "verdict": verdict, "version": version})
+        if wrong:
+            with run.stage("repair"):
+                repair.repair_differences(run, source, position, wrong)
+
+
+class SimulatedExecutor:
+    """`ThreadPoolExecutor`: the requests of a task one after the other."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> SimulatedExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        result = work(*arguments)
+        return SimpleNamespace(result=lambda: result)
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
+    bar = SimpleNamespace(update=lambda _: None)
+    replaced: list[tuple[Any, str, Any]] = [
+        *((module, "time", SimulatedTime) for module in (lease, positions, retry)),
+        (lock, "threading", SimulatedThreading),
+        (retry, "random", SimulatedRandom),
+        *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
+        (lease, "_host", lambda: current().task.process.host),
+        (lease, "_started", lambda _: ""),
+        (lease, "_exists", lambda holder: world().exists(holder)),
+        (lease, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
+        (client, "AnswerConnection", SimulatedConnection),
+        (bulk_writer, "ThreadPoolExecutor", SimulatedExecutor),
+        (bulk_writer, "logging_to", lambda _: nullcontext()),
+        *((module, "Run", SimulatedRun) for module in (export, sync)),
+        *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
+        (sync, "partitions_for", lambda *_: nullcontext()),
+        (export, "to_actions", to_actions),
+        (export, "_check_identifiers", lambda *_: None),
+        (export, "progress", lambda *_: nullcontext(bar)),
+        (batch, "store_dead_letters", lambda *_: None),
+        (repair, "_repairs", repairs),
+        (repair, "_newest", newest),
+        (repair, "_wrong", lambda differences: differences),
+    ]
+    with ExitStack() as stack:
+        for module, name, replacement in replaced:
+            stack.enter_context(mock.patch.object(module, name, replacement))
+        yield
+
+
+@cache
+def config(group_bytes: int, on_duplicate: str) -> SyncConfig:
+    """The parameters of a run."""
+    return SyncConfig(
+        table="lake.ns.t",
+        index=INDEX,
+        positions_index=POSITIONS,
+        identifier_columns=["id"],
+        on_history_gap="reexport",
+        on_duplicate_identifier=on_duplicate,
+        export_group_bytes=group_bytes,
+        lease_seconds=LEASE_SECONDS,
+        request_timeout_seconds=2.0,
+        retry_timeout_seconds=3.0,
+    )
+
+
+JOBS: dict[str, Callable[[Any, SyncConfig], Any]] = {
+    "sync": sync.sync_changes,
+    "export": export.export_table,
+    "repair": validate_and_repair,
+}

@@ -1,0 +1,245 @@
+"""OpenSearch in memory, as far as icecdc uses it: documents with versions and conditions, aliases, indexes, searches.
+
+`test_simulated_opensearch.py` sends the same requests to a real OpenSearch and compares the answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+Answer = tuple[int, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document, or a tombstone: what the index remembers of a deleted one."""
+
+    version: int
+    seq_no: int
+    source: Mapping[str, Any] | None
+    written: float = 0.0
+
+
+@dataclass
+class Index:
+    """An index. Searches find what was there at the last refresh."""
+
+    uuid: str
+    created: int
+    mappings: dict[str, Any]
+    settings: dict[str, Any]
+    aliases: dict[str, dict[str, Any]]
+    documents: dict[str, Document] = field(default_factory=dict)
+    searchable: dict[str, Document] = field(default_factory=dict)
+    next_seq_no: int = 0
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        own = {"uuid": self.uuid, "creation_date": str(self.created)}
+        return {"aliases": self.aliases, "mappings": self.mappings, "settings": {"index": {**self.settings, **own}}}
+
+    def refresh(self) -> None:
+        self.searchable = {name: found for name, found in self.documents.items() if found.source is not None}
+
+    def forget_tombstones(self, now: float) -> None:
+        """`index.gc_deletes` is over for some."""
+        limit = now - _seconds(self.settings.get("gc_deletes", "60s"))
+        gone = [name for name, each in self.documents.items() if each.source is None and each.written < limit]
+        for name in gone:
+            del self.documents[name]
+
+
+class SimulatedOpenSearch:
+    """The cluster.
+
+    Args:
+        clock: Says what time it is, in seconds.
+
+    Attributes:
+        indexes: The indexes by name.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.clock = clock
+        self.indexes: dict[str, Index] = {}
+        self._created = 0
+
+    def behind(self, name: str) -> dict[str, Index]:
+        """The indexes that a name, an alias or a pattern means."""
+        if name in self.indexes:
+            return {name: self.indexes[name]}
+        return {
+            each: index
+            for each, index in self.indexes.items()
+            if name in index.aliases or ("*" in name and fnmatchcase(each, name))
+        }
+
+    def answer(self, method: str, path: str, params: Mapping[str, Any], body: Any) -> Answer:
+        """Execute a request."""
+        parts = [part for part in path.split("/") if part]
+        if not parts:
+            return 200, {"version": {"number": "3.0.0", "distribution": "opensearch"}}
+        if parts[0] == "_aliases":
+            return self._change_aliases(body["actions"])
+        name, api = parts[0], parts[1] if len(parts) > 1 else ""
+        if api == "_bulk":
+            return self._bulk(name, params, body)
+        if api == "_doc" and method == "PUT" and not self._writable(name, params):
+            return _missing(name)
+        if not api and method == "PUT":
+            return self._create(name, body)
+        found = self.behind(name)
+        if not found and not ("*" in name or params.get("ignore_unavailable") == "true"):
+            return _missing(name)
+        if not api:
+            return self._whole(method, name, found)
+        index = next(iter(found.values()))
+        if api == "_doc":
+            return self._document(method, index, name, parts[2], params, body)
+        for each in found.values():
+            if api == "_settings":
+                each.settings.update({key: str(value) for key, value in body["index"].items() if value is not None})
+            elif api == "_mapping":
+                each.mappings["properties"].update(body["properties"])
+                each.mappings.update({key: value for key, value in body.items() if key != "properties"})
+            elif api == "_refresh":
+                each.refresh()
+        if api == "_search":
+            return 200, {"hits": {"hits": _found(found, body)}}
+        return 200, {"_shards": {}} if api == "_refresh" else {"acknowledged": True}
+
+    def _whole(self, method: str, name: str, found: dict[str, Index]) -> Answer:
+        if method == "DELETE":
+            if name not in self.indexes and found:
+                return _error(400, "illegal_argument_exception", "an alias cannot be deleted")
+            self.indexes.pop(name, None)
+            return 200, {"acknowledged": True}
+        return 200, {each: index.shown for each, index in found.items()}
+
+    def _create(self, name: str, body: dict[str, Any]) -> Answer:
+        if name not in self.indexes and self.behind(name):
+            return _error(400, "invalid_index_name_exception", "already exists as alias")
+        if name in self.indexes:
+            return _error(400, "resource_already_exists_exception", f"index [{name}] already exists")
+        self._created += 1
+        settings = body.get("settings", {})
+        flat = {key: str(value) for key, value in settings.get("index", settings).items()}
+        aliases = {alias: dict(options) for alias, options in body.get("aliases", {}).items()}
+        mappings = {"properties": {}, **json.loads(json.dumps(body.get("mappings", {})))}
+        self.indexes[name] = Index(
+            f"uuid-{self._created}", int(self.clock() * 1000) + self._created, mappings, flat, aliases
+        )
+        return 200, {"acknowledged": True, "index": name}
+
+    def _change_aliases(self, actions: list[dict[str, Any]]) -> Answer:
+        """All of the actions, or none."""
+        changed = {name: dict(index.aliases) for name, index in self.indexes.items()}
+        for action in actions:
+            ((kind, change),) = action.items()
+            if change["index"] not in changed:
+                return _missing(change["index"])
+            aliases, before = changed[change["index"]], self.indexes[change["index"]].aliases
+            if kind == "add":
+                aliases[change["alias"]] = {key: each for key, each in change.items() if key not in ("index", "alias")}
+            elif change.get("must_exist") and change["alias"] not in before:
+                return _error(404, "aliases_not_found_exception", f"aliases [{change['alias']}] missing")
+            else:
+                aliases.pop(change["alias"], None)
+        for name, aliases in changed.items():
+            self.indexes[name].aliases = aliases
+        return 200, {"acknowledged": True}
+
+    def _writable(self, name: str, params: Mapping[str, Any]) -> dict[str, Index]:
+        found = self.behind(name)
+        return {} if params.get("require_alias") == "true" and name in self.indexes else found
+
+    def _document(
+        self, method: str, index: Index, name: str, identity: str, params: Mapping[str, Any], body: Any
+    ) -> Answer:
+        if method == "GET":
+            known = index.documents.get(identity)
+            if known is None or known.source is None:
+                return 404, {"_index": name, "_id": identity, "found": False}
+            version = {"_version": known.version, "_seq_no": known.seq_no, "_primary_term": 1}
+            return 200, {"_index": name, "_id": identity, "found": True, **version, "_source": known.source}
+        return self._write(index, identity, dict(params), body)
+
+    def _bulk(self, name: str, params: Mapping[str, Any], body: list[Any]) -> Answer:
+        found, items, lines = self._writable(name, params), [], iter(body)
+        for line in lines:
+            ((kind, head),) = line.items()
+            source = next(lines) if kind == "index" else None
+            if found:
+                status, answer = self._write(next(iter(found.values())), head["_id"], head, source)
+            else:
+                status, answer = _missing(name)
+            items.append({kind: {**answer, "status": status}})
+        return 200, {"errors": any("error" in next(iter(item.values())) for item in items), "items": items}
+
+    def _write(self, index: Index, identity: str, options: dict[str, Any], source: Any) -> Answer:
+        """Write a document, or delete it if there is no source."""
+        index.forget_tombstones(self.clock())
+        known = index.documents.get(identity)
+        exists = known is not None and known.source is not None
+        current = known.version if known else -1
+        version = current + 1 if known else 1
+        if options.get("op_type") == "create" and exists:
+            return _conflict(identity, f"document already exists (current version [{current}])")
+        if "if_seq_no" in options:
+            wanted = int(options["if_seq_no"]), int(options["if_primary_term"])
+            if known is None or not exists or wanted != (known.seq_no, 1):
+                return _conflict(identity, f"required seqNo {wanted}, current document has another (or none)")
+        if options.get("version_type", "").startswith("external"):
+            version = int(options["version"])
+            equal = options["version_type"] == "external_gte" and version == current
+            if version <= current and not equal:
+                reason = f"current version [{current}] is higher or equal to the one provided [{version}]"
+                return _conflict(identity, reason)
+        index.documents[identity] = Document(version, index.next_seq_no, source, self.clock())
+        index.next_seq_no += 1
+        answer = {"_id": identity, "_version": version, "_seq_no": index.next_seq_no - 1, "_primary_term": 1}
+        if source is None:
+            return (200 if exists else 404), {**answer, "result": "deleted" if exists else "not_found"}
+        return (200 if exists else 201), {**answer, "result": "updated" if exists else "created"}
+
+
+def _found(indexes: dict[str, Index], body: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Search with `term` and `range` filters, `sort` by one field and `size`."""
+    body = body or {}
+    hits = [
+        {"_index": name, "_id": identity, "_version": found.version, "_source": found.source}
+        for name, index in indexes.items()
+        for identity, found in index.searchable.items()
+    ]
+    for condition in body.get("query", {}).get("bool", {}).get("filter", []):
+        ((kind, rule),) = condition.items()
+        ((name, value),) = rule.items()
+        if kind == "term":
+            hits = [hit for hit in hits if hit["_source"].get(name) == value]
+        else:
+            hits = [hit for hit in hits if name in hit["_source"] and hit["_source"][name] <= value["lte"]]
+    for order in body.get("sort", []):
+        ((name, direction),) = order.items()
+        hits.sort(key=lambda hit: hit["_source"].get(name, 0), reverse=direction == "desc")
+    return hits[: body.get("size", 10)]
+
+
+def _seconds(text: str) -> float:
+    return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+
+def _error(status: int, kind: str, reason: str) -> Answer:
+    cause = {"type": kind, "reason": reason}
+    return status, {"error": {**cause, "root_cause": [cause]}, "status": status}
+
+
+def _missing(name: str) -> Answer:
+    return _error(404, "index_not_found_exception", f"no such index [{name}]")
+
+
+def _conflict(identity: str, reason: str) -> Answer:
+    return _error(409, "version_conflict_engine_exception", f"[{identity}]: version conflict, {reason}")

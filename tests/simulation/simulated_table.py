@@ -1,0 +1,226 @@
+"""A table as plain Python: its snapshots, a source for the jobs, and rows where the jobs have frames.
+
+What a job does with Spark ends in a frame of bulk lines. Here such a frame is a list of texts, and the real bulk writer
+writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import types as T
+
+from icecdc_core.documents import bulk_lines
+from icecdc_core.table.snapshots import missing_snapshot
+from icecdc_core.table.source import Source
+from tests.simulation.scheduler import Process, current
+
+Rows = dict[str, str]
+"""The rows of a snapshot: id and name."""
+
+_SCHEMA = Schema(NestedField(1, "id", LongType(), True), NestedField(2, "name", StringType()))
+_SCHEMA_JSON = _SCHEMA.model_dump_json()
+_SPARK_SCHEMA = T.StructType([T.StructField("id", T.LongType(), False), T.StructField("name", T.StringType())])
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot, with the fields of Iceberg's metadata that the code reads."""
+
+    snapshot_id: int
+    parent_snapshot_id: int | None
+    rows: Rows
+    timestamp_ms: int
+    summary: None = None
+
+    @property
+    def sequence_number(self) -> int:
+        return self.snapshot_id
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The metadata as a run loaded it."""
+
+    snapshots: tuple[Snapshot, ...]
+    current_snapshot_id: int
+    table_uuid: str = "table"
+    refs: dict[str, Any] = field(default_factory=dict)
+
+    def schema(self) -> Schema:
+        return _SCHEMA
+
+
+@dataclass
+class History:
+    """The table itself.
+
+    Attributes:
+        metadata: What a run that opens the table gets.
+        rows: The rows of every snapshot that ever was, for the checks.
+    """
+
+    random: Random
+    metadata: Metadata = field(default_factory=lambda: Metadata((), 0))
+    rows: dict[int | None, Rows] = field(default_factory=lambda: {None: {}})
+
+    @property
+    def head(self) -> int:
+        return self.metadata.current_snapshot_id
+
+    def begin(self) -> None:
+        """Commit the first snapshot, with some rows."""
+        self._append({identity: self.random.choice("xy") for identity in self.random.sample("123", 2)})
+
+    def commit(self) -> None:
+        """Change a row or two, so that values return and rows come and go."""
+        before = self.rows[self.head or None]
+        rows = dict(before)
+        while rows == before:
+            for _ in range(self.random.choice((1, 2))):
+                identity, name = self.random.choice("123"), self.random.choice(("x", "y", None))
+                if name is None:
+                    rows.pop(identity, None)
+                else:
+                    rows[identity] = name
+        self._append(rows)
+
+    def _append(self, rows: Rows) -> None:
+        number = len(self.rows)
+        self.rows[number] = rows
+        made = Snapshot(number, self.head or None, rows, number * 1000)
+        self.metadata = Metadata((*self.metadata.snapshots, made), number)
+
+    def roll_back(self) -> None:
+        """Make an older snapshot the current one."""
+        others = [each.snapshot_id for each in self.metadata.snapshots if each.snapshot_id != self.head]
+        if others:
+            self.metadata = Metadata(self.metadata.snapshots, self.random.choice(others))
+
+    def expire(self) -> None:
+        """Expire a snapshot that is not the current one."""
+        others = [each.snapshot_id for each in self.metadata.snapshots if each.snapshot_id != self.head]
+        if others:
+            gone = self.random.choice(others)
+            kept = tuple(each for each in self.metadata.snapshots if each.snapshot_id != gone)
+            self.metadata = Metadata(kept, self.head)
+
+    def read(self, snapshot_id: int | None) -> Rows:
+        """Read the rows of a snapshot now; another process may have expired it."""
+        if snapshot_id is not None and (gap := missing_snapshot(self.metadata, snapshot_id)) is not None:
+            raise gap
+        return self.rows[snapshot_id]
+
+
+class Table:
+    """The table as `Source` has it; each row has a file of its own, so a group of files is a part of the rows."""
+
+    name = "lake.ns.t"
+    spark = None
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def plan(self, snapshot_id: int) -> list[tuple[int, str, str]]:
+        return [(snapshot_id, identity, name) for identity, name in self.history.read(snapshot_id).items()]
+
+    def locations(self, tasks: list[tuple[int, str, str]]) -> list[str]:
+        # By the value first: so the same row is in another group once another row changed.
+        return [f"{name}-{identity}" for _, identity, name in tasks]
+
+    def sizes(self, tasks: list[Any]) -> list[int]:
+        return [1] * len(tasks)
+
+    def select(self, tasks: list[Any], positions: list[int]) -> list[Any]:
+        return [tasks[position] for position in positions]
+
+    def release(self) -> None:
+        """There is nothing to release."""
+
+
+class SimulatedSource(Source):
+    """The real `Source`; only what reads rows is replaced."""
+
+    schema_json = _SCHEMA_JSON
+
+    def rows_as_inserts(self, tasks: Any, on_duplicate: str) -> list[tuple[str, str | None]]:
+        for snapshot_id in {task[0] for task in tasks}:
+            self.table.history.read(snapshot_id)
+        return [(identity, name) for _, identity, name in tasks]
+
+
+def open_source(history: History) -> Source:
+    """Load the table."""
+    table: Any = Table(history)
+    metadata: Any = history.metadata
+    head = metadata.current_snapshot_id
+    return SimulatedSource(table, metadata, head, ["id", "name"], ["id"], _SPARK_SCHEMA, "", "main", [])
+
+
+@dataclass(frozen=True)
+class Actions:
+    """A frame of bulk lines, as much of it as the bulk writer uses; executors write its partitions."""
+
+    lines: list[str]
+    sparkSession: None = None  # noqa: N815 (the name of PySpark)
+
+    def select(self, _: str) -> Actions:
+        return self
+
+    def mapInArrow(self, write: Callable[[Iterable[Any]], Iterator[Any]], _: str) -> Written:
+        return Written(self.lines, write)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The results of all partitions, each written by a task of its own, which may outlive the driver."""
+
+    lines: list[str]
+    write: Callable[[Iterable[Any]], Iterator[Any]]
+
+    def collect(self) -> list[dict[str, str]]:
+        task, scheduler = current().task, current().scheduler
+        lines = scheduler.random.sample(self.lines, len(self.lines))
+        half = (len(lines) + 1) // 2
+        parts = [lines[:half], lines[half:]] if scheduler.random.random() < 0.5 else [lines]
+        results: dict[int, list[dict[str, str]]] = {}
+        failures: list[Exception] = []
+
+        def work(number: int, part: list[str]) -> None:
+            try:
+                batch = pa.RecordBatch.from_pydict({"action": pa.array(part, pa.string())})
+                results[number] = [row for result in self.write([batch]) for row in result.to_pylist()]
+            except Exception as error:
+                failures.append(error)
+
+        left = {number: part for number, part in enumerate(parts) if part}
+        while left and not failures:  # Spark repeats the tasks of a lost executor
+            executor = Process(f"executor of {task.process.name}", task.process.host, offset=task.process.offset)
+            tasks = [scheduler.spawn(executor, partial(work, *each)) for each in left.items()]
+            scheduler.hand_over(lambda tasks=tasks: all(each.done for each in tasks))
+            left = {number: part for number, part in left.items() if number not in results}
+        if failures:
+            raise failures[0]
+        return [row for number in sorted(results) for row in results[number]]
+
+
+def to_actions(changes: Iterable[tuple[str, str | None]], _: Any, epoch: int) -> Actions:
+    """Turn changes (id, name; None: deleted) into bulk lines, in place of `documents.bulk_lines.to_actions`."""
+    upsert, delete = bulk_lines.upsert_version(epoch), bulk_lines.delete_version(epoch)
+    lines = []
+    for identity, name in changes:
+        head = {"_id": identity, "version": delete if name is None else upsert, "version_type": "external"}
+        if name is None:
+            lines.append(json.dumps({"delete": head}) + "\n")
+        else:
+            document = {"id": int(identity), "name": name}
+            lines.append(f"{json.dumps({'index': head})}\n{json.dumps(document)}\n")
+    return Actions(lines)

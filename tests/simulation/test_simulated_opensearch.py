@@ -1,0 +1,188 @@
+"""The simulated OpenSearch answers as a real one: the same requests go to both."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from opensearchpy.exceptions import TransportError
+
+from tests.simulation.simulated_opensearch import SimulatedOpenSearch
+
+ONE, TWO, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-1--write", "{t}"
+MAPPINGS = {"dynamic": False, "properties": {"name": {"type": "keyword"}, "epoch": {"type": "long"}}}
+BODY = {"settings": {"index": {"number_of_replicas": 0}}, "mappings": MAPPINGS, "aliases": {"{t}-1--write": {}}}
+
+
+def index(identity, version, kind="external", **source):
+    return [{"index": {"_id": identity, "version": version, "version_type": kind}}, source or {"name": "x"}]
+
+
+def delete(identity, version, kind="external"):
+    return [{"delete": {"_id": identity, "version": version, "version_type": kind}}]
+
+
+def bulk(path, *operations, require_alias="true"):
+    lines = [line for operation in operations for line in operation]
+    return ("POST", f"{path}/_bulk", {"require_alias": require_alias}, lines)
+
+
+def put(path, identity, **params):
+    return ("PUT", f"{path}/_doc/{identity}", params, {"name": "p"})
+
+
+def aliases(*actions):
+    return ("POST", "/_aliases", {}, {"actions": list(actions)})
+
+
+def add(number, **options):
+    return {"add": {"index": f"{{t}}-{number}", "alias": READERS, **options}}
+
+
+def remove(number, must_exist):
+    return {"remove": {"index": f"{{t}}-{number}", "alias": READERS, "must_exist": must_exist}}
+
+
+SEARCH = {"query": {"bool": {"filter": [{"term": {"name": "x"}}, {"range": {"epoch": {"lte": 3}}}]}}}
+
+REQUESTS = [
+    ("HEAD", ONE, {}, None),
+    ("GET", ONE, {}, None),
+    ("GET", "/{t}-*", {}, None),
+    ("DELETE", ONE, {}, None),
+    ("DELETE", ONE, {"ignore_unavailable": "true"}, None),
+    ("PUT", ONE, {}, BODY),
+    ("PUT", ONE, {}, BODY),
+    ("HEAD", ONE, {}, None),
+    ("GET", WRITE, {}, None),
+    # External versions, and what is remembered of deleted documents.
+    bulk(WRITE, index("a", 5)),
+    bulk(WRITE, index("a", 5), index("a", 4), delete("a", 5), delete("a", 4), index("a", 6)),
+    bulk(WRITE, delete("unseen", 7)),
+    bulk(WRITE, delete("unseen", 7), index("unseen", 6), index("unseen", 7), delete("unseen", 8), index("unseen", 9)),
+    bulk(WRITE, delete("a", 8), index("a", 7), index("a", 8), index("a", 9)),
+    bulk(WRITE, index("a", 9, "external_gte"), index("a", 8, "external_gte")),
+    ("GET", f"{ONE}/_doc/a", {}, None),
+    ("GET", f"{ONE}/_doc/none", {}, None),
+    # Versions that OpenSearch counts.
+    bulk(WRITE, [{"index": {"_id": "own"}}, {"name": "o"}], [{"index": {"_id": "own"}}, {"name": "o"}]),
+    bulk(WRITE, [{"delete": {"_id": "own"}}], [{"delete": {"_id": "own"}}], [{"index": {"_id": "own"}}, {"name": "o"}]),
+    # Conditions.
+    put(WRITE, "p", op_type="create", require_alias="true"),
+    put(WRITE, "p", op_type="create", require_alias="true"),
+    put(WRITE, "p", if_seq_no=999, if_primary_term=1),
+    put(WRITE, "q", if_seq_no=0, if_primary_term=1),
+    put(ONE, "r", require_alias="true"),
+    put("/{t}-none", "r", require_alias="true"),
+    bulk(ONE, index("r", 1)),
+    bulk("/{t}-none", index("r", 1), delete("r", 1)),
+    # Aliases: all actions or none.
+    ("PUT", TWO, {}, {**BODY, "aliases": {}}),
+    ("GET", "/{t}", {}, None),
+    aliases(add(1)),
+    ("GET", "/{t}", {}, None),
+    aliases(remove(2, True), add(2)),
+    ("GET", "/{t}", {}, None),
+    aliases(add(2), remove(2, True), {"add": {"index": "{t}-none", "alias": READERS}}),
+    ("GET", "/{t}", {}, None),
+    aliases(remove(1, True), add(2)),
+    ("GET", "/{t}", {}, None),
+    aliases(remove(1, True), add(2)),
+    aliases(remove(1, False), add(2)),
+    ("PUT", "/{t}", {}, BODY),
+    ("DELETE", "/{t}", {}, None),
+    aliases({"remove": {"index": "{t}-2", "alias": READERS, "must_exist": True}}, add(2)),
+    ("GET", "/{t}", {}, None),
+    # Searches find what was there at the last refresh.
+    ("POST", f"{ONE}/_refresh", {}, None),
+    bulk(
+        WRITE, index("s1", 1, name="x", epoch=1), index("s2", 1, name="x", epoch=5), index("s3", 1, name="y", epoch=2)
+    ),
+    ("POST", f"{ONE}/_search", {}, SEARCH),
+    ("POST", f"{ONE}/_refresh", {}, None),
+    ("POST", f"{ONE}/_search", {}, SEARCH),
+    bulk(WRITE, delete("s1", 2)),
+    ("POST", f"{ONE}/_search", {}, SEARCH),
+    ("PUT", f"{ONE}/_settings", {}, {"index": {"number_of_replicas": 0}}),
+    ("PUT", f"{ONE}/_mapping", {}, {"properties": {"more": {"type": "long"}}, "_meta": {"icecdc": {"run": "r"}}}),
+    # An alias ends with its index.
+    ("DELETE", TWO, {}, None),
+    ("GET", "/{t}", {}, None),
+    ("GET", "/{t}-*", {}, None),
+]
+
+
+def told(status, answer):
+    """What the code reads of an answer."""
+    if not isinstance(answer, dict):
+        return status
+    kind = (answer.get("error") or {}).get("type") if isinstance(answer.get("error"), dict) else None
+    told = {name: answer[name] for name in ("found", "result", "_version", "acknowledged") if name in answer}
+    if "items" in answer:
+        outcomes = [next(iter(item.items())) for item in answer["items"]]
+        told["items"] = [
+            (operation, each["status"], each.get("_version"), (each.get("error") or {}).get("type"))
+            for operation, each in outcomes
+        ]
+        reasons = [(each.get("error") or {}).get("reason", "") for _, each in outcomes]
+        told["current versions"] = [reason.partition("current version ")[2].partition(" ")[0] for reason in reasons]
+    if "hits" in answer:
+        told["hits"] = sorted(hit["_id"] for hit in answer["hits"]["hits"])
+    if all(isinstance(entry, dict) and "aliases" in entry for entry in answer.values()):
+        told["indexes"] = {
+            name: (sorted(entry["aliases"]), sorted(entry["mappings"].get("properties", {})))
+            for name, entry in answer.items()
+        }
+    return status, kind, told
+
+
+@pytest.fixture
+def ask_both(opensearch, name):
+    """Send a request to both; return what each says, the real one first."""
+    simulated = SimulatedOpenSearch()
+
+    def named(value):
+        return json.loads(json.dumps(value).replace("{t}", name))
+
+    def real(method, path, params, body):
+        try:
+            answer = opensearch.transport.perform_request(method, path, params=params, body=body)
+        except TransportError as error:
+            return told(error.status_code, error.info)
+        if method == "HEAD":
+            return 200 if answer else 404
+        return told(200, answer)
+
+    def ask(method, path, params, body):
+        method, path, params, body = named([method, path, params, body])
+        lines = "".join(json.dumps(line) + "\n" for line in body) if isinstance(body, list) else body
+        expected = real(method, path, dict(params), lines)
+        status, answer = simulated.answer(method, path, params, body)
+        actual = told(200 if status == 201 else status, None if method == "HEAD" else answer)
+        return expected, actual
+
+    yield ask
+    opensearch.indices.delete(index=f"{name}-*", params={"expand_wildcards": "all", "ignore_unavailable": "true"})
+
+
+class DescribeTheSimulatedOpenSearch:
+    def it_answers_as_a_real_one(self, ask_both):
+        different = []
+        for request in REQUESTS:
+            expected, actual = ask_both(*request)
+            if expected != actual:
+                different.append((request, expected, actual))
+        assert different == []
+
+    def it_accepts_a_write_on_the_condition_of_the_last_one(self, opensearch, name):
+        simulated = SimulatedOpenSearch()
+        simulated.answer("PUT", f"/{name}-1", {}, {})
+        opensearch.indices.create(index=f"{name}-1")
+        for write in (
+            lambda params: opensearch.index(index=f"{name}-1", id="p", body={}, params=params),
+            lambda params: simulated.answer("PUT", f"/{name}-1/_doc/p", params, {})[1],
+        ):
+            first = write({})
+            condition = {"if_seq_no": first["_seq_no"], "if_primary_term": first["_primary_term"]}
+            assert write(condition)["_version"] == 2
+        opensearch.indices.delete(index=f"{name}-1")

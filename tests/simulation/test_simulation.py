@@ -1,0 +1,135 @@
+"""The real jobs in a simulation, see docs/proof.md.
+
+By default a sample. ``ICECDC_SCHEDULES`` and ``ICECDC_SEED`` choose others; a single schedule is printed step by step.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.simulated_jobs import simulated
+from tests.simulation.world import World
+
+SCHEDULES = int(os.environ.get("ICECDC_SCHEDULES", "0"))
+SEED = int(os.environ.get("ICECDC_SEED", "1"))
+SAMPLE = 400
+PART = 250
+"""Schedules that a process plays before it reports."""
+
+
+def play(first: int, count: int) -> tuple[list[str], Counter[str]]:
+    """Play schedules; return what is wrong with them, and how their runs ended."""
+    wrong: list[str] = []
+    outcomes: Counter[str] = Counter()
+    with simulated():
+        for seed in range(first, first + count):
+            world = World(seed)
+            try:
+                world.run()
+            except Exception as error:
+                wrong.append(f"SEED={seed}: {type(error).__name__}: {error}")
+            outcomes.update(world.outcomes)
+    return wrong, outcomes
+
+
+def trace(seed: int) -> list[str]:
+    """Play one schedule and return its steps."""
+    lines: list[str] = []
+    world = World(seed, lines.append)
+    with simulated():
+        try:
+            world.run()
+        except AssertionError as error:
+            lines.append(str(error))
+    return lines
+
+
+def violation(name: str, first: int, count: int) -> tuple[int, str]:
+    """Play schedules until one shows that a mutant is wrong; return its number and the invariant, or 0."""
+    mutant = next(each for each in MUTANTS if each.name == name)
+    with simulated(), mutant.applied():
+        for seed in range(first, first + count):
+            try:
+                World(seed).run()
+            except AssertionError as error:
+                return seed, getattr(error, "invariant", str(error))
+    return 0, "none"
+
+
+@pytest.fixture(scope="module")
+def in_parts():
+    """Play many schedules in several processes, a part at a time; yields the result of each part in order."""
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+
+    def play_parts(work: Callable[[int, int], Any], first: int, count: int) -> Iterator[Any]:
+        if count <= SAMPLE:
+            yield work(first, count)
+            return
+        ahead: deque[Future[Any]] = deque()
+        for part in range(first, first + count, PART):
+            ahead.append(pool.submit(work, part, min(PART, first + count - part)))
+            if len(ahead) > 2 * (os.cpu_count() or 1):
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+    yield play_parts
+    pool.shutdown(cancel_futures=True)
+
+
+def those(mutants: list[Mutant]) -> list[pytest.ParameterSet]:
+    """All of them, or those that few schedules show."""
+    return [pytest.param(each, id=each.name) for each in mutants if SCHEDULES or each.schedules <= 200]
+
+
+class DescribeTheSimulation:
+    def it_finds_nothing_wrong_in_any_schedule(self, in_parts):
+        count, begin = SCHEDULES or SAMPLE, time.perf_counter()
+        wrong: list[str] = []
+        outcomes: Counter[str] = Counter()
+        if count == 1:
+            print("\n".join(trace(SEED)))
+        for found, ended in in_parts(play, SEED, count):
+            wrong += found
+            outcomes += ended
+            print(*found, sep="\n", end="\n" if found else "", flush=True)
+        seconds = time.perf_counter() - begin
+        print(f"{count:,} schedules in {seconds:.0f} s, {count / seconds:.0f} a second; their runs:")
+        print(*(f"  {number:,} {outcome}" for outcome, number in outcomes.most_common()), sep="\n", flush=True)
+        assert wrong == []
+
+    def it_does_the_same_again_with_the_same_seed(self):
+        assert trace(SEED) == trace(SEED)
+
+    def it_lets_runs_meet_every_kind_of_trouble(self):
+        wanted = {
+            *("is killed at", "stalls until", "clocks jump", "the request is lost", "the answer is lost", "late: "),
+            *("(again)", "-> 429", "-> 503", "(some get 400)", "(some get 429)", "roll_back", "expire"),
+            *("somebody deletes", "somebody writes", '"kind": "repair"', "A begun sync", "lost the lock"),
+            *("Another run has the lock", "documents were rejected"),
+        }
+        for seed in range(1, 200):
+            steps = "\n".join(trace(seed))
+            wanted = {text for text in wanted if text not in steps}
+            if not wanted:
+                break
+        assert wanted == set()
+
+
+class DescribeMutants:
+    @pytest.mark.parametrize("mutant", those(MUTANTS))
+    def it_notices_wrong_code(self, mutant, in_parts):
+        found = in_parts(partial(violation, mutant.name), 1, mutant.schedules)
+        seed, invariant = next((each for each in found if each[0]), (0, "none"))
+        print(f"{mutant.name}: {invariant} in schedule {seed}", flush=True)
+        assert invariant in mutant.invariants

@@ -1,0 +1,177 @@
+"""One schedule: a table, a cluster, and several runs of the real jobs that meet all kinds of trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.errors import IcecdcError
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.network import Faults, Network, SimulatedConnection
+from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.simulated_jobs import INDEX, JOBS, LEASE_SECONDS, POSITIONS, config
+from tests.simulation.simulated_opensearch import SimulatedOpenSearch
+from tests.simulation.simulated_table import History
+
+MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), ("sync", "repair"), ("sync",)
+"""The jobs of a schedule. With few kinds of them, those that must meet to break something do so more often."""
+
+
+@dataclass
+class World:
+    """A schedule and what it is played with.
+
+    Args:
+        seed: Decides everything.
+        trace: Called with a line for each step, if anybody wants to know.
+    """
+
+    seed: int
+    trace: Callable[[str], None] | None = None
+    outcomes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.scheduler = Scheduler(self.random, self)
+        self.history = History(self.random)
+        self.history.begin()
+        self.cluster = SimulatedOpenSearch(lambda: self.scheduler.now)
+        self.invariants = Invariants(self.cluster, self.history.rows, INDEX, POSITIONS)
+        self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self.trace and self._traced)
+        self.pairs = self.random.random() < 0.3
+        self._mix = self.random.choice(MIXES)
+        # A run with other parameters repeats no batch and resumes no export of the run before.
+        self._group_bytes = self.random.choice(((1,), (2,), (1, 2), (1, 2)))
+        self._policies = self.random.choice((("fail",), ("last",), ("fail", "last"), ("fail", "last")))
+        self._processes: dict[int, Process] = {}
+        self._hosts = {host: self.random.uniform(0, 500) for host in ("a", "b")}
+
+    def run(self) -> None:
+        """Play the schedule.
+
+        Raises:
+            Violation: An invariant does not hold, a run fails with an error of no type, or nothing recovers.
+        """
+        SimulatedConnection.network = self.network
+        if self.random.random() < 0.7:
+            self._alone("the first export", "export")
+            self.history.commit()
+        self.network.faults = Faults.some(self.random)
+        for number in range(self.random.choice((2, 2, 2, 3))):
+            self._begin(f"r{number + 1}", self.random.choice((1, 2, 3)))
+        self.scheduler.spawn(Process("the table"), self._change_table)
+        self.scheduler.run()
+        self.network.faults = Faults()
+        self._settle()
+        self._alone("the last run", "sync")
+        self._settle()
+        if self.invariants.foreign:
+            # A foreign version may equal that of the repair. The validation then says that documents differ,
+            # and the next repair exceeds it.
+            self._alone("the last repair", "repair")
+            self._alone("one more repair", "repair")
+            self.invariants.foreign = False
+        self._require_recovered()
+
+    def exists(self, holder: Any) -> bool:
+        """Whether a process of this machine exists."""
+        process = self._processes.get(holder.get("pid"))
+        return process is not None and process.alive
+
+    def _begin(self, name: str, jobs: int) -> None:
+        """Let a process do a job, and another process after it, however it ends."""
+        process = Process(name, self.random.choice("ab"))
+        process.offset = self._hosts[process.host]
+        process.pid = len(self._processes) + 1
+        self._processes[process.pid] = process
+        job, chosen = self.random.choice(self._mix), self._config()
+        self.scheduler.spawn(process, lambda: self._work(process, job, chosen, jobs))
+
+    def _config(self) -> SyncConfig:
+        return config(self.random.choice(self._group_bytes), self.random.choice(self._policies))
+
+    def _work(self, process: Process, job: str, chosen: SyncConfig, jobs: int) -> None:
+        # At once, or when the runs before it are at work, stalled or gone.
+        self.scheduler.hand_over(deadline=self.scheduler.now + self.random.choice((0.0, 0.5, 5.0, 20.0)))
+        self._traced(f"{process.name} begins: {job} {chosen.export_group_bytes} {chosen.on_duplicate_identifier}")
+        try:
+            JOBS[job](None, chosen)
+            outcome = "ok"
+        except IcecdcError as error:
+            outcome = type(error).__name__
+            if job == "sync" and "Readers of" in str(error):
+                self.scheduler.fail(Violation("Refusals", f"{process.name}: {error}"))
+            self._traced(f"{process.name}: {error}")
+        except Killed:
+            outcome = "killed"
+        except Exception as error:
+            self.scheduler.fail(error)
+            return
+        self._traced(f"{process.name} ends: {outcome}")
+        self.outcomes.append(f"{job} {outcome}")
+        process.alive = False
+        if jobs > 1 and self.scheduler.failure is None:
+            self._begin(f"{process.name}'", jobs - 1)
+
+    def _change_table(self) -> None:
+        for _ in range(self.random.choice((1, 2, 3, 4, 5))):
+            for _ in range(self.random.randrange(12)):
+                self.scheduler.hand_over()
+            change = self.random.choice(("commit", "commit", "commit", "roll_back", "roll_back", "expire", "foreign"))
+            if change == "foreign":
+                self._meddle()
+                continue
+            getattr(self.history, change)()
+            known = [each.snapshot_id for each in self.history.metadata.snapshots]
+            self._traced(f"the table: {change}, now {self.history.head} of {known}: {self.history.rows}")
+
+    def _meddle(self) -> None:
+        """Somebody else deletes an index that is not published yet, or writes a document that a repair must undo."""
+        committed = (self.invariants.position or {}).get("physical_index")
+        if "repair" in self._mix and committed in self.cluster.indexes and self.random.random() < 0.5:
+            self.invariants.foreign = True
+            head = {self.random.choice(("index", "delete")): {"_id": self.random.choice("1234")}}
+            lines = [head, {"id": 0, "name": "foreign"}] if "index" in head else [head]
+            self.cluster.answer("POST", f"/{committed}/_bulk", {}, lines)
+            self._traced(f"somebody writes {lines} to {committed}")
+            return
+        for name in [name for name in self.cluster.indexes if name not in (committed, POSITIONS)]:
+            if INDEX not in self.cluster.indexes[name].aliases:
+                self.cluster.answer("DELETE", f"/{name}", {}, None)
+                self._traced(f"somebody deletes {name}")
+
+    def _alone(self, name: str, job: str) -> None:
+        """Do a job that nobody disturbs."""
+        process = Process(name, "c")
+        process.pid = len(self._processes) + 1
+        self._processes[process.pid] = process
+        begun, chosen = len(self.outcomes), self._config()
+        self.scheduler.spawn(process, lambda: self._work(process, job, chosen, 1))
+        self.scheduler.run()
+        if self.outcomes[begun:] != [f"{job} ok"]:
+            raise Violation("Recovery", f"{name} ended with {self.outcomes[begun:]}")
+
+    def _settle(self) -> None:
+        self.scheduler.settle()
+        if self.scheduler.failure is not None:
+            raise self.scheduler.failure
+
+    def _require_recovered(self) -> None:
+        position = self.invariants.position
+        if position is None or position["batch"] is not None or position["snapshot_id"] != self.history.head:
+            raise Violation("Recovery", f"the position is {position}, the table has {self.history.head}")
+        self.invariants.check()
+
+    def _check(self) -> None:
+        try:
+            self.invariants.check()
+        except Violation as violation:
+            self._traced(str(violation))
+            self.scheduler.fail(violation)
+
+    def _traced(self, line: str) -> None:
+        if self.trace:
+            self.trace(f"{self.scheduler.now:8.1f}  {line}")
