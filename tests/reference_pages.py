@@ -89,8 +89,8 @@ def metrics_page() -> str:
                 labels[family.name][name].add(sample.labels[name])
     lines = ["# Metrics", "", MADE, ""]
     lines += [
-        "All metrics are gauges of the last run. Each has the labels `table`, `index`, `job` and `icecdc_job`; some have "
-        "one more.",
+        "All metrics are gauges of the last run. Each has the labels `table`, `index`, `job` and `icecdc_job`; some "
+        "have one more.",
         "[Monitoring](monitoring.md#metrics) says how they are published, and what to alert on.",
         "",
         "| Metric | Unit | What it says |",
