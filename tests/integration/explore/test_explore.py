@@ -201,7 +201,7 @@ class DescribeAQuery:
         opensearch.indices.refresh(index=config.index)
         found = try_query(open_view(spark, explore(config, query="region:north AND id:<9", sample_rows=2)))
         assert (found.total, len(found.hits)) == (5, 2)
-        assert dict(found.examples)["region"] == '{"term": {"region": "exact text"}}'
+        assert dict(found.examples)["region"] == '{"match": {"region": "some words"}}'
         found = try_query(open_view(spark, explore(config, query='{"ids": {"values": ["7"]}}')))
         assert [(identity, document["name"]) for identity, _, document in found.hits] == [("7", "n7")]
 
