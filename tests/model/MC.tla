@@ -9,8 +9,7 @@ Symmetry == Permutations(Runs) \cup Permutations(Ids) \cup Permutations(Values)
 InUse ==
     {head} \cup Named(pos)
     \cup (IF left.rollbacks > 0 THEN 1..Len(snaps) ELSE {})
-    \cup UNION {IF "batch" \in DOMAIN run[r] /\ (run[r].at # "publish" \/ owner = r)
-                THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
+    \cup UNION {IF "batch" \in DOMAIN run[r] THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
     \cup UNION {IF "memory" \in DOMAIN run[r] /\ run[r].memory # None THEN Named(run[r].memory) ELSE {} : r \in Runs}
     \cup {run[r].snap : r \in {r \in Runs : run[r].at \in {"compared", "repair"}}}
 View ==

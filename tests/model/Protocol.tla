@@ -194,16 +194,7 @@ Stale(runs, r) ==
 \* After this run acquired the lock, the next write of the position by another run ends that run and changes nothing.
 \* What it sent is in `late`. So a run whose next step is such a write may just as well end now. Its other steps remain.
 OtherSteps == {"idle", "opened", "compared", "drop", "publish"}
-\* So do runs without the lock that are about to move the alias, if that changes nothing: readers see their index or a
-\* newer one, or their index is gone.
-CanMove(batch, seen, indexes) == batch.idx \in DOMAIN indexes /\ \A idx \in seen : idx < batch.idx
-Waiting(runs, holder, seen, indexes) ==
-    IF ~Reduced \/ Mutated("a run without the lock moves the alias") THEN runs
-    ELSE [s \in Runs |-> IF runs[s].at = "publish" /\ s # holder /\ ~CanMove(runs[s].batch, seen, indexes)
-                         THEN Idle ELSE runs[s]]
-Overtaken(runs, r) ==
-    LET others == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
-    IN Waiting(others, r, alias, docs)
+Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
 
 \* PositionStore.lock: write it with this run as holder. The one that loses reads again.
 Lock(r) ==
@@ -413,9 +404,9 @@ Publish(r) ==
     /\ run[r].batch.idx \in DOMAIN docs
     /\ IF (\A idx \in alias : idx <= run[r].batch.idx) \/ Mutated("a run without the lock moves the alias")
        THEN /\ alias' = {run[r].batch.idx}
-            /\ LET next == IF Reduced /\ owner # r THEN Idle ELSE [at |-> "commit", batch |-> run[r].batch]
-                   runs == IF run[r].at = "publish" THEN [run EXCEPT ![r] = next] ELSE run
-               IN run' = Waiting(runs, owner, alias', docs)
+            /\ run' = IF run[r].at = "publish"
+                      THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]]
+                      ELSE run
             /\ UNCHANGED <<pos, owner, docs, late, left>>
        ELSE Fenced(r)
     /\ UNCHANGED table
@@ -430,7 +421,7 @@ Drop(r) ==
     /\ docs' = Without(others)
     /\ alias' = alias \ others
     /\ late' = Pending(late, docs')
-    /\ run' = Waiting([run EXCEPT ![r] = [at |-> "locked", memory |-> None]], owner, alias', docs')
+    /\ run' = [run EXCEPT ![r] = [at |-> "locked", memory |-> None]]
     /\ UNCHANGED <<table, pos, owner, left>>
 
 -----------------------------------------------------------------------------
