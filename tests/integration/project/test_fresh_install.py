@@ -34,6 +34,7 @@ for statement in sys.argv[3:]:
     spark.sql(statement)
 """
 CREATE = (
+    "CREATE NAMESPACE lake.shop",
     "CREATE TABLE lake.shop.orders (order_id BIGINT NOT NULL, status STRING) USING iceberg",
     "INSERT INTO lake.shop.orders VALUES (1, 'open'), (2, 'open'), (3, 'paid')",
 )
@@ -72,7 +73,8 @@ class Installed:
         python = str(self.bin / "python")
         subprocess.run([*uv, "pip", "install", "--python", python, f"icecdc[local] @ {wheel.as_uri()}"], check=True)
         # The server and its data are this test's own, and nothing of the repository is found.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ICECDC_"))}
+        others = ("ICECDC_", "PYSPARK_", "PYTHON", "SPARK_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         self.environment = {**kept, "XDG_STATE_HOME": str(folder / "state"), "PATH": f"{self.bin}:{os.environ['PATH']}"}
 
     def run(self, *command: str) -> str:
