@@ -122,6 +122,7 @@ MUTANTS = [
     self.write(replace(position, batch=None))""",
             ),
         ),
+        schedules=4000,
     ),
     Mutant(
         "documents are written before their batch is recorded",
