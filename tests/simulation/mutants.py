@@ -230,6 +230,7 @@ MUTANTS = [
             Change(resume, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
             Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
         ),
+        schedules=10000,
     ),
     Mutant(
         "an export resumes in an index that was created again",
@@ -243,6 +244,7 @@ MUTANTS = [
                 "pass",
             ),
         ),
+        schedules=2000,
     ),
     Mutant(
         "a file group is recorded before it is written",
