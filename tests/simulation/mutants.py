@@ -310,7 +310,13 @@ MUTANTS = [
         (ALIAS, RECOVERY, INDEX, READERS),
         (
             Change(aliases, "publish", "expected is not None and", "False and", (export, sync)),
-            Change(aliases, "_moved_aliases", '"must_exist": True', '"must_exist": False'),
+            Change(
+                aliases,
+                "_moved_aliases",
+                """"must_exist": True}},
+        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},""",
+                '"must_exist": False}},',
+            ),
         ),
         schedules=20000,
     ),
@@ -339,11 +345,5 @@ MUTANTS = [
         (REFUSALS,),
         (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
         schedules=2000,
-    ),
-    Mutant(
-        "the alias of readers is added without a condition",
-        (ALIAS, RECOVERY, REFUSALS),
-        (Change(aliases, "publish", '[{"remove": {**own, "must_exist": True}}, {"add": own}]', "[]", (export, sync)),),
-        schedules=100000,
     ),
 ]
