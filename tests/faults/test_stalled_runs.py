@@ -190,3 +190,22 @@ class DescribeAnExportAfterOneThatMovedTheAlias:
         sync_changes(spark, other)
         assert names() == {"1": "v", "2": "w"}
         assert validate_table(spark, other.replace(validate_at="position")).ok
+
+
+class DescribeASyncDuringAnExport:
+    def it_looks_at_the_position_again_when_the_export_commits_during_its_check(self, spark, sql, make_config, names):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config()
+        export_table(spark, config)
+        check = sync.require_present
+
+        def export_first(*arguments):
+            with mock.patch.object(sync, "require_present", check):
+                export_table(spark, config)
+            check(*arguments)
+
+        with mock.patch.object(sync, "require_present", export_first):
+            sql("INSERT INTO {t} VALUES (2, 'w')")
+            sync_changes(spark, config)
+        assert names() == {"1": "v", "2": "w"}

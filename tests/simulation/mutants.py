@@ -122,6 +122,7 @@ MUTANTS = [
     self.write(replace(position, batch=None))""",
             ),
         ),
+        schedules=4000,
     ),
     Mutant(
         "documents are written before their batch is recorded",
@@ -229,6 +230,7 @@ MUTANTS = [
             Change(resume, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
             Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
         ),
+        schedules=10000,
     ),
     Mutant(
         "an export resumes in an index that was created again",
@@ -242,6 +244,7 @@ MUTANTS = [
                 "pass",
             ),
         ),
+        schedules=2000,
     ),
     Mutant(
         "a file group is recorded before it is written",
@@ -307,7 +310,13 @@ MUTANTS = [
         (ALIAS, RECOVERY, INDEX, READERS),
         (
             Change(aliases, "publish", "expected is not None and", "False and", (export, sync)),
-            Change(aliases, "_moved_aliases", '"must_exist": True', '"must_exist": False'),
+            Change(
+                aliases,
+                "_moved_aliases",
+                """"must_exist": True}},
+        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},""",
+                '"must_exist": False}},',
+            ),
         ),
         schedules=20000,
     ),
@@ -336,11 +345,5 @@ MUTANTS = [
         (REFUSALS,),
         (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
         schedules=2000,
-    ),
-    Mutant(
-        "the alias of readers is added without a condition",
-        (ALIAS, RECOVERY, REFUSALS),
-        (Change(aliases, "publish", '[{"remove": {**own, "must_exist": True}}, {"add": own}]', "[]", (export, sync)),),
-        schedules=100000,
     ),
 ]

@@ -11,7 +11,11 @@ from tests.simulation.simulated_opensearch import SimulatedOpenSearch
 
 ONE, TWO, WRITE, READERS = "/{t}-1", "/{t}-2", "/{t}-1--write", "{t}"
 MAPPINGS = {"dynamic": False, "properties": {"name": {"type": "keyword"}, "epoch": {"type": "long"}}}
-BODY = {"settings": {"index": {"number_of_replicas": 0}}, "mappings": MAPPINGS, "aliases": {"{t}-1--write": {}}}
+BODY = {
+    "settings": {"index": {"number_of_replicas": 0, "refresh_interval": "-1"}},
+    "mappings": MAPPINGS,
+    "aliases": {"{t}-1--write": {}},
+}
 
 
 def index(identity, version, kind="external", **source):

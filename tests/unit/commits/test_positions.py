@@ -69,7 +69,7 @@ def unanswered(server):
 
         def executed(method, target, body):
             made = answer(method, target, body)
-            return error(503, "lost") if method == "PUT" else made
+            return error(503, "lost") if method == "PUT" and made[0] == 201 else made
 
         server.answer = executed
         yield

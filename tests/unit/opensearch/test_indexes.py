@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from opensearchpy.exceptions import RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -145,6 +147,18 @@ class DescribePublish:
         with pytest.raises(FencedError, match="Another run has moved the alias 't'"):
             publish(client, config, TWO, seen)
         assert indexes_of_readers(client, config.index) == {"t--000003"}
+
+    def it_leaves_the_alias_alone_when_readers_saw_nothing_before_this_run_stalled(
+        self, server, client, config, published
+    ):
+        create_physical(client, config, TWO, SCHEMA, "the-run")
+        publish(client, config, TWO)
+        with (
+            mock.patch("icecdc_core.opensearch.aliases.indexes_behind", return_value={}),
+            pytest.raises(FencedError, match="Another run has moved the alias 't'"),
+        ):
+            publish(client, config, ONE)
+        assert indexes_of_readers(client, config.index) == {TWO}
 
     def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
         settings = {"refresh_interval": "5s", "index": {"number_of_replicas": 0}}
