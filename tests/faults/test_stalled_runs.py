@@ -198,14 +198,15 @@ class DescribeASyncDuringAnExport:
         sql("INSERT INTO {t} VALUES (1, 'v')")
         config = make_config()
         export_table(spark, config)
-        check = sync.require_present
+        sql("INSERT INTO {t} VALUES (2, 'w')")
+        check, checks = sync.require_present, []
 
         def export_first(*arguments):
-            with mock.patch.object(sync, "require_present", check):
+            checks.append(arguments)
+            if len(checks) == 1:
                 export_table(spark, config)
             check(*arguments)
 
         with mock.patch.object(sync, "require_present", export_first):
-            sql("INSERT INTO {t} VALUES (2, 'w')")
             sync_changes(spark, config)
         assert names() == {"1": "v", "2": "w"}
