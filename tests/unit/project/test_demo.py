@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from demo.__main__ import INDEX_FILE, Demo, _overrides, _parser, main
 from demo.day import DAY, TABLES
-from demo.results import summary
+from demo.results import summary, write_html
 from demo.workspace import make_empty
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
@@ -63,3 +64,17 @@ class DescribeTheDemo:
     def it_knows_its_errors_from_others(self):
         with pytest.raises(ConfigError):
             Demo(_overrides(_parser().parse_args([]), "nonsense", Path("x")), Path("x"))
+
+
+class DescribeThePageOfANotebook:
+    def it_folds_the_report_and_leaves_out_the_parameters_that_nobody_set(self, tmp_path):
+        node = nbformat.v4.new_notebook()
+        output = nbformat.v4.new_output("stream", text='{"kind": "sync", "index": "<t>"}\n')
+        report = nbformat.v4.new_code_cell("finish()", outputs=[output], metadata={"tags": ["report"]})
+        parameters = nbformat.v4.new_code_cell("bulk_bytes = 1", metadata={"tags": ["parameters"]})
+        node.cells = [parameters, nbformat.v4.new_code_cell("table = 'a.b.c'"), report]
+        nbformat.write(node, tmp_path / "n.ipynb")
+        write_html(tmp_path / "n.ipynb")
+        page = (tmp_path / "n.html").read_text(encoding="utf-8")
+        folded = page.partition("<details>")[2].partition("</details>")[0]
+        assert ("&lt;t&gt;" in folded, "bulk_bytes" in page, "a.b.c" in page) == (True, False, True)
