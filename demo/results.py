@@ -97,12 +97,17 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
         ) from error
     finally:
         if executed.exists():
-            _write_html(executed)
+            write_html(executed)
     report: dict[str, Any] = json.loads(report_path.read_text(encoding="utf-8"))
     return report
 
 
-def _write_html(executed: Path) -> None:
+def write_html(executed: Path) -> None:
+    """Write an executed notebook as a page beside it, for reading: its report is folded.
+
+    Args:
+        executed: The notebook.
+    """
     import nbformat
     from nbconvert import HTMLExporter
     from traitlets.config import Config

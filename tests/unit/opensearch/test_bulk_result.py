@@ -19,6 +19,9 @@ class DescribeCounts:
 
 
 class DescribeBulkResult:
+    def it_counts_the_operations_that_are_done(self):
+        assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
+
     def it_adds_counts_and_keeps_some_samples_and_the_first_failure(self):
         one = BulkResult(Counts(upserts=1, rejected=15), [{"id": "a"}] * 15, failure={"error": "first"})
         total = one + BulkResult(Counts(upserts=2, rejected=15), [{"id": "b"}] * 15, failure={"error": "second"})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from demo.__main__ import INDEX_FILE, Demo, _overrides, _parser, main
 from demo.day import DAY, TABLES
-from demo.results import summary
+from demo.results import summary, write_html
 from demo.searches import commands_to_try
 from demo.workspace import make_empty
 from icecdc_core.config import SyncConfig
@@ -80,3 +81,17 @@ class DescribeTheDemo:
     def it_quotes_a_folder_in_the_commands_to_try(self):
         overrides = _overrides(_parser().parse_args([]), "http://127.0.0.1:9222", Path("/a folder"))
         assert commands_to_try(overrides, INDEX_FILE)[1].endswith(" --warehouse '/a folder/warehouse'")
+
+
+class DescribeThePageOfANotebook:
+    def it_folds_the_report_and_leaves_out_the_parameters_that_nobody_set(self, tmp_path):
+        node = nbformat.v4.new_notebook()
+        output = nbformat.v4.new_output("stream", text='{"kind": "sync", "index": "<t>"}\n')
+        report = nbformat.v4.new_code_cell("finish()", outputs=[output], metadata={"tags": ["report"]})
+        parameters = nbformat.v4.new_code_cell("bulk_bytes = 1", metadata={"tags": ["parameters"]})
+        node.cells = [parameters, nbformat.v4.new_code_cell("table = 'a.b.c'"), report]
+        nbformat.write(node, tmp_path / "n.ipynb")
+        write_html(tmp_path / "n.ipynb")
+        page = (tmp_path / "n.html").read_text(encoding="utf-8")
+        folded = page.partition("<details>")[2].partition("</details>")[0]
+        assert ("&lt;t&gt;" in folded, "bulk_bytes" in page, "a.b.c" in page) == (True, False, True)

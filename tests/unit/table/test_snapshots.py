@@ -12,6 +12,7 @@ from icecdc_core.table.snapshots import (
     cut_at_replaces,
     head_snapshot_id,
     plan_steps,
+    row_count,
     sequence_number,
     snapshot_as_of,
 )
@@ -47,7 +48,7 @@ def metadata(
                     "sequence-number": number,
                     "timestamp-ms": snapshot_id * 1000,
                     "manifest-list": f"file:/t/{snapshot_id}.avro",
-                    "summary": {"operation": operation},
+                    "summary": {"operation": operation, "total-records": str(snapshot_id * 1000)},
                     "schema-id": 0,
                 }
                 for number, (snapshot_id, parent, operation) in enumerate(snapshots, 1)
@@ -160,6 +161,10 @@ class DescribeHeads:
     def it_refuses_a_moment_whose_history_has_expired(self):
         with pytest.raises(HistoryGapError, match="start_from"):
             snapshot_as_of(metadata(*LINE[1:], current=4), 1500)
+
+    @pytest.mark.parametrize(("snapshot_id", "expected"), [(3, 3000), (9, 0), (None, 0)])
+    def it_takes_the_rows_from_the_summary(self, snapshot_id, expected):
+        assert row_count(metadata(*LINE, current=4), snapshot_id) == expected
 
     def it_knows_the_sequence_number(self):
         assert sequence_number(metadata(*LINE, current=4), 3) == 3
