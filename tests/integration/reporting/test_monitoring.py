@@ -79,7 +79,7 @@ class DescribeTraces:
             ["check", "plan", "changes", "documents", "write", "commit"],
             {"strategy": "diff", "upserts": 1, "run_id": report.run_id, "state": "ok", "epoch": report.epoch},
         )
-        assert seconds == pytest.approx(report.stage_seconds, abs=0.05)
+        assert seconds == pytest.approx(report.stage_seconds, abs=0.5)
         assert root.attributes["icecdc.to_snapshot_id"] == str(report.to_snapshot_id)
 
     def it_has_the_metrics_of_the_file(self, spark, exported, watched, tmp_path):
