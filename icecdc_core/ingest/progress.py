@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.errors import IcecdcError
 from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import ProgressMetrics
-from icecdc_core.reporting.observers import telemetry_is_configured
+from icecdc_core.reporting.monitoring.observers import telemetry_is_configured
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.batches import Batches

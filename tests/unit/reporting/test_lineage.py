@@ -14,11 +14,16 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import logging_to
-from icecdc_core.reporting import lineage
-from icecdc_core.reporting.background import Background
-from icecdc_core.reporting.lineage import parent_facet
-from icecdc_core.reporting.lineage_datasets import index_dataset, location_name, table_dataset, topic_datasets
-from icecdc_core.reporting.observers import Observed, Observers, lineage_is_configured, reason_without_values
+from icecdc_core.reporting.monitoring import lineage
+from icecdc_core.reporting.monitoring.background import Background
+from icecdc_core.reporting.monitoring.lineage import parent_facet
+from icecdc_core.reporting.monitoring.lineage_datasets import (
+    index_dataset,
+    location_name,
+    table_dataset,
+    topic_datasets,
+)
+from icecdc_core.reporting.monitoring.observers import Observed, Observers, lineage_is_configured, reason_without_values
 from tests.monitoring_receivers import events_of, receiver
 
 RUN_ID = "0196aa1d0a3a7f5c9c8a4d2b6f1e0c3d"

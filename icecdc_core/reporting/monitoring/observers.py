@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core import errors
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
-from icecdc_core.reporting.background import PATIENCE, Background
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
+from icecdc_core.reporting.monitoring.background import PATIENCE, Background
 from icecdc_core.secrets import masked, shortened
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def publish_metrics(metrics: RunMetrics) -> None:
     """Send metrics to OpenTelemetry if it is configured."""
     if telemetry_is_configured():
         try:
-            from icecdc_core.reporting import telemetry
+            from icecdc_core.reporting.monitoring import telemetry
 
             telemetry.publish(metrics)
         except Exception as error:  # the run has said why already
@@ -214,13 +214,13 @@ def _in_short(error: Exception) -> str:
 
 
 def _telemetry() -> Observer:
-    from icecdc_core.reporting.telemetry import Telemetry
+    from icecdc_core.reporting.monitoring.telemetry import Telemetry
 
     return Telemetry()
 
 
 def _lineage() -> Observer:
-    from icecdc_core.reporting.lineage import Lineage
+    from icecdc_core.reporting.monitoring.lineage import Lineage
 
     return Lineage()
 

@@ -17,10 +17,10 @@ from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from icecdc_core.logs import set_fields
-from icecdc_core.reporting.background import Background
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
-from icecdc_core.reporting.observers import Observed, Observer
+from icecdc_core.reporting.monitoring.background import Background
+from icecdc_core.reporting.monitoring.observers import Observed, Observer
 
 _SNAPSHOTS = ("from_snapshot_id", "to_snapshot_id", "snapshot_id", "position_snapshot_id")
 _FACTS = (
@@ -127,7 +127,7 @@ def tracer_provider() -> TracerProvider:
         return provider
     if not _has_address("TRACES"):
         return trace.NoOpTracerProvider()
-    from icecdc_core.reporting.otlp import own_tracer_provider
+    from icecdc_core.reporting.monitoring.otlp import own_tracer_provider
 
     return own_tracer_provider()
 
@@ -139,7 +139,7 @@ def meter_provider() -> MeterProvider:
         return provider
     if not _has_address("METRICS"):
         return metrics.NoOpMeterProvider()
-    from icecdc_core.reporting.otlp import own_meter_provider
+    from icecdc_core.reporting.monitoring.otlp import own_meter_provider
 
     return own_meter_provider()
 
