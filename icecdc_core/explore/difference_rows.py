@@ -127,7 +127,7 @@ def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -
     named = pairs.select(identifier.alias(ID), kind_of_pair(), BEFORE, AFTER)
     if is_cached:
         number = unused("_number", named.columns)
-        of_kind = Window.partitionBy(KIND).orderBy(ID)
+        of_kind = Window.partitionBy(KIND).orderBy(F.length(ID), ID)
         named = named.withColumn(number, F.row_number().over(of_kind)).where(F.col(number) <= most)
     else:
         named = named.limit(most)
