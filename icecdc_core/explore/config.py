@@ -43,7 +43,7 @@ class ExploreConfig(SyncConfig):
         "",
         examples=["-3"],
         description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
-        "-2 and so on to count back from current. Default: position; if that is current, the snapshot before.",
+        "-2 and so on to count back from current. Default: position; if that is current, before the newest change.",
     )
     to_snapshot: Text = Field(
         "",
