@@ -63,7 +63,9 @@ def _is_shown(source: Source, name: str) -> bool:
     """Whether documents have a column of the table as it is."""
     if source.projection is None:
         return name in source.columns
-    return name in source.projection.used_columns - source.projection.computed_from
+    # Another column may have the name in the documents.
+    origin = source.projection.origins.get(name)
+    return origin is not None and origin.is_identity and origin.columns == {name}
 
 
 def _value(transform: object, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:

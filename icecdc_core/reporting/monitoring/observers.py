@@ -1,7 +1,7 @@
 """Observers of a run: OpenTelemetry and OpenLineage, each only where the environment asks for it.
 
-Observers are notified when a run begins, what it reads, when stages begin and end, and how the run ended. What fails in an
-observer is logged and never reaches the run. Nothing of an observer is imported unless it is configured.
+Observers are notified when a run begins, what it reads, when stages begin and end, and how the run ended. What fails in
+an observer is logged and never reaches the run. Nothing of an observer is imported unless it is configured.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _OTLP_ENDPOINTS = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 )
-# The messages of these have names, counts and addresses only. An error of any other class, a new one too, may quote a row.
-# For instance, an answer that was cut off has ids of documents, and a condition fails with the value that it met.
+# The messages of these have names, counts and addresses only. An error of any other class, a new one too, may quote a
+# row: an answer that was cut off has ids of documents, and a condition fails with the value that it met.
 _WITHOUT_VALUES = frozenset(
     {
         errors.CatalogError,

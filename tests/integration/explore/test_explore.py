@@ -168,6 +168,16 @@ class DescribeADocument:
         assert [event.change.kind for event in found.history.events] == ["update", "insert"]
         assert found.rows[0]["name"] == "x"
 
+    def it_may_be_one_that_changed_with_an_id_like_json(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
+        sql("INSERT INTO {t} VALUES ('{{6F9619FF}}', 1), (NULL, 2), (repeat('x', 600), 3)")
+        config = make_config(identifier_columns=["id"])
+        view = open_view(spark, explore(config, sample_rows=2))
+        assert look_up_document(view, find_differences(view)).document_id == "{6F9619FF}"
+        digest = next(each.document_id for each in find_differences(view).sample if len(each.document_id) == 64)
+        view = open_view(spark, explore(config, document_id=digest))
+        assert [row["n"] for row in look_up_document(view, find_differences(view)).rows] == [3]
+
     def it_is_only_in_the_index_or_only_in_the_table(self, spark, sql, make_config):
         create(sql)
         config = make_config()
@@ -237,6 +247,14 @@ class DescribeWhatParametersHide:
         assert SECRET not in text + text_of_all
         assert "Left out of the partitions" in text
 
+    def it_is_not_shown_of_rows_that_a_row_filter_leaves_out(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        *_, text = shown(spark, explore(config, row_filter="id <> 3", document_id="3", query="id:3"))
+        assert f"{SECRET}3" not in text
+
     def it_is_not_shown_of_documents_that_other_parameters_made(self, spark, sql, make_config, opensearch):
         create(sql)
         config = make_config()
@@ -301,7 +319,7 @@ class DescribeWhatIsMissing:
         assert sync.state == "reexport"
         assert differences.updates == 1
         assert [event.change.kind for event in document.history.events] == ["update"]
-        assert not document.history.is_complete
+        assert (document.history.is_complete, document.history.snapshots) == (False, 1)
 
     def it_refuses_a_snapshot_that_is_not_there(self, spark, sql, make_config):
         create(sql)
