@@ -170,7 +170,7 @@ class DescribeADocument:
 
     def it_may_be_one_that_changed_with_an_id_like_json(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
-        sql("INSERT INTO {t} VALUES ('{{6F9619FF}}', 1), (NULL, 2), (repeat('x', 600), 3)")
+        sql("INSERT INTO {t} VALUES ('{6F9619FF}', 1), (NULL, 2), (repeat('x', 600), 3)")
         config = make_config(identifier_columns=["id"])
         view = open_view(spark, explore(config, sample_rows=2))
         assert look_up_document(view, find_differences(view)).document_id == "{6F9619FF}"
