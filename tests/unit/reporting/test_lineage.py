@@ -75,6 +75,7 @@ class DescribeNames:
                 "abfs://box@account.dfs.core.windows.net/shop/orders",
                 ("abfss://box@account.dfs.core.windows.net", "shop/orders"),
             ),
+            ("s3://key:secret@lake/orders", ("s3://lake", "orders")),
             ("hdfs://node:8020/lake/orders", ("hdfs://node:8020", "/lake/orders")),
             ("file:/data/orders", ("file", "/data/orders")),
             ("/data/orders", ("file", "/data/orders")),
@@ -91,6 +92,8 @@ class DescribeNames:
             ({"type": "glue", "warehouse": "s3://lake/warehouse"}, "s3://lake/warehouse", "glue"),
             ({"type": "hadoop", "warehouse": "/data/lake"}, "file:/data/lake", "hadoop"),
             ({"type": "jdbc", "uri": "env:URI"}, "lake", "jdbc"),
+            ({"type": "rest", "uri": "https://catalog/api?key=hunter2"}, "lake", "rest"),
+            ({"type": "rest", "uri": "https://catalog/api;password=hunter2"}, "lake", "rest"),
             ({"catalog-impl": "com.example.Catalog"}, "lake", "custom"),
         ],
     )
