@@ -121,6 +121,20 @@ class DescribeATableAndItsIndex:
         ]
         assert found.updates == 15
 
+    def it_names_partitions_of_times_by_utc_in_any_time_zone(self, spark, sql, make_config):
+        sql(
+            "CREATE TABLE {t} (at TIMESTAMP, local TIMESTAMP_NTZ) USING iceberg PARTITIONED BY (hours(at), days(local))"
+        )
+        # Neither is a time on the clocks of New York, which went from 2 to 3 o'clock.
+        sql("INSERT INTO {t} VALUES (TIMESTAMP '2026-03-08 02:30:00Z', TIMESTAMP_NTZ '2026-03-08 02:30:00')")
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            (found,) = find_differences(open_view(spark, explore(make_config(identifier_columns=[])))).partitions
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        assert found.partition == "at_hour=2026-03-08-02/local_day=2026-03-08"
+
     def it_says_that_nothing_changed(self, spark, sql, make_config):
         create(sql)
         sql("UPDATE {t} SET name = name")
@@ -172,7 +186,7 @@ class DescribeADocument:
         sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
         sql("INSERT INTO {t} VALUES ('{6F9619FF}', 1), (NULL, 2), (repeat('x', 600), 3)")
         config = make_config(identifier_columns=["id"])
-        view = open_view(spark, explore(config, sample_rows=2))
+        view = open_view(spark, explore(config))
         assert look_up_document(view, find_differences(view)).document_id == "{6F9619FF}"
         digest = next(each.document_id for each in find_differences(view).sample if len(each.document_id) == 64)
         view = open_view(spark, explore(config, document_id=digest))
