@@ -14,6 +14,7 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.explore.changed_rows import Document
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.view import OTHER_DOCUMENTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,9 +98,8 @@ def try_query(view: View) -> QueryResult:
     if view.missing:
         return QueryResult(body["query"], problem=view.missing)
     if view.hides_documents:
-        problem = "The index was built with other columns or another select, so its documents are not shown here."
+        problem = f"{OTHER_DOCUMENTS}, so its documents are not shown here."
         return QueryResult(body["query"], problem=problem)
-    begin = time.monotonic()
     try:
         with view.searching("trying a query") as client:
             begin = time.monotonic()

@@ -31,7 +31,7 @@ class RunReport(Report):
         rejected: Documents that OpenSearch refused for what they contain.
         seconds: Seconds the run took.
         snapshots: Snapshots in the range.
-        steps: What was compared: snapshots, files and bytes of each step; for a replay, what became of the letters.
+        steps: What was compared: snapshots, files and bytes of each step; for a replay, the fate of the dead letters.
         stage_seconds: Seconds spent in each stage, by its name.
         rejected_samples: Some rejected documents: id, status and reason.
         dry_run: Whether nothing was written.
