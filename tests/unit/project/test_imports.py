@@ -134,6 +134,27 @@ pyspark.__version__ = "3.5.2"
         last = python(f"{self.OLD}{statement}").stderr.splitlines()[-1]
         assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
 
+    # A process that has not imported pyspark yet, and finds one without what pyspark 4 added.
+    OLD_AND_NOT_IMPORTED = """
+import sys
+import pyspark.sql.types
+del pyspark.sql.types.VariantType
+sys.modules["pyspark.version"].__version__ = "3.5.2"
+del sys.modules["pyspark"]
+"""
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("shuffle.shuffle_by_identifiers", "carryover.remove_carryovers", "updates.merge_updates"),
+            *("changes.read_changes", "notebook.read_parameters", "jobs.sync.sync_changes"),
+        ],
+    )
+    def it_is_refused_whatever_is_imported_first(self, name):
+        module, _, function = name.rpartition(".")
+        last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.{module} import {function}").stderr.splitlines()[-1]
+        assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
+
 
 class DescribeAMissingPackageForNotebooks:
     def it_is_a_typed_error_where_a_figure_is_drawn(self):
