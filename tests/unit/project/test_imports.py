@@ -74,6 +74,10 @@ class DescribeImportingThePackage:
         assert ended.stdout.count("icecdc_core") == 1
         assert "read_changes" in ended.stdout
 
+    @pytest.mark.parametrize("name", ["exprot_table", "", "jobs.exprot", "no_room.name"])
+    def it_says_of_any_other_text_that_it_is_no_attribute(self, name):
+        assert not hasattr(icecdc_core, name)
+
     def it_has_no_other_name(self):
         with pytest.raises(AttributeError, match="has no attribute 'exprot_table'"):
             icecdc_core.exprot_table  # noqa: B018
