@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.columns import quoted, with_literal_names
-from icecdc_core.errors import IcecdcError, IndexDiffersError
+from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.jobs.smoke_environment import describe_environment
@@ -62,8 +62,19 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The parameters.
+
+    Raises:
+        ConfigError: ``dry_run`` is set, or the report cannot be written.
+        DependencyError: The session is not supported.
     """
     begin = time.monotonic()
+    if config.dry_run:
+        raise ConfigError(
+            "A smoke test writes, to scratch tables of its own",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the setup check, which only reads",
+        )
     require_supported(spark)
     check_report_path(config.report_path)
     run = uuid.uuid4().hex[:8]
