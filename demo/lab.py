@@ -110,7 +110,7 @@ def _with_value(source: str, parameter: str, value: str) -> str:
 
 def _parameters_cells(node: Any) -> list[Any]:
     """The cells that set the parameters of an index; an ingest has none."""
-    return [cell for cell in node.cells if cell.cell_type == "code" and cell.source.startswith("index_file: ")]
+    return [cell for cell in node.cells if cell.cell_type == "code" and "index_file: str" in cell.source]
 
 
 def _day_notebook() -> Any:
