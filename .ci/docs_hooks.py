@@ -24,6 +24,7 @@ HOME = ("README.md", "index.md")
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_TEST = re.compile(r"<code>(tests/[\w/.:]+)</code>")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -49,6 +50,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     pieces = re.split(f"({_CODE.pattern})", markdown, flags=_CODE.flags)
     return "".join(piece if piece.startswith("```") else _LINK.sub(rewritten, piece) for piece in pieces)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Let the names of tests break between words, so that a narrow column shows them readably."""
+    return _TEST.sub(lambda match: re.sub(r"(?<!<)(::|[/_])", r"\1<wbr>", match[0]), html)
 
 
 def _origin(name: str) -> str:

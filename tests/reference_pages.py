@@ -60,9 +60,9 @@ def errors_page() -> str:
     """The page of the errors: what each means, what it says, what to do."""
     lines = ["# Errors", "", MADE, ""]
     lines += [
-        "All errors are in `icecdc_core.errors` and derive from `IcecdcError`. An error names what is wrong, the",
-        "value found, and the remedy. `…` stands for what depends on the case. What a scheduler should do then",
-        "is in [operations](operations.md#how-a-run-ended).",
+        "All errors are in `icecdc_core.errors` and derive from `IcecdcError`. An error says what is wrong, then the",
+        "parameter, table or index with the value found, then the remedy. `…` stands for what depends on the case.",
+        "[How a run ended](operations.md#how-a-run-ended) says what a scheduler should do.",
     ]
     said = _said()
     for kind in ERRORS:
@@ -234,6 +234,21 @@ class _Text:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
+        self._functions = {node: function for function in functions for node in ast.walk(function)}
+
+    def remedy(self, call: ast.Call) -> str:
+        """The remedy of an error; all that a local variable may have, "" without one."""
+        node = next((each.value for each in call.keywords if each.arg == "remedy"), None)
+        if isinstance(node, ast.Name) and call in self._functions:
+            named = [
+                self.of(each.value)
+                for each in ast.walk(self._functions[call])
+                if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+                if each.targets[0].id == node.id
+            ]
+            return "; or: ".join(filter(_says, named)).replace("……", "…") or self.of(node)
+        return self.of(node) if node else ""
 
     def of(self, node: ast.expr | None) -> str:
         """The text of an expression; what depends on the case is `…`."""
@@ -247,6 +262,11 @@ class _Text:
             return self.of(node.left) + self.of(node.right)
         if isinstance(node, ast.Name) and isinstance(self._constants.get(node.id), (ast.Constant, ast.JoinedStr)):
             return self.of(self._constants[node.id])
+        if isinstance(node, ast.IfExp):
+            both = [self.of(node.body), self.of(node.orelse)]
+            return "; or: ".join(both) if all(map(_says, both)) else "…"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "shortened":
+            return self.of(node.args[0])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
             return re.sub(r"\{\w*\}", "…", self.of(node.func.value))
         return "…"
@@ -262,10 +282,17 @@ def _said() -> dict[str, list[tuple[str, str]]]:
             if isinstance(node, ast.Call) and node.args:
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 message = text.of(node.args[0]).partition("\n")[0]
-                remedy = next((text.of(each.value) for each in node.keywords if each.arg == "remedy"), "")
-                if name in names and _says(message) and _says(remedy):
-                    found[name].append((message, remedy))
-    return {name: sorted(pairs) for name, pairs in found.items()} | {name: [] for name in names - set(found)}
+                remedy = text.remedy(node)
+                if name in names and remedy and (_says(message) or _says(remedy)):
+                    found[name].append((message, remedy.lstrip("…") if _says(remedy) else "what the error says"))
+    return {
+        name: [(_named(message, pairs), text) for message, text in sorted(pairs)] for name, pairs in found.items()
+    } | {name: [] for name in names - set(found)}
+
+
+def _named(message: str, pairs: list[tuple[str, str]]) -> str:
+    """A message, or what to call one that the code composes elsewhere."""
+    return message if message != "…" else "any other" if len(pairs) > 1 else "any"
 
 
 def _says(text: str) -> bool:

@@ -205,8 +205,8 @@ def _differences(report: Any) -> tuple[int, int, int]:
 def _require(what: str, found: object, expected: object) -> None:
     if found != expected:
         raise IndexDiffersError(
-            f"Of the {what} {expected} were expected and {found} were found",
-            remedy="please report it with this report",
+            f"Expected {what}: {expected}; found: {found}",
+            remedy="please report it, with the report of the smoke test",
         )
 
 

@@ -120,7 +120,7 @@ def create_physical(
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("run") != run_id:
         raise IndexConflictError(
-            f"Somebody else created '{physical}' just now",
+            f"Another program has just created '{physical}'",
             subject="index",
             value=config.index,
             remedy="find out who creates indexes of that name, then run again",

@@ -39,7 +39,7 @@ METRICS = [
     Metric(
         "icecdc_lag_seconds",
         "seconds",
-        "Age of the oldest commit that the index did not hold, at the start and at the end of the run.",
+        "Age of the oldest commit that the index lacked, at the start and at the end of the run.",
     ),
     Metric("icecdc_target_lag_seconds", "seconds", "The target lag of a polling run."),
     Metric(

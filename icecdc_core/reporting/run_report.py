@@ -42,7 +42,7 @@ class RunReport(Report):
         bytes: Bytes of the bulk requests, without retries.
         lag_snapshots: Snapshots the index was behind when the run began; null if that was not determined.
         lag_seconds: Age in seconds of the oldest commit that the index lacked then; null if that was not determined.
-        notes: What one should know about the run.
+        notes: Remarks about the run, such as why an export started over.
         stopped: Whether SIGTERM ended the polling.
         target_lag_seconds: ``target_lag`` in seconds; null if it is not set.
         lag_kept: Whether a polling run kept ``target_lag``: no poll took longer, and each commit that was made while it

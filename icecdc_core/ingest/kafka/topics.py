@@ -174,7 +174,7 @@ def typed(error: PySparkException | Py4JError, bootstrap_servers: str, seconds: 
     reason = masked(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
         return KafkaAuthError(
-            f"The brokers refuse the credentials or the rights behind them: {reason}",
+            f"The brokers refuse the credentials, or this user lacks a permission: {reason}",
             subject="kafka_options",
             remedy="check security.protocol and sasl.* in kafka_options, and that this user may read the topics",
         )

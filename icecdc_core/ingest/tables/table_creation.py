@@ -64,7 +64,7 @@ def create_table(spark: SparkSession, name: str, seen: StructType, columns: Stru
                 f"The table could not be created: {describe_failure(error)[:500]}",
                 subject="auto_create",
                 value=name,
-                remedy="check the rights of this user, partition_by and table_properties, or create the table by hand",
+                remedy="check permissions, partition_by and table_properties, or create the table by hand",
             ) from error
 
 
@@ -92,7 +92,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
                 f"The namespace could not be created: {describe_failure(error)[:500]}",
                 subject="namespace",
                 value=name,
-                remedy="check that the catalog can be reached and the rights of this user, or create it by hand",
+                remedy="check that the catalog can be reached, and the permissions of this user, or create it by hand",
             ) from error
 
 

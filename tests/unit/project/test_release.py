@@ -24,7 +24,7 @@ CHANGELOG = """# Changelog
 
 ## [0.1.0] - 2026-11-24
 
-- what was new
+- what was new, see [proof](docs/proof.md#traces)
 """
 
 
@@ -48,7 +48,7 @@ class DescribeTheReleaseNotes:
         ("version", "tag", "expected"),
         [
             ("0.2.0", ["v0.2.0"], (0, "- what is new")),
-            ("0.1.0", ["v0.1.0"], (0, "- what was new")),
+            ("0.1.0", ["v0.1.0"], (0, "- what was new, see `docs/proof.md`")),
             ("0.3.0", [], (0, "- what comes next")),
         ],
     )
