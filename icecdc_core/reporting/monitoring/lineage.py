@@ -55,7 +55,7 @@ class Lineage(Observer):
         self._observed, self._started_at, config = run, _now(), run.config
         self._spark_version = run.spark.version  # later Spark may have died
         self._is_endless = getattr(config, "trigger", "") == "continuous"
-        self._job = Job(
+        self._openlineage_job = Job(
             os.environ.get("OPENLINEAGE_NAMESPACE") or "default",
             f"icecdc.{run.job}.{run.labels['index']}",
             facets={
@@ -105,7 +105,7 @@ class Lineage(Observer):
             eventType=state,
             eventTime=self._started_at if state is RunState.START else _now(),
             run=Run(str(uuid.UUID(self._observed.run_id)), facets=facets),
-            job=self._job,
+            job=self._openlineage_job,
             inputs=inputs,
             outputs=outputs,
             producer=PRODUCER,

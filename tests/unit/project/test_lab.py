@@ -23,7 +23,7 @@ def parameters(notebook: Path) -> dict[str, object]:
     """What the cells of parameters set, the later ones last."""
     found: dict[str, object] = {}
     for cell in nbformat.read(notebook, as_version=4).cells:
-        if cell.cell_type == "code" and "\nindex_file: " in f"\n{cell.source}":
+        if cell.cell_type == "code" and "index_file: str" in cell.source:
             exec(cell.source, {}, found)
     return found
 
