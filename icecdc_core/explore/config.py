@@ -13,7 +13,7 @@ from icecdc_core.config import SyncConfig
 
 def _as_text(value: object) -> object:
     """A parameter that papermill or a file may pass as a number or a mapping, as a text."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return json.dumps(value) if isinstance(value, dict) else value
 

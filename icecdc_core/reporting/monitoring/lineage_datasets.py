@@ -102,7 +102,8 @@ def index_dataset(config: SyncConfig, source: Source | None = None, table: Datas
         table: The table's dataset, for the lineage of the fields; None: the index is read, not written.
     """
     url = urlsplit(config.opensearch_url)
-    namespace = f"opensearch://{url.hostname}:{url.port or _DEFAULT_PORTS.get(url.scheme, 9200)}"
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    namespace = f"opensearch://{host}:{url.port or _DEFAULT_PORTS.get(url.scheme, 9200)}"
     facets: dict[str, DatasetFacet] = {}
     if source is not None:
         properties = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]

@@ -174,7 +174,7 @@ class DescribeLineage:
         statistics = index["outputFacets"]["outputStatistics"]
         assert (statistics["rowCount"], statistics["size"]) == (1, report.bytes)
         kinds = {each["name"]: each["type"] for each in index["facets"]["schema"]["fields"]}
-        assert kinds == {"id": "long", "name": "keyword", "email": "keyword", "price": "double"}
+        assert kinds == {"id": "long", "name": "text", "email": "text", "price": "double"}
 
     def it_knows_the_columns_of_each_field(self, spark, sql, watched, make_config):
         config = make_config(

@@ -124,6 +124,7 @@ class DescribeNames:
             ("http://search:9200", "opensearch://search:9200"),
             ("https://search.example.com", "opensearch://search.example.com:443"),
             ("https://search.example.com/path", "opensearch://search.example.com:443"),
+            ("http://[::1]:9200", "opensearch://[::1]:9200"),
         ],
     )
     def it_names_an_index_by_its_server(self, url, namespace):
