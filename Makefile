@@ -108,7 +108,7 @@ histories: setup ## Live 500 random histories on every kind of table, and the su
 	@ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
 
 .PHONY: model
-model: setup ## Check the commit protocol in every order of steps with TLC, and that it refuses wrong protocols
+model: setup ## Check the commit protocol in every order of steps with TLC, and that it refuses each wrong variant
 	@ICECDC_MODEL=whole $(VENV_PYTHON) -m pytest tests/model -s --timeout 0 $(ARGS)
 
 .PHONY: traces

@@ -68,7 +68,6 @@ class Demo:
         self._other_tables("sync", lambda config: sync_changes(spark, config))
         self.results["flights"].validation = self._notebook("30_validation")
         self._other_tables("validation", lambda config: validate_table(spark, config))
-        self._notebook("50_explore")
         spark.stop()
         return all(result.validation["ok"] for result in self.results.values())
 

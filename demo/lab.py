@@ -28,6 +28,7 @@ from icecdc_core.notebook import open_spark
 
 INDEX_FILE = ROOT / "demo" / "indexes.yml"
 DAY_NOTEBOOK = "15_day_of_operations.ipynb"
+_SETS_PARAMETERS = re.compile(r"^index_file: ", re.MULTILINE)
 _DAY_CELL = """\
 from demo.day import day_of_operations
 from icecdc_core import SyncConfig
@@ -110,7 +111,7 @@ def _with_value(source: str, parameter: str, value: str) -> str:
 
 def _parameters_cells(node: Any) -> list[Any]:
     """The cells that set the parameters of an index; an ingest has none."""
-    return [cell for cell in node.cells if cell.cell_type == "code" and "index_file: str" in cell.source]
+    return [cell for cell in node.cells if cell.cell_type == "code" and _SETS_PARAMETERS.search(cell.source)]
 
 
 def _day_notebook() -> Any:

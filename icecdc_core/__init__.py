@@ -52,7 +52,7 @@ if not TYPE_CHECKING:  # type checkers read the imports above, and so find a nam
             value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
             globals()[name] = value
             return value
-        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Protocol
 
 from icecdc_core.errors import DependencyError
@@ -32,6 +33,21 @@ def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
             value=package,
             remedy="; ".join(filter(None, (f'pip install "icecdc[{extra}]"', remedy))),
         ) from error
+
+
+@contextmanager
+def supported_pyspark() -> Iterator[None]:
+    """Import names in the block that an older pyspark does not have.
+
+    Raises:
+        DependencyError: This pyspark is too old. The text names what was found and what is supported.
+    """
+    try:
+        yield
+    except ImportError:
+        # By its name, because it is a module above this one. Its import refuses the versions that are not supported.
+        import_module("icecdc_core.session.compat")
+        raise
 
 
 class ProgressBar(Protocol):

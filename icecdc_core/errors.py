@@ -37,7 +37,7 @@ class IcecdcError(Exception):
         """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook).
 
         JupyterLab and nbconvert show an error on red, light or dark as their theme is, so the text has no
-        colour of its own. The traceback is in the log.
+        colour of its own. The log of a run has the traceback.
         """
         heading = f"\x1b[1m{type(self).__name__}\x1b[0m"
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]

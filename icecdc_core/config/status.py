@@ -17,7 +17,7 @@ class StatusConfig(SyncConfig):
     """
 
     table: TableName = Field(
-        _ANY_TABLE,
+        default=_ANY_TABLE,
         examples=["lake.shop.orders"],
         description="A table of the catalog that the lag is read from. Default: the catalog is named lake.",
     )

@@ -72,42 +72,46 @@ class SyncConfig(ParameterModel):
         examples=["lake.shop.orders"], description="Source table, catalog.namespace.table as Spark names it."
     )
     index: TargetIndexName = Field(
-        "",
+        default="",
         examples=["orders"],
         description="OpenSearch index to keep in sync with the table. Default: the table's name in lower case.",
     )
     opensearch_url: Url = Field(
-        "http://127.0.0.1:9200",
+        default="http://127.0.0.1:9200",
         examples=["https://search.example.com:9200"],
         description="http(s)://host:port of OpenSearch, without credentials.",
     )
     opensearch_username: str = Field(
-        "", examples=["icecdc"], description="User name for basic authentication. Default: none."
+        default="", examples=["icecdc"], description="User name for basic authentication. Default: none."
     )
     opensearch_password: SecretReference = Field(
-        "",
+        default="",
         examples=["env:OPENSEARCH_PASSWORD"],
         description="Reference to the password: env:NAME or secret:scope/key; never the password itself.",
     )
     opensearch_ca_certs: str = Field(
-        "", examples=["/etc/ssl/search-ca.pem"], description="File with the CA certificates. Default: the system's."
+        default="",
+        examples=["/etc/ssl/search-ca.pem"],
+        description="File with the CA certificates. Default: the system's.",
     )
-    opensearch_verify_certs: bool = Field(True, description="Check the server's certificate.")
+    opensearch_verify_certs: bool = Field(default=True, description="Check the server's certificate.")
     opensearch_client_cert: str = Field(
-        "", examples=["/etc/ssl/icecdc.pem"], description="PEM file with this client's certificate. Default: none."
+        default="",
+        examples=["/etc/ssl/icecdc.pem"],
+        description="PEM file with this client's certificate. Default: none.",
     )
     opensearch_client_key: str = Field(
-        "",
+        default="",
         examples=["/etc/ssl/icecdc.key"],
         description="PEM file with the private key of the client certificate. Default: in the certificate's file.",
     )
     opensearch_aws_region: str = Field(
-        "",
+        default="",
         examples=["eu-central-1"],
         description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
     )
     opensearch_aws_service: AwsService = Field(
-        "es",
+        default="es",
         description="Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported.",
     )
     catalog_properties: CatalogProperties = Properties()
@@ -124,7 +128,7 @@ class SyncConfig(ParameterModel):
         description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
     )
     alias: Name = Field(
-        "", examples=["f"], description="Name of the table in the expressions of select. Default: none."
+        default="", examples=["f"], description="Name of the table in the expressions of select. Default: none."
     )
     select: Select = Field(
         default_factory=list,
@@ -149,58 +153,64 @@ class SyncConfig(ParameterModel):
         description='Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not '
         "compare them. Default: none.",
     )
-    routing: Reserved = Field("", description="Reserved for the routing of documents; not supported yet.")
-    index_column: Reserved = Field("", description="Reserved for an index chosen by a column; not supported yet.")
-    nest: Reserved = Field("", description="Reserved for documents of several tables; not supported yet.")
+    routing: Reserved = Field(default="", description="Reserved for the routing of documents; not supported yet.")
+    index_column: Reserved = Field(
+        default="", description="Reserved for an index chosen by a column; not supported yet."
+    )
+    nest: Reserved = Field(default="", description="Reserved for documents of several tables; not supported yet.")
     row_filter: str = Field(
-        "",
+        default="",
         examples=["region = 'EU'"],
         description="Spark SQL condition; a row that stops matching leaves the index. Default: every row.",
     )
-    branch: Name = Field("main", examples=["audit"], description="Branch of the table.")
+    branch: Name = Field(default="main", examples=["audit"], description="Branch of the table.")
     change_mode: ChangeMode = Field(
-        "net", description="net: one step for the whole range. snapshot: one step for each snapshot."
+        default="net", description="net: one step for the whole range. snapshot: one step for each snapshot."
     )
     start_from: StartFrom = Field(
-        "",
+        default="",
         examples=["2026-01-31T12:00:00Z"],
         description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
         "(UTC). Default: export first.",
     )
-    on_history_gap: Policy = Field("fail", description="When the position's snapshot has expired: fail or reexport.")
+    on_history_gap: Policy = Field(
+        default="fail", description="When the position's snapshot has expired: fail or reexport."
+    )
     on_schema_change: Policy = Field(
-        "fail", description="When the schema changed by more than added columns: fail or reexport."
+        default="fail", description="When the schema changed by more than added columns: fail or reexport."
     )
     on_duplicate_identifier: DuplicatePolicy = Field(
-        "fail", description="When two rows share an identifier: fail, or let the last one win."
+        default="fail", description="When two rows share an identifier: fail, or let the last one win."
     )
     row_hash: RowHash = Field(
-        "fast",
+        default="fast",
         description="Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random "
         "key), which also detects updates that are crafted to collide.",
     )
-    max_rejected_documents: Count = Field(0, description="Documents that OpenSearch may reject before the run fails.")
+    max_rejected_documents: Count = Field(
+        default=0, description="Documents that OpenSearch may reject before the run fails."
+    )
     dead_letter_table: OptionalTableName = Field(
-        "",
+        default="",
         examples=["lake.shop.rejected"],
         description="Iceberg table, catalog.namespace.table, for rejected documents. "
         "Default: icecdc_dead_letters beside the source table.",
     )
-    dry_run: bool = Field(False, description="Read and count the changes, write nothing.")
+    dry_run: bool = Field(default=False, description="Read and count the changes, write nothing.")
     validate_at: ValidateAt = Field(
-        "current", description="Compare the index with the current snapshot or with that of the position."
+        default="current", description="Compare the index with the current snapshot or with that of the position."
     )
-    repair: bool = Field(False, description="Let the validation correct missing, extra and stale documents.")
+    repair: bool = Field(default=False, description="Let the validation correct missing, extra and stale documents.")
     fail_on_difference: bool = Field(
-        False, description="Let the validation notebook fail, after its report, when index and table differ."
+        default=False, description="Let the validation notebook fail, after its report, when index and table differ."
     )
     poll_interval_seconds: Seconds = Field(
-        0.0,
+        default=0.0,
         description="Seconds between two polls, at most with target_lag; 0: target_lag alone decides, or sync once.",
     )
-    max_polls: Count = Field(1, description="Polls before the run ends; 0: no limit.")
+    max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
     target_lag: Lag = Field(
-        0.0,
+        default=0.0,
         examples=["10s"],
         description="Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m "
         "or 1h. Default: none.",
@@ -208,33 +218,41 @@ class SyncConfig(ParameterModel):
     report_path: ReportPath = ""
     log_path: LogPath = ""
     metrics_folder: str = Field(
-        "",
+        default="",
         examples=["/var/lib/node_exporter"],
         description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none.",
     )
     metrics_url: MetricsUrl = ""
     bulk_bytes: int = Field(
-        4 * 1024 * 1024,
+        default=4 * 1024 * 1024,
         ge=1024,
         le=100 * 1024 * 1024,
         description="Bytes of one bulk request (1 KiB to 100 MiB).",
     )
-    bulk_connections: int = Field(2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64).")
-    request_timeout_seconds: PositiveSeconds = Field(60.0, description="Seconds to wait for one answer.")
-    retry_timeout_seconds: Seconds = Field(300.0, description="Seconds to retry a failing request; 0: no retries.")
-    number_of_shards: int = Field(1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
-    number_of_replicas: int = Field(1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024).")
+    bulk_connections: int = Field(
+        default=2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64)."
+    )
+    request_timeout_seconds: PositiveSeconds = Field(default=60.0, description="Seconds to wait for one answer.")
+    retry_timeout_seconds: Seconds = Field(
+        default=300.0, description="Seconds to retry a failing request; 0: no retries."
+    )
+    number_of_shards: int = Field(default=1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
+    number_of_replicas: int = Field(
+        default=1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024)."
+    )
     export_group_bytes: int = Field(
-        512 * 1024 * 1024,
+        default=512 * 1024 * 1024,
         ge=1,
         le=2**50,
         description="Bytes of data files that an export writes before it records progress.",
     )
     positions_index: IndexName = Field(
-        "icecdc-positions", examples=["icecdc-positions"], description="Index with the positions and the commit log."
+        default="icecdc-positions",
+        examples=["icecdc-positions"],
+        description="Index with the positions and the commit log.",
     )
     lease_seconds: float = Field(
-        60.0,
+        default=60.0,
         allow_inf_nan=False,
         ge=0.1,
         le=MAX_LEASE_SECONDS,

@@ -26,7 +26,7 @@ class Change:
     """A row before and after.
 
     Attributes:
-        document_id: The id of its document; empty without identifier columns.
+        document_id: The id of its document; empty without identifier columns, and if one of them is null.
         before: Its fields before; None if it was inserted.
         after: Its fields after; None if it was deleted.
     """

@@ -15,8 +15,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only
 from icecdc_core.changes.step_scan import StepScan
-from icecdc_core.columns import CHANGE_ORDINAL, quoted, unused
-from icecdc_core.documents.bulk_lines import document_id
+from icecdc_core.columns import CHANGE_ORDINAL, unused
 from icecdc_core.explore.changed_rows import (
     AFTER,
     BEFORE,
@@ -34,6 +33,7 @@ from icecdc_core.explore.changed_rows import (
     pair_rows,
     parsed,
 )
+from icecdc_core.explore.document_ids import complete_id
 from icecdc_core.explore.partitions import PartitionText, partition_text
 from icecdc_core.session.row_counts import RowCount
 from icecdc_core.session.spark_settings import keeping
@@ -120,10 +120,7 @@ def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -
     """
     identifier = F.lit("")
     if source.key_columns:
-        complete = F.lit(True)
-        for name in source.key_columns:
-            complete &= F.col(quoted(name)).isNotNull()
-        identifier = F.when(complete, document_id(pairs.schema, source.key_columns)).otherwise(F.lit("null"))
+        identifier = F.coalesce(complete_id(pairs.schema, source.key_columns), identifier)
     named = pairs.select(identifier.alias(ID), kind_of_pair(), BEFORE, AFTER)
     if is_cached:
         number = unused("_number", named.columns)

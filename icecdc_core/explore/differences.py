@@ -72,7 +72,7 @@ class Differences(Part):
     @property
     def example_id(self) -> str:
         """The id of a document that changed, an updated one if there is one; empty if none changed."""
-        ids = {change.kind: change.document_id for change in reversed(self.sample)}
+        ids = {change.kind: change.document_id for change in reversed(self.sample) if change.document_id}
         return ids.get(UPDATED) or ids.get(INSERTED) or ids.get(DELETED) or ""
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class WantedDocument:
 
     Attributes:
         document_id: Its id in the index.
-        values: The texts of its identifier columns; empty if they cannot be told from the id, which is a digest then.
+        values: The texts of its identifier columns; empty if the id does not have them, because it is a digest.
         filter_values: The values that Iceberg can look for in the statistics of files, by column.
     """
 
@@ -45,16 +45,16 @@ class WantedDocument:
             schema: The columns of the row.
             key_columns: The identifier columns by the names that they have there, in order.
         """
-        condition = F.lit(True)
         if not self.values:
-            return document_id(schema, key_columns) == self.document_id
+            return complete_id(schema, key_columns) == self.document_id
+        condition = F.lit(True)
         for name, text in zip(key_columns, self.values.values(), strict=True):
             condition &= F.col(quoted(name)) == typed(text, schema[name].dataType)
         return condition
 
 
 def find_wanted(
-    spark: SparkSession, schema: T.StructType, identifier_columns: Sequence[str], given: str
+    spark: SparkSession, schema: T.StructType, identifier_columns: Sequence[str], given: str, is_id: bool = False
 ) -> WantedDocument:
     """Return the document that a person names.
 
@@ -63,18 +63,20 @@ def find_wanted(
         schema: The table's columns.
         identifier_columns: The columns that make a document's id.
         given: The id, or the identifier values as a JSON object.
+        is_id: Whether it is certainly an id, so that a `{` at its beginning is part of it.
 
     Raises:
         ConfigError: It is no id of this table.
     """
-    texts = identifier_texts(given, identifier_columns, [schema[name].dataType for name in identifier_columns])
+    types = [schema[name].dataType for name in identifier_columns]
+    texts = identifier_texts(given, identifier_columns, types, is_id)
     if not texts:
         return WantedDocument(given, {}, {})
     kinds = {name: schema[name].dataType for name in identifier_columns}
     row = spark.range(1).select(*(typed(text, kinds[name]).alias(name) for name, text in texts.items()))
     named = row.select(
         *(scalar_text(F.col(quoted(name)), kinds[name], JSON_OPTIONS).alias(name) for name in texts),
-        F.when(_complete(texts), document_id(row.schema, identifier_columns)),
+        complete_id(row.schema, identifier_columns),
     ).collect()[0]
     for name, text in texts.items():
         if named[name] is None:
@@ -89,18 +91,21 @@ def find_wanted(
     return WantedDocument(named[len(texts)], values, filters)
 
 
-def identifier_texts(given: str, identifier_columns: Sequence[str], kinds: Sequence[T.DataType]) -> dict[str, str]:
+def identifier_texts(
+    given: str, identifier_columns: Sequence[str], kinds: Sequence[T.DataType], is_id: bool = False
+) -> dict[str, str]:
     """Return the text of each identifier column; empty if the id may be a digest of them. Pure.
 
     Args:
         given: The id, or the identifier values as a JSON object.
         identifier_columns: The columns that make a document's id.
         kinds: Their types.
+        is_id: Whether it is certainly an id.
 
     Raises:
         ConfigError: It has other columns or parts than these.
     """
-    if given.startswith("{"):
+    if given.startswith("{") and not is_id:
         values = _json(given, identifier_columns)
         return {name: values[name] for name in identifier_columns}
     if _DIGEST.fullmatch(given) and any(isinstance(kind, _TEXTS) for kind in kinds):
@@ -124,11 +129,17 @@ def typed(text: str, kind: T.DataType) -> Column:
     return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
 
 
-def _complete(names: Mapping[str, str]) -> Column:
+def complete_id(schema: T.StructType, key_columns: Sequence[str]) -> Column:
+    """Return the id of a row's document; null, and no error, if one of its identifier columns is null.
+
+    Args:
+        schema: The columns of the row.
+        key_columns: The identifier columns by the names that they have there, in order.
+    """
     complete = F.lit(True)
-    for name in names:
+    for name in key_columns:
         complete &= F.col(quoted(name)).isNotNull()
-    return complete
+    return F.when(complete, document_id(schema, key_columns))
 
 
 def _json(given: str, identifier_columns: Sequence[str]) -> dict[str, str]:

@@ -21,6 +21,11 @@ from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.snapshots import ancestors
 from icecdc_core.table.source import Source
 
+MOST_ROWS = 10
+"""Rows of one identifier that are read of the current snapshot at most."""
+
+_MOST_CHANGES = 10_000
+
 
 @dataclass(frozen=True)
 class Event:
@@ -48,12 +53,14 @@ class History:
         snapshots: How many snapshots were looked at.
         files: How many data files were read for that, of those that changed.
         is_complete: Whether they are all snapshots of the branch since the table was created.
+        problem: Why there are no events.
     """
 
     events: tuple[Event, ...] = ()
     snapshots: int = 0
     files: int = 0
     is_complete: bool = True
+    problem: str = ""
 
 
 def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
@@ -64,7 +71,7 @@ def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
         source.table.read(_files(source, source.head, wanted))
     )
     found = rows.where(wanted.condition(rows.schema, source.key_columns))
-    return [dict(parsed(row[0]) or {}) for row in found.select(document_json(rows.schema)).limit(10).collect()]
+    return [dict(parsed(row[0]) or {}) for row in found.select(document_json(rows.schema)).limit(MOST_ROWS).collect()]
 
 
 def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
@@ -88,15 +95,20 @@ def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
     planned = _Planned(source, wanted)
     narrowed = [each for scan in scans if _file_count(each := planned.narrowed(scan))]
     files = sum(map(_file_count, narrowed))
-    return History(_events(source, wanted, narrowed), min(len(chain), most), files, is_complete=start is None)
+    searched = len(chain) if start is None else chain.index(start)
+    events = _events(source, wanted, narrowed) if narrowed else ()
+    problem = "" if events is not None else f"More than {_MOST_CHANGES:,} rows of this identifier changed."
+    return History(events or (), searched, files, start is None, problem)
 
 
-def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tuple[Event, ...]:
-    if not scans:
-        return ()
+def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tuple[Event, ...] | None:
+    """What snapshots did to a document; None if so many rows changed that it is no identifier."""
     changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
     found = changes.where(wanted.condition(changes.schema, source.key_columns))
-    rows = found.select(COMMIT_SNAPSHOT_ID, CHANGE_TYPE, document_json(changes.schema).alias("document")).collect()
+    wide = found.select(COMMIT_SNAPSHOT_ID, CHANGE_TYPE, document_json(changes.schema).alias("document"))
+    rows = wide.limit(_MOST_CHANGES + 1).collect()
+    if len(rows) > _MOST_CHANGES:
+        return None
     by_snapshot: dict[int, list[tuple[str, Document]]] = {}
     for row in rows:
         by_snapshot.setdefault(row[COMMIT_SNAPSHOT_ID], []).append((row[CHANGE_TYPE], parsed(row["document"]) or {}))
@@ -165,7 +177,8 @@ def _named_at(source: Source, snapshot_id: int, values: Mapping[str, Any]) -> di
     """Values by the names that their columns had in a snapshot; columns that it did not have are left out."""
     metadata, schema = source.metadata, source.metadata.schema()
     snapshot = metadata.snapshot_by_id(snapshot_id)
-    used = {each.schema_id: each for each in metadata.schemas}.get(snapshot.schema_id or 0 if snapshot else 0, schema)
+    # Iceberg, too, reads a snapshot that names no schema with the current one.
+    used = next((each for each in metadata.schemas if snapshot and each.schema_id == snapshot.schema_id), schema)
     names = {name: used.find_column_name(schema.find_field(name).field_id) for name in values}
     return {found: value for name, value in values.items() if (found := names[name]) is not None}
 

@@ -13,8 +13,9 @@ from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.changed_rows import UPDATED, Change, Document
 from icecdc_core.explore.document_ids import WantedDocument, find_wanted
-from icecdc_core.explore.document_rows import History, current_rows, find_history
+from icecdc_core.explore.document_rows import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.view import OTHER_DOCUMENTS
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
@@ -101,6 +102,8 @@ class DocumentView(Part):
         found = self.history
         searched = f"{found.snapshots:,} snapshots, {found.files:,} of their changed files read"
         older = "" if found.is_complete else "What happened before them is not known, or was not searched."
+        if found.problem:
+            return heading("History") + paragraphs(found.problem)
         if not found.events:
             return heading("History") + paragraphs(f"No snapshot changed it ({searched}).", older)
         rows = [
@@ -141,12 +144,13 @@ def look_up_document(view: View, differences: Differences) -> DocumentView:
     given = view.config.document_id or differences.example_id
     if not view.source.identifier_columns:
         return DocumentView(
-            verdict="The table has no identifier columns, so no row can be told from its document's id."
+            verdict="The table has no identifier columns, so the id of a document does not say which row it is."
         )
     if not given:
         return DocumentView(verdict="No document changed; set document_id to look one up.")
     with view.reading() as source:
-        wanted = find_wanted(view.spark, source.table.schema(), source.identifier_columns, given)
+        is_id = not view.config.document_id
+        wanted = find_wanted(view.spark, source.table.schema(), source.identifier_columns, given, is_id)
         rows = current_rows(source, wanted)
         history = find_history(source, wanted, view.config.max_snapshots)
     indexed = _indexed(view, wanted)
@@ -187,9 +191,13 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
     if indexed.problem:
         return None, indexed.problem
     if len(rows) > 1:
-        return None, f"The table has {len(rows)} rows of this identifier."
+        more = " or more" if len(rows) == MOST_ROWS else ""
+        return None, f"The table has {len(rows)}{more} rows of this identifier."
     if view.hides_documents:
-        return None, "The index was built with other columns or another select, so its fields are not shown here."
+        return (
+            None,
+            f"{OTHER_DOCUMENTS}, so its fields are not shown here.",
+        )
     if indexed.fields is None and not rows:
         return True, "Neither the index nor the table has it now."
     behind = view.position_snapshot_id != view.source.head

@@ -9,6 +9,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.html import Part, paragraphs, table
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.reporting.monitoring.observers import reason_without_values
 from icecdc_core.reporting.reports import RunReport
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class NextSync(Part):
         report: What the sync would report; None if it would fail.
         problem: Why it would fail, with the remedy; empty if it would not.
         state: How it would end, one of ``exit_states.EXIT_STATES``.
+        reason: Why it would fail, without a value of a row, for the report.
     """
 
     report: RunReport | None
     problem: str = ""
     state: str = "ok"
+    reason: str = ""
 
     @property
     def line(self) -> str:
@@ -47,7 +50,7 @@ class NextSync(Part):
     def to_dict(self) -> dict[str, Any]:
         """The outcome for the report."""
         if self.report is None:
-            return {"state": self.state, "problem": self.problem}
+            return {"state": self.state, "problem": self.reason}
         names = ("strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
         return {"state": self.state, **{name: getattr(self.report, name) for name in names}}
 
@@ -78,4 +81,4 @@ def dry_run_next_sync(view: View) -> NextSync:
     try:
         return NextSync(sync_changes(view.spark, config))
     except IcecdcError as error:
-        return NextSync(None, str(error), state_of(error))
+        return NextSync(None, str(error), state_of(error), reason_without_values(error))

@@ -8,13 +8,14 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransfo
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from icecdc_core.columns import JSON_OPTIONS, quoted
 from icecdc_core.documents.values import scalar_text
 from icecdc_core.table.source import Source
 
-_FORMATS = {"year": "yyyy", "month": "yyyy-MM", "day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
+# What of a time's text in ISO 8601 names its partition.
+_LENGTHS = {"year": len("2026"), "month": len("2026-01"), "day": len("2026-01-31"), "hour": len("2026-01-31T12")}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def _is_shown(source: Source, name: str) -> bool:
     """Whether documents have a column of the table as it is."""
     if source.projection is None:
         return name in source.columns
-    return name in source.projection.used_columns - source.projection.computed_from
+    # Another column may have the name in the documents.
+    origin = source.projection.origins.get(name)
+    return origin is not None and origin.is_identity and origin.columns == {name}
 
 
 def _value(transform: object, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
@@ -71,10 +74,9 @@ def _value(transform: object, name: str, schema: StructType, catalog: str, rows:
     if isinstance(transform, IdentityTransform):
         return scalar_text(value, schema[name].dataType, JSON_OPTIONS)
     if isinstance(transform, TimeTransform):
-        if isinstance(schema[name].dataType, TimestampType):
-            # Iceberg partitions by UTC, and Spark formats in the session's time zone.
-            value = F.to_utc_timestamp(value, F.current_timezone())
-        return F.date_format(value, _FORMATS[str(transform)])
+        # Iceberg partitions by UTC, as documents have times, and Spark formats in the session's time zone.
+        text = scalar_text(value, schema[name].dataType, JSON_OPTIONS)
+        return F.translate(F.substr(text, F.lit(1), F.lit(_LENGTHS[str(transform)])), "T", "-")
     if isinstance(transform, BucketTransform):
         value = F.call_function(f"{quoted(catalog)}.system.bucket", F.lit(transform.num_buckets), value)
     elif isinstance(transform, TruncateTransform):

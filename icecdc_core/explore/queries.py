@@ -13,7 +13,8 @@ from icecdc_core.documents.example_queries import example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.explore.changed_rows import Document
-from icecdc_core.explore.html import Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.view import OTHER_DOCUMENTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,11 +68,11 @@ class QueryResult(Part):
         if self.total is None:
             return paragraphs(self.problem)
         fields = list(dict.fromkeys(name for _, _, document in self.hits for name in document))
-        rows = [
+        rows: list[tuple[str | Cell, ...]] = [
             (
                 identity,
                 "" if score is None else f"{score:.3g}",
-                *(value_text(hit.get(name)) for name in fields[:_MOST_FIELDS]),
+                *(Cell(value_text(hit.get(name))) for name in fields[:_MOST_FIELDS]),
             )
             for identity, score, hit in self.hits
         ]
@@ -97,9 +98,8 @@ def try_query(view: View) -> QueryResult:
     if view.missing:
         return QueryResult(body["query"], problem=view.missing)
     if view.hides_documents:
-        problem = "The index was built with other columns or another select, so its documents are not shown here."
+        problem = f"{OTHER_DOCUMENTS}, so its documents are not shown here."
         return QueryResult(body["query"], problem=problem)
-    begin = time.monotonic()
     try:
         with view.searching("trying a query") as client:
             begin = time.monotonic()

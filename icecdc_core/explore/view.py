@@ -8,8 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy.exceptions import NotFoundError
-
 from icecdc_core.columns import literal_names
 from icecdc_core.commits.position_format import Position
 from icecdc_core.commits.positions import PositionStore
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.explore.config import ExploreConfig
+
+OTHER_DOCUMENTS = "The index was built with other columns or another select or row_filter"
+"""Why documents of an index are hidden, see `View.hides_documents`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class View:
     def hides_documents(self) -> bool:
         """Whether documents of the index may have what these parameters hide, because others made them."""
         stored, wanted = self.position.selection if self.position else {}, self.source.stored_selection
-        return self.masks and any(stored.get(name) != wanted.get(name) for name in ("columns", "select"))
+        hiding = (*(("columns", "select") if self.masks else ()), *(("row_filter",) if self.source.row_filter else ()))
+        return any(stored.get(name) != wanted.get(name) for name in hiding)
 
     @property
     def seconds(self) -> float:
@@ -141,8 +143,6 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
             return position, ""
     except IcecdcError as error:
         return None, f"The index cannot be read. {error}"
-    except NotFoundError:
-        return None, f"There is no index '{config.index}'."
 
 
 def _notes(source: Source, position: Position | None) -> Iterator[str]:
@@ -157,7 +157,9 @@ def _notes(source: Source, position: Position | None) -> Iterator[str]:
     if failed is not None:
         yield f"The next sync cannot go on from the index: {failed.error}"
     snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
-    if snapshots:
+    if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
         yield f"The index is {snapshots:,} snapshots behind, for {seconds:,.0f} s."
-    elif failed is None:
+    elif failed is None and position.snapshot_id == source.head:
         yield "The index is up to date."
+    elif failed is None:
+        yield "The table was rolled back to an earlier snapshot than that of the index. The next sync goes back to it."

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.columns import quoted, with_literal_names
-from icecdc_core.errors import IcecdcError, IndexDiffersError
+from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.jobs.smoke_environment import describe_environment
@@ -25,7 +25,7 @@ from icecdc_core.jobs.smoke_report import SmokeReport
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.jobs.validate import validate_table
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.physical_indexes import indexes_behind
+from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect
 from icecdc_core.secrets import masked, shortened
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
+
+_Step = tuple[str, Callable[[], None]]
 
 _COLUMNS = "id BIGINT, name STRING"
 _MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}
@@ -60,8 +62,19 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
         config: The parameters.
+
+    Raises:
+        ConfigError: ``dry_run`` is set, or the report cannot be written.
+        DependencyError: The session is not supported.
     """
     begin = time.monotonic()
+    if config.dry_run:
+        raise ConfigError(
+            "A smoke test writes, to scratch tables of its own",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the setup check, which only reads",
+        )
     require_supported(spark)
     check_report_path(config.report_path)
     run = uuid.uuid4().hex[:8]
@@ -69,22 +82,10 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     errors: list[Exception] = []
     for number, (kind, properties) in enumerate(KINDS.items(), 1):
         scratch = _scratch(config, f"smoke_{run}_{number}")
-        failed = False
-        for name, step in _steps(spark, scratch, properties):
-            check: dict[str, Any] = {"kind": kind, "check": name, "state": "passed", "seconds": 0.0}
-            checks.append(check)
-            if failed and not name.startswith("drop"):
-                check["state"] = "skipped"
-                continue
-            started = time.monotonic()
-            try:
-                with _typed(scratch, name):
-                    step()
-            except Exception as error:
-                failed = True
-                errors.append(error)
-                check |= {"state": "failed", **_described(error)}
-            check["seconds"] = round(time.monotonic() - started, 3)
+        try:
+            _attempt(scratch, kind, _steps(spark, scratch, properties), checks, errors)
+        finally:  # an interrupt leaves nothing behind either
+            _attempt(scratch, kind, _cleanup(spark, scratch), checks, errors, is_cleanup=True)
     return SmokeReport(
         ok=not errors,
         table=config.table,
@@ -111,9 +112,36 @@ def _scratch(config: SyncConfig, suffix: str) -> SyncConfig:
     )
 
 
-def _steps(
-    spark: SparkSession, scratch: SyncConfig, properties: dict[str, str]
-) -> Iterator[tuple[str, Callable[[], None]]]:
+def _attempt(
+    scratch: SyncConfig,
+    kind: str,
+    steps: Iterator[_Step],
+    checks: list[dict[str, Any]],
+    errors: list[Exception],
+    is_cleanup: bool = False,
+) -> None:
+    """Run steps and note how each one ended; after a failure the others are skipped, but not those of a cleanup."""
+    failed = False
+    for name, step in steps:
+        check: dict[str, Any] = {"kind": kind, "check": name, "state": "passed", "seconds": 0.0}
+        checks.append(check)
+        if failed and not is_cleanup:
+            check["state"] = "skipped"
+            continue
+        started = time.monotonic()
+        try:
+            with _typed(scratch, name):
+                step()
+        except Exception as error:
+            failed = True
+            errors.append(error)
+            check |= {"state": "failed", **_described(error)}
+            if is_cleanup:
+                check["remedy"] = f"drop the table {scratch.table} and the indexes {scratch.index}-* if they are there"
+        check["seconds"] = round(time.monotonic() - started, 3)
+
+
+def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str]) -> Iterator[_Step]:
     """The checks of one kind of table, in their order."""
     table = scratch.quoted_table
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
@@ -143,14 +171,6 @@ def _steps(
         report = validate_table(spark, scratch)
         _require("rows, missing, extra and stale documents", (report.source_rows, *_differences(report)), (3, 0, 0, 0))
 
-    def drop_table() -> None:
-        spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
-
-    def drop_index() -> None:
-        with closing(connect(scratch)) as client:
-            for index in [*indexes_behind(client, scratch.index), *indexes_behind(client, scratch.positions_index)]:
-                client.indices.delete(index=index)
-
     yield "create table", create
     yield "setup", lambda: check_setup(spark, scratch).require_ready()
     yield "export", export
@@ -158,6 +178,22 @@ def _steps(
     yield "read changes", changes
     yield "sync", sync
     yield "validate", validate
+
+
+def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
+    """Drop the table and its indexes, however far the checks came."""
+
+    def drop_table() -> None:
+        spark.sql(f"DROP TABLE IF EXISTS {scratch.quoted_table} PURGE")
+
+    def drop_index() -> None:
+        with closing(connect(scratch)) as client:
+            # An export that failed left an index without the alias.
+            found = client.indices.get(index=f"{scratch.index}--*")
+            built = [name for name, entry in found.items() if icecdc_meta(entry).get("index") == scratch.index]
+            for index in [*built, *indexes_behind(client, scratch.positions_index)]:
+                client.indices.delete(index=index)
+
     yield "drop table", drop_table
     yield "drop index", drop_index
 

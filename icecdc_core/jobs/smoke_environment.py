@@ -43,7 +43,7 @@ def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, s
         "catalog": config.catalog,
         "catalog type": config.catalog_properties.get("type", _UNKNOWN if config.catalog_properties else "of session"),
         "catalog class": _known(lambda: _catalog_class(spark, config)),
-        "Iceberg's extensions": "loaded" if has_extensions(spark, config) else "not loaded",
+        "Iceberg's extensions": _known(lambda: "loaded" if has_extensions(spark, config) else "not loaded"),
         "OpenSearch": _known(lambda: _opensearch(config)),
     }
 

@@ -26,6 +26,8 @@ _PIXELS_PER_INCH = 160
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
+    # Texts are names and values, in which a dollar sign is no formula.
+    "text.parse_math": False,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",

@@ -173,4 +173,6 @@ def publish(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
-    publish_metrics(metrics)
+    # A dry run that an exploration or `icecdc pending` makes leaves no metrics of a sync, which did not happen.
+    if not getattr(config, "dry_run", False):
+        publish_metrics(metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,16 +41,18 @@ class Progress:
 
     def update(self, documents: int) -> None:
         """Add documents that are done for certain."""
-        self._known += documents
-        self._show(max(self.n, self._known))
+        with self._lock:
+            self._known += documents
+            self._show(max(self.n, self._known))
 
     def complete(self, documents: int) -> None:
         """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
-        self._total = documents
-        if self._bar is not None:
-            self._bar.total = documents
-        self._known = documents
-        self._show(documents)
+        with self._lock:
+            self._total = documents
+            if self._bar is not None:
+                self._bar.total = documents
+            self._known = documents
+            self._show(documents)
 
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
@@ -85,7 +87,9 @@ class Progress:
     def _show(self, documents: int) -> None:
         if self._bar is not None:
             documents = min(documents, self._total)
-            self._bar.update(documents - self.n)
+            # The terminal or the notebook may be gone, which is no reason to end the run.
+            with suppress(Exception):
+                self._bar.update(documents - self.n)
         self.n = documents
 
 
@@ -98,9 +102,16 @@ def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
         description: What is being done, in a few words.
         done: How many of them an earlier run did.
     """
-    bar = _bar(total, description, done) if total else None
-    with bar or nullcontext():
+    bar = None
+    if total:
+        with suppress(Exception):
+            bar = _bar(total, description, done)
+    try:
         yield Progress(bar, total, done)
+    finally:
+        if bar is not None:
+            with suppress(Exception):
+                bar.close()
 
 
 def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
@@ -113,6 +124,8 @@ def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
         return None
 
     class Bar(tqdm):  # type: ignore[type-arg]
+        monitor_interval = 0  # tqdm would start a thread for each bar's class, which never ends
+
         @property
         def format_dict(self) -> Any:
             known = super().format_dict

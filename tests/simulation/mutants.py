@@ -253,8 +253,8 @@ MUTANTS = [
             Change(
                 export,
                 "_write_groups",
-                "total += write_batch(",
-                "lock.progress(number)\n            total += write_batch(",
+                "written = write_batch(",
+                "lock.progress(number)\n                written = write_batch(",
             ),
         ),
     ),

@@ -14,6 +14,7 @@ from icecdc_core.commits import lease, lock, positions
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk_writer, client, retry
+from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
 from icecdc_core.runs.changes import BatchChanges, BatchPlan
 from icecdc_core.runs.run import Run
@@ -147,7 +148,6 @@ class SimulatedExecutor:
 @contextmanager
 def simulated() -> Iterator[None]:
     """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
-    bar = SimpleNamespace(update=lambda _: None)
     replaced: list[tuple[Any, str, Any]] = [
         *((module, "time", SimulatedTime) for module in (lease, positions, retry)),
         (lock, "threading", SimulatedThreading),
@@ -165,7 +165,7 @@ def simulated() -> Iterator[None]:
         (sync, "partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
         (export, "_check_identifiers", lambda *_: None),
-        (export, "progress", lambda *_: nullcontext(bar)),
+        *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (export, sync)),
         (batch, "store_dead_letters", lambda *_: None),
         (repair, "_repairs", repairs),
         (repair, "_newest", newest),

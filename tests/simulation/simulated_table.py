@@ -139,6 +139,8 @@ class Table:
     def sizes(self, tasks: list[Any]) -> list[int]:
         return [1] * len(tasks)
 
+    row_counts = sizes
+
     def select(self, tasks: list[Any], positions: list[int]) -> list[Any]:
         return [tasks[position] for position in positions]
 

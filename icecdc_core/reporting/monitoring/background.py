@@ -10,10 +10,10 @@ from collections.abc import Callable
 from icecdc_core.logs import event
 from icecdc_core.secrets import masked, shortened
 
-PATIENCE = 3.0
+LONGEST_WAIT = 3.0
 """Seconds that a run waits at its end for one monitoring system."""
 
-_IMPATIENCE = 0.1
+_SHORT_WAIT = 0.1
 _WAITING_CALLS = 1000
 _LONGEST_PROBLEM = 300
 
@@ -48,7 +48,7 @@ class Background:
         except queue.Full:
             self._problem = "too many calls wait for it"
 
-    def wait(self, seconds: float = PATIENCE) -> None:
+    def wait(self, seconds: float = LONGEST_WAIT) -> None:
         """Wait until all calls are made, and log what went wrong since the last time.
 
         Args:
@@ -56,7 +56,7 @@ class Background:
         """
         was_late, done = self._is_late, threading.Event()
         self.call(done.set)
-        self._is_late = not done.wait(_IMPATIENCE if was_late else seconds)
+        self._is_late = not done.wait(_SHORT_WAIT if was_late else seconds)
         problem, self._problem = self._problem, ""
         if self._is_late and not was_late:
             problem = problem or f"no answer within {seconds:.1f} s"

@@ -25,7 +25,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from icecdc_core.config.values import table_parts
 from icecdc_core.documents.mapping import index_mapping
-from icecdc_core.secrets import is_reference
+from icecdc_core.secrets import is_reference, redacted
 from icecdc_core.table.field_origins import FieldOrigin
 
 if TYPE_CHECKING:
@@ -133,14 +133,21 @@ def location_name(location: str) -> tuple[str, str]:
     if scheme in ("", "file"):
         return "file", parts.path.rstrip("/")
     name = parts.path.strip("/") if scheme in _OBJECT_STORES else parts.path.rstrip("/")
-    return f"{scheme}://{parts.netloc}", name
+    user, _, host = parts.netloc.rpartition("@")
+    # A user with a password is no part of the name; the container of an Azure store is.
+    return f"{scheme}://{host if ':' in user else parts.netloc}", name
 
 
 def _shown_properties(config: ParameterModel) -> dict[str, str]:
     """The catalog's type, address and warehouse, if they are neither secrets nor references to them."""
     given = dict(config.catalog_properties) or {"type": "jdbc", "warehouse": config.warehouse_location}
     wanted = {name: given[name] for name in ("type", "uri", "warehouse") if given.get(name)}
-    return {name: value for name, value in wanted.items() if not is_reference(value) and "@" not in value}
+    # A user, a password or a token may also be in an address and in the query of one.
+    return {
+        name: value
+        for name, value in wanted.items()
+        if not is_reference(value) and not {"@", "?"} & set(value) and redacted(name, value) == value
+    }
 
 
 def _catalog_namespace(properties: Mapping[str, str], catalog: str) -> str:

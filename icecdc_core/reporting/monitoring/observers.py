@@ -1,7 +1,7 @@
 """Observers of a run: OpenTelemetry and OpenLineage, each only where the environment asks for it.
 
-An observer is told when a run begins, what it reads, when stages begin and end, and how the run ended. What fails in an
-observer is logged and never reaches the run. Nothing of an observer is imported unless it is configured.
+Observers are notified when a run begins, what it reads, when stages begin and end, and how the run ended. What fails in
+an observer is logged and never reaches the run. Nothing of an observer is imported unless it is configured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from icecdc_core import errors
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
-from icecdc_core.reporting.monitoring.background import PATIENCE, Background
+from icecdc_core.reporting.monitoring.background import LONGEST_WAIT, Background
 from icecdc_core.secrets import masked, shortened
 
 if TYPE_CHECKING:
@@ -34,16 +34,38 @@ _OTLP_ENDPOINTS = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 )
-# Their messages may quote a row, or what a server says about one.
-_QUOTING = (
-    errors.DataReadError,
-    errors.DocumentVersionError,
-    errors.DuplicateIdentifierError,
-    errors.IdentifierColumnsError,
-    errors.IngestWriteError,
-    errors.OpenSearchRequestError,
-    errors.RejectedDocumentsError,
-    errors.SparkJobError,
+# The messages of these have names, counts and addresses only. An error of any other class, a new one too, may quote a
+# row: an answer that was cut off has ids of documents, and a condition fails with the value that it met.
+_WITHOUT_VALUES = frozenset(
+    {
+        errors.CatalogError,
+        errors.ColumnNotFoundError,
+        errors.ConcurrentIngestError,
+        errors.DependencyError,
+        errors.DiskFullError,
+        errors.FencedError,
+        errors.HiddenHistoryError,
+        errors.HistoryGapError,
+        errors.IndexConflictError,
+        errors.IndexDiffersError,
+        errors.IndexNotFoundError,
+        errors.KafkaAuthError,
+        errors.KafkaError,
+        errors.KafkaUnreachableError,
+        errors.LostOffsetsError,
+        errors.OpenSearchAuthError,
+        errors.PositionError,
+        errors.SchemaChangeError,
+        errors.SchemaRegistryError,
+        errors.SecretError,
+        errors.TableLockedError,
+        errors.TableNotFoundError,
+        errors.TableReplacedError,
+        errors.TableResetError,
+        errors.TopicNotFoundError,
+        errors.TopicReplacedError,
+        errors.UnsupportedTypeError,
+    }
 )
 
 
@@ -67,7 +89,7 @@ class Observed:
 
 
 class Observer:
-    """What an observer can be told; by default it ignores it."""
+    """Receives what happens in a run; by default it ignores everything."""
 
     background: Background
 
@@ -105,7 +127,7 @@ class Observers:
         self._observers: list[Observer] = []
 
     def started(self) -> None:
-        """Tell that the run began."""
+        """Notify that the run began."""
         for name, is_configured, make in _KINDS:
             try:
                 if is_configured():
@@ -115,55 +137,56 @@ class Observers:
                 event(f"a package for monitoring is missing: {missing.name}", logging.WARNING, remedy=remedy)
             except Exception as error:  # a wrong setting of the environment, in the client's own words
                 event(f"the run is not observed: {name}: {_in_short(error)}", logging.WARNING)
-        self._tell(lambda observer: observer.started(self._run))
+        self._notify(lambda observer: observer.started(self._run))
 
     def opened(self, source: Source) -> None:
-        """Tell which table is read."""
-        self._tell(lambda observer: observer.opened(source))
+        """Notify which table is read."""
+        self._notify(lambda observer: observer.opened(source))
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Tell that a stage begins and ends."""
+        """Notify that a stage begins and ends."""
         if not self._observers:
             yield
             return
-        self._tell(lambda observer: observer.stage_started(name))
-        with self._telling(lambda observer, error: observer.stage_ended(error)):
+        self._notify(lambda observer: observer.stage_started(name))
+        with self._notifying(lambda observer, error: observer.stage_ended(error)):
             yield
 
     @contextmanager
     def batch(self, number: int) -> Iterator[dict[str, Any]]:
-        """Tell that a batch of an ingest begins and ends; yields a mapping for what it wrote."""
+        """Notify that a batch of an ingest begins and ends; yields a mapping for what it wrote."""
         facts: dict[str, Any] = {}
-        self._tell(lambda observer: observer.batch_started(number))
-        with self._telling(lambda observer, error: observer.batch_ended(facts, error)):
+        self._notify(lambda observer: observer.batch_started(number))
+        with self._notifying(lambda observer, error: observer.batch_ended(facts, error)):
             yield facts
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """Tell how the run ended."""
-        self._tell(lambda observer: observer.ended(facts, error))
+        """Notify how the run ended."""
+        self._notify(lambda observer: observer.ended(facts, error))
 
     def wait(self) -> None:
-        """Wait until the observers have sent everything, all of them together at most `PATIENCE` seconds."""
-        deadline = time.monotonic() + PATIENCE
-        self._tell(lambda observer: observer.background.wait(max(0.1, deadline - time.monotonic())))
+        """Wait until the observers have sent everything, all of them together at most `LONGEST_WAIT` seconds."""
+        deadline = time.monotonic() + LONGEST_WAIT
+        self._notify(lambda observer: observer.background.wait(max(0.1, deadline - time.monotonic())))
 
     @contextmanager
-    def _telling(self, tell: Callable[[Observer, BaseException | None], None]) -> Iterator[None]:
+    def _notifying(self, notify: Callable[[Observer, BaseException | None], None]) -> Iterator[None]:
         try:
             yield
         except BaseException as failed:
             error = failed
-            self._tell(lambda observer: tell(observer, error))
+            self._notify(lambda observer: notify(observer, error))
             raise
-        self._tell(lambda observer: tell(observer, None))
+        self._notify(lambda observer: notify(observer, None))
 
-    def _tell(self, tell: Callable[[Observer], None]) -> None:
-        for observer in tuple(self._observers):
+    def _notify(self, notify: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
             try:
-                tell(observer)
+                notify(observer)
             except Exception as error:  # an observer must never fail a run
-                self._observers.remove(observer)
+                # Another thread may leave it out at the same time.
+                self._observers = [each for each in self._observers if each is not observer]
                 name = type(observer).__name__
                 event(f"the run is not observed: {name}: {_in_short(error)}", logging.WARNING)
 
@@ -203,10 +226,10 @@ def lineage_is_configured() -> bool:
 def reason_without_values(error: BaseException) -> str:
     """Return why a run failed, for systems that more people read than the log: no value of a row, no secret."""
     kind, state = type(error).__name__, EXIT_STATES[state_of(error)]
-    if isinstance(error, IcecdcError) and not isinstance(error, _QUOTING):
+    if type(error) in _WITHOUT_VALUES:
         return shortened(masked(f"{kind}: {error}"))
-    remedy = getattr(error, "remedy", "") if isinstance(error, IcecdcError) else ""
-    return f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"
+    remedy = error.remedy if isinstance(error, IcecdcError) else ""
+    return shortened(masked(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))
 
 
 def _in_short(error: Exception) -> str:

@@ -145,7 +145,7 @@ def meter_provider() -> MeterProvider:
 
 
 def flush(provider: TracerProvider | MeterProvider) -> None:
-    """Send what a provider has, if it can be told to."""
+    """Send what a provider has, if it has a way to."""
     force_flush = getattr(provider, "force_flush", None)
     if force_flush is not None:
         force_flush()

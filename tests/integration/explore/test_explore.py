@@ -121,6 +121,20 @@ class DescribeATableAndItsIndex:
         ]
         assert found.updates == 15
 
+    def it_names_partitions_of_times_by_utc_in_any_time_zone(self, spark, sql, make_config):
+        sql(
+            "CREATE TABLE {t} (at TIMESTAMP, local TIMESTAMP_NTZ) USING iceberg PARTITIONED BY (hours(at), days(local))"
+        )
+        # Neither is a time on the clocks of New York, which went from 2 to 3 o'clock.
+        sql("INSERT INTO {t} VALUES (TIMESTAMP '2026-03-08 02:30:00Z', TIMESTAMP_NTZ '2026-03-08 02:30:00')")
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            (found,) = find_differences(open_view(spark, explore(make_config(identifier_columns=[])))).partitions
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        assert found.partition == "at_hour=2026-03-08-02/local_day=2026-03-08"
+
     def it_says_that_nothing_changed(self, spark, sql, make_config):
         create(sql)
         sql("UPDATE {t} SET name = name")
@@ -167,6 +181,16 @@ class DescribeADocument:
         found = look_up_document(view, find_differences(view))
         assert [event.change.kind for event in found.history.events] == ["update", "insert"]
         assert found.rows[0]["name"] == "x"
+
+    def it_may_be_one_that_changed_with_an_id_like_json(self, spark, sql, make_config):
+        sql("CREATE TABLE {t} (id STRING, n INT) USING iceberg")
+        sql("INSERT INTO {t} VALUES ('{6F9619FF}', 1), (NULL, 2), (repeat('x', 600), 3)")
+        config = make_config(identifier_columns=["id"])
+        view = open_view(spark, explore(config))
+        assert look_up_document(view, find_differences(view)).document_id == "{6F9619FF}"
+        digest = next(each.document_id for each in find_differences(view).sample if len(each.document_id) == 64)
+        view = open_view(spark, explore(config, document_id=digest))
+        assert [row["n"] for row in look_up_document(view, find_differences(view)).rows] == [3]
 
     def it_is_only_in_the_index_or_only_in_the_table(self, spark, sql, make_config):
         create(sql)
@@ -237,6 +261,14 @@ class DescribeWhatParametersHide:
         assert SECRET not in text + text_of_all
         assert "Left out of the partitions" in text
 
+    def it_is_not_shown_of_rows_that_a_row_filter_leaves_out(self, spark, sql, make_config, opensearch):
+        create(sql)
+        config = make_config()
+        export_table(spark, config)
+        opensearch.indices.refresh(index=config.index)
+        *_, text = shown(spark, explore(config, row_filter="id <> 3", document_id="3", query="id:3"))
+        assert f"{SECRET}3" not in text
+
     def it_is_not_shown_of_documents_that_other_parameters_made(self, spark, sql, make_config, opensearch):
         create(sql)
         config = make_config()
@@ -301,7 +333,7 @@ class DescribeWhatIsMissing:
         assert sync.state == "reexport"
         assert differences.updates == 1
         assert [event.change.kind for event in document.history.events] == ["update"]
-        assert not document.history.is_complete
+        assert (document.history.is_complete, document.history.snapshots) == (False, 1)
 
     def it_refuses_a_snapshot_that_is_not_there(self, spark, sql, make_config):
         create(sql)

@@ -17,6 +17,10 @@ def tables(spark):
     return {row.tableName for row in spark.sql("SHOW TABLES IN lake.ns").collect()}
 
 
+def indexes_like(opensearch, config):
+    return opensearch.indices.get(index=f"*{config.index}*", params={"expand_wildcards": "all"})
+
+
 def states(report):
     return {(check["kind"], check["check"]): check["state"] for check in report.checks}
 
@@ -36,7 +40,7 @@ class DescribeSmokeTest:
         assert (report.ok, report.state, report.line) == (True, "ok", "27 of 27 checks passed")
         assert {check["kind"] for check in report.checks} == set(KINDS)
         assert tables(spark) == before
-        assert opensearch.indices.get(index=f"*{config.index}*", params={"expand_wildcards": "all"}) == {}
+        assert indexes_like(opensearch, config) == {}
 
         found = report.environment
         assert (found["Spark"], found["session"], found["Databricks runtime"]) == (spark.version, "classic", "none")
@@ -57,10 +61,37 @@ class DescribeSmokeTest:
         assert (failed["check"], failed["error"]) == ("setup", "OpenSearchUnreachableError")
         assert failed["remedy"]
         assert tables(spark) == before
+        left = next(check for check in report.checks if check["check"] == "drop index")
+        assert f"the indexes {config.index}-smoke-" in left["remedy"]
 
         with pytest.raises(OpenSearchUnreachableError):
             finish(report, config, {})
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["checks"] == report.checks
+
+    def it_leaves_nothing_when_an_export_fails_before_its_index_has_the_alias(
+        self, spark, make_config, opensearch, monkeypatch
+    ):
+        def refuse(*arguments):
+            raise OpenSearchUnreachableError("gone")
+
+        monkeypatch.setattr("icecdc_core.jobs.export.publish", refuse)
+        config, before = make_config(), tables(spark)
+        report = smoke_test(spark, config)
+        found = states(report)
+        assert {(found[kind, "export"], found[kind, "drop index"]) for kind in KINDS} == {("failed", "passed")}
+        assert tables(spark) == before
+        assert indexes_like(opensearch, config) == {}
+
+    def it_leaves_nothing_when_it_is_interrupted(self, spark, make_config, opensearch, monkeypatch):
+        def interrupt(*arguments):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("icecdc_core.jobs.smoke.sync_changes", interrupt)
+        config, before = make_config(), tables(spark)
+        with pytest.raises(KeyboardInterrupt):
+            smoke_test(spark, config)
+        assert tables(spark) == before
+        assert indexes_like(opensearch, config) == {}
 
     def it_reports_a_catalog_that_the_session_does_not_have(self, spark, make_config):
         report = smoke_test(spark, make_config(table="nowhere.ns.t"))

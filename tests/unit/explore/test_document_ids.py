@@ -31,6 +31,10 @@ class DescribeIdentifierTexts:
     def it_is_a_text_for_each_column(self, given, columns, expected):
         assert identifier_texts(given, list(columns), list(columns.values())) == expected
 
+    def it_may_begin_like_json(self):
+        given = "{6F9619FF-8B86-D011-B42D-00CF4FC964FF}"
+        assert identifier_texts(given, ["id"], [TEXT], is_id=True) == {"id": given}
+
     @pytest.mark.parametrize(
         ("given", "part"),
         [

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 
+from icecdc_core.errors import DuplicateIdentifierError
+from icecdc_core.explore import next_sync
 from icecdc_core.explore.changed_rows import Change
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.difference_rows import PartitionChanges
 from icecdc_core.explore.differences import Differences
 from icecdc_core.explore.document_rows import Event, History
 from icecdc_core.explore.documents import DocumentView, IndexedDocument
-from icecdc_core.explore.figures import partitions_figure
+from icecdc_core.explore.figures import as_html, partitions_figure
 from icecdc_core.explore.next_sync import NextSync
 from icecdc_core.explore.queries import QueryResult
 from icecdc_core.explore.time_line import TimeLine
@@ -52,11 +56,20 @@ class DescribeDifferences:
         assert Differences(sample=(deleted,)).example_id == "3"
         assert Differences().example_id == ""
 
+    def it_has_no_example_without_an_id(self):
+        nameless = Change("", BEFORE, AFTER)
+        assert Differences(sample=(nameless, Change("2", None, AFTER))).example_id == "2"
+        assert Differences(sample=(nameless, UPDATE)).example_id == "1"
+
     def it_draws_the_partitions_with_the_most_changes(self):
         many = [PartitionChanges(f"day={day}", 1, 2, 100 - day) for day in range(30)]
         axes = partitions_figure(many).axes[0]
         assert [label.get_text() for label in axes.get_yticklabels()] == [f"day={day}" for day in range(12)]
         assert [text.get_text() for text in partitions_figure(()).axes[0].texts] == ["No changes"]
+
+    def it_draws_a_partition_with_dollar_signs_as_it_is(self):
+        named = "price=$\\frac$ or $5^$"
+        assert as_html(partitions_figure([PartitionChanges(named, 1, 0, 0)])).startswith("<img")
 
 
 class DescribeTheNextSync:
@@ -79,6 +92,16 @@ class DescribeTheNextSync:
         assert shown.line.startswith(expected)
         assert expected in shown._repr_html_()
 
+    def it_has_no_value_of_a_row_in_the_report(self, monkeypatch):
+        def fails(*_):
+            raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
+
+        monkeypatch.setattr(next_sync, "sync_changes", fails)
+        config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
+        found = next_sync.dry_run_next_sync(SimpleNamespace(spark=None, config=config))
+        assert "jane" in found.line
+        assert (found.to_dict()["state"], "jane" in found.to_dict()["problem"]) == ("data", False)
+
 
 class DescribeADocument:
     def it_marks_the_fields_in_which_both_sides_differ(self):
@@ -96,6 +119,11 @@ class DescribeADocument:
         html = DocumentView("1", history=History(snapshots=25, is_complete=False))._repr_html_()
         assert "No snapshot changed it (25 snapshots, 0 of their changed files read)." in html
         assert "What happened before them is not known" in html
+
+    def it_says_why_it_has_no_history(self):
+        html = DocumentView("1", history=History(problem="More than 10,000 rows changed."))._repr_html_()
+        assert "More than 10,000 rows changed." in html
+        assert "No snapshot changed it" not in html
 
     def it_has_no_values_in_the_report(self):
         found = DocumentView("1", IndexedDocument(BEFORE, 7), (AFTER,), False)

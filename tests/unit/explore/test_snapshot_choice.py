@@ -27,6 +27,10 @@ class DescribeTheDefault:
     def it_is_everything_if_there_is_one_snapshot(self):
         assert chosen(table=metadata(LINE[0], main=11), head=11) == (None, 11)
 
+    def it_looks_past_compactions(self):
+        table = metadata(*LINE, (15, 14, "replace", {}), (16, 15, "replace", {}), main=16)
+        assert chosen(position=16, table=table, head=16) == (13, 16)
+
     def it_is_nothing_if_the_snapshot_before_has_expired(self):
         actual = choose_snapshots(metadata(LINE[3], main=14), 14, 14, "", "")
         assert (actual.end, "has expired" in actual.note) == (None, True)

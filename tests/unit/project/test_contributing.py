@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files that exist."""
+"""CONTRIBUTING.md names files that exist, every check and every folder of tests."""
 
 from __future__ import annotations
 
@@ -12,3 +12,14 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 def it_names_files_and_folders_that_exist():
     named = set(re.findall(r"`((?:icecdc_core|tests|docs)/[\w/.-]+)`", TEXT))
     assert (bool(named), sorted(path for path in named if not (ROOT / path).exists())) == (True, [])
+
+
+def it_lists_each_check_that_make_has():
+    section = (ROOT / "Makefile").read_text(encoding="utf-8").partition("##@ Check")[2].partition("##@ ")[0]
+    targets = re.findall(r"^([a-z0-9-]+):.*## ", section, re.MULTILINE)
+    assert (bool(targets), [target for target in targets if not re.search(rf"`make {target}[` ]", TEXT)]) == (True, [])
+
+
+def it_lists_each_folder_of_tests():
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert (bool(folders), sorted(name for name in folders if f"| `tests/{name}` |" not in TEXT)) == (True, [])

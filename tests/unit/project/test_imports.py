@@ -74,6 +74,10 @@ class DescribeImportingThePackage:
         assert ended.stdout.count("icecdc_core") == 1
         assert "read_changes" in ended.stdout
 
+    @pytest.mark.parametrize("name", ["exprot_table", "", "jobs.exprot", "no_room.name"])
+    def it_says_of_any_other_text_that_it_is_no_attribute(self, name):
+        assert not hasattr(icecdc_core, name)
+
     def it_has_no_other_name(self):
         with pytest.raises(AttributeError, match="has no attribute 'exprot_table'"):
             icecdc_core.exprot_table  # noqa: B018
@@ -132,6 +136,27 @@ pyspark.__version__ = "3.5.2"
     )
     def it_is_refused_before_anything_else_is_imported(self, statement):
         last = python(f"{self.OLD}{statement}").stderr.splitlines()[-1]
+        assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
+
+    # A process that has not imported pyspark yet, and finds one without what pyspark 4 added.
+    OLD_AND_NOT_IMPORTED = """
+import sys
+import pyspark.sql.types
+del pyspark.sql.types.VariantType
+sys.modules["pyspark.version"].__version__ = "3.5.2"
+del sys.modules["pyspark"]
+"""
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("shuffle.shuffle_by_identifiers", "carryover.remove_carryovers", "updates.merge_updates"),
+            *("changes.read_changes", "notebook.read_parameters", "jobs.sync.sync_changes"),
+        ],
+    )
+    def it_is_refused_whatever_is_imported_first(self, name):
+        module, _, function = name.rpartition(".")
+        last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.{module} import {function}").stderr.splitlines()[-1]
         assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
 
 

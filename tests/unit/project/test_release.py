@@ -71,6 +71,24 @@ class DescribeTheWorkflows:
         called = set(re.findall(r"run: make ([a-z0-9-]+)", texts))
         assert {"test-lowest", "release-check"} <= called <= targets
 
+    def it_caches_jars_under_a_key_that_changes_with_every_list_of_jars(self):
+        key = next(
+            step["with"]["key"]
+            for step in WORKFLOWS["ci.yml"]["jobs"]["test"]["steps"]
+            if "actions/cache" in step.get("uses", "")
+        )
+        hashed = {path for pattern in re.findall(r"'([^']+)'", key) for path in ROOT.glob(pattern)}
+        lists = {path for folder in ("icecdc_core", "tests") for path in (ROOT / folder).rglob("*_jars.json")}
+        assert len(lists) > 2
+        assert lists - hashed == set()
+
+    @pytest.mark.parametrize("name", WORKFLOWS)
+    def it_gives_secrets_only_to_a_step_that_runs_no_action_of_others(self, name):
+        text = (ROOT / ".github" / "workflows" / name).read_text()
+        steps = [step for job in WORKFLOWS[name]["jobs"].values() for step in job["steps"] if "uses" not in step]
+        in_steps = sum(str(value).count("secrets.") for step in steps for value in step.get("env", {}).values())
+        assert text.count("secrets.") == in_steps
+
     def it_gives_each_job_of_a_release_the_permissions_that_it_needs_and_no_other(self):
         jobs = WORKFLOWS["release.yml"]["jobs"]
         assert WORKFLOWS["release.yml"]["permissions"] == {"contents": "read"}

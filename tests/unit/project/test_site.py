@@ -60,6 +60,19 @@ def it_is_built_without_a_warning_and_every_link_leads_somewhere(site):
     assert (site / "index.html").exists()
 
 
+def it_has_every_file_that_a_page_links_to(site):
+    links = {
+        (page, href)
+        for page in site.rglob("*.html")
+        for href in re.findall(r'<a[^>]*\shref="?([^"\s>#?]+)', page.read_text(encoding="utf-8"))
+        if ":" not in href
+    }
+    assert any(href.endswith("icecdc_airflow.py") for _, href in links)
+    # The page for what is not found has links for the root of a server.
+    dead = {(page.name, href) for page, href in links if not (page.parent / href).exists() and page.name != "404.html"}
+    assert sorted(dead) == []
+
+
 def it_loads_nothing_from_elsewhere(site):
     tag = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
     found = {match for page in site.rglob("*.html") for match in tag.findall(page.read_text(encoding="utf-8"))}

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import CatalogError, DuplicateIdentifierError
+from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError
 from icecdc_core.logs import logging_to
 from icecdc_core.reporting.monitoring import lineage
 from icecdc_core.reporting.monitoring.background import Background
@@ -75,6 +75,7 @@ class DescribeNames:
                 "abfs://box@account.dfs.core.windows.net/shop/orders",
                 ("abfss://box@account.dfs.core.windows.net", "shop/orders"),
             ),
+            ("s3://key:secret@lake/orders", ("s3://lake", "orders")),
             ("hdfs://node:8020/lake/orders", ("hdfs://node:8020", "/lake/orders")),
             ("file:/data/orders", ("file", "/data/orders")),
             ("/data/orders", ("file", "/data/orders")),
@@ -91,6 +92,8 @@ class DescribeNames:
             ({"type": "glue", "warehouse": "s3://lake/warehouse"}, "s3://lake/warehouse", "glue"),
             ({"type": "hadoop", "warehouse": "/data/lake"}, "file:/data/lake", "hadoop"),
             ({"type": "jdbc", "uri": "env:URI"}, "lake", "jdbc"),
+            ({"type": "rest", "uri": "https://catalog/api?key=hunter2"}, "lake", "rest"),
+            ({"type": "rest", "uri": "https://catalog/api;password=hunter2"}, "lake", "rest"),
             ({"catalog-impl": "com.example.Catalog"}, "lake", "custom"),
         ],
     )
@@ -194,6 +197,18 @@ class DescribeTheReason:
         assert reason_without_values(KeyError("jane")) == (
             "KeyError: an unexpected error; the log has the details. Remedy: see the log and please report it"
         )
+
+    def it_repeats_no_value_that_a_row_filter_fails_with(self):
+        error = ConfigError("row_filter fails for a row: [CAST_INVALID_INPUT] The value 'jane'", subject="row_filter")
+        assert "jane" not in reason_without_values(error)
+
+    @pytest.mark.parametrize("base", [IcecdcError, CatalogError])
+    def it_repeats_no_message_of_a_class_that_is_not_listed(self, base):
+        new = type("NewError", (base,), {})
+        assert "jane" not in reason_without_values(new("the row {'email': 'jane'}"))
+
+    def it_repeats_no_message_of_an_unknown_error_of_an_executor(self):
+        assert "jane" not in reason_without_values(IcecdcError("the row {'email': 'jane'}"))
 
     def it_masks_secrets(self):
         assert "hunter2" not in reason_without_values(CatalogError("jdbc:x?password=hunter2 refused"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import threading
@@ -18,6 +19,21 @@ def in_notebook(monkeypatch):
     """Bars are shown, as in a notebook, and look often."""
     monkeypatch.setattr(module, "_output", lambda: sys.stdout)
     monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.01)
+
+
+class GoneTerminal:
+    """A terminal that was closed after some writes, as the system answers then."""
+
+    def __init__(self, works: int) -> None:
+        self.works, self.writes = works, 0
+
+    def write(self, text: str) -> None:
+        self.writes += 1
+        if self.writes > self.works:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    def flush(self) -> None:
+        pass
 
 
 def _lines(capsys) -> list[str]:
@@ -88,6 +104,24 @@ class DescribeAShownBar:
         assert time.monotonic() - begin < 5
         hangs.set()
 
+    def it_leaves_no_thread(self):
+        before = threading.active_count()
+        for _ in range(3):
+            with progress(10, "Exporting") as bar:
+                bar.update(10)
+        assert threading.active_count() == before
+
+    @pytest.mark.parametrize("works", [0, 1], ids=["at once", "later"])
+    def it_never_fails_a_run_whose_terminal_is_gone(self, monkeypatch, works):
+        terminal = GoneTerminal(works)
+        monkeypatch.setattr(module, "_output", lambda: terminal)
+        with progress(10, "Exporting") as bar:
+            time.sleep(0.02)
+            bar.update(4)
+            time.sleep(0.02)
+            bar.complete(9)
+        assert (bar.n, terminal.writes > works) == (9, True)
+
     def it_is_not_shown_if_there_is_nothing_to_do(self, capsys):
         with progress(0, "Exporting") as bar:
             bar.complete(0)
@@ -101,6 +135,15 @@ class DescribeAShownBar:
 
 
 class DescribeASilentBar:
+    @pytest.mark.parametrize("stream", [None, "closed"])
+    def it_needs_no_standard_error(self, monkeypatch, stream):
+        closed = io.StringIO()
+        closed.close()
+        monkeypatch.setattr(sys, "stderr", closed if stream else None)
+        with progress(10, "Exporting") as bar:
+            bar.update(4)
+        assert bar.n == 4
+
     def it_counts_and_asks_nobody(self, capsys):
         asked: list[int] = []
         with progress(10, "Exporting") as bar:

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import log_fields, logging_to
+from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.monitoring import otlp, telemetry
 from icecdc_core.reporting.monitoring.background import Background
@@ -158,6 +160,12 @@ class DescribeMetrics:
             for sample in family.samples
         }
         assert (gauges_of(collector.posts), len(expected) > 10) == (expected, True)
+
+    def it_sends_none_of_a_dry_run(self, collector):
+        config = SyncConfig(table="lake.ns.t", opensearch_url="http://search:9200", dry_run=True)
+        publish(RunMetrics(FACTS, 100.0), config)
+        telemetry.BACKGROUND.wait()
+        assert gauges_of(collector.posts) == {}
 
     def it_sends_those_of_a_poll(self, collector):
         publish_metrics(LagMetrics({"job": "sync", **LABELS}, 10.0, 2.5, 60.0, 1.5))

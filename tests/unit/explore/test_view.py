@@ -1,0 +1,86 @@
+"""What a view hides, and what it says about the index and its table; made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from icecdc_core.explore import view as module
+from icecdc_core.explore.config import ExploreConfig
+from icecdc_core.explore.partitions import _is_shown
+from icecdc_core.explore.view import View
+from icecdc_core.table.field_origins import FieldOrigin
+from tests.unit.explore.metadata import metadata
+
+CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
+TABLE = metadata((11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), main=12)
+DOCUMENT = {"id": 1, "email": "jane"}
+
+
+def view(stored, row_filter="", columns=()):
+    wanted = {"columns": list(columns), "row_filter": row_filter}
+    source = SimpleNamespace(
+        projection=None,
+        chosen_columns=list(columns),
+        row_filter=row_filter,
+        stored_selection=wanted,
+        schema=SimpleNamespace(names=["id"]),
+    )
+    return View(None, CONFIG, source, None, SimpleNamespace(selection={"columns": [], "row_filter": "", **stored}))
+
+
+class DescribeHiddenDocuments:
+    @pytest.mark.parametrize(
+        ("stored", "parameters", "expected"),
+        [
+            ({}, {}, DOCUMENT),
+            ({"row_filter": "id > 0"}, {}, DOCUMENT),
+            ({}, {"row_filter": "email <> 'jane'"}, {}),
+            ({"row_filter": "id > 0"}, {"row_filter": "id > 0"}, DOCUMENT),
+            ({"columns": ["id"]}, {"columns": ["id"]}, {"id": 1}),
+            ({}, {"columns": ["id"]}, {}),
+        ],
+    )
+    def it_may_be_of_an_index_that_other_parameters_made(self, stored, parameters, expected):
+        assert view(stored, **parameters).shown(DOCUMENT) == expected
+
+
+class DescribeNotes:
+    @pytest.mark.parametrize(
+        ("position", "expected"),
+        [(12, "up to date"), (11, "is 1 snapshots behind"), (13, "rolled back"), (None, "is 2 snapshots behind")],
+    )
+    def it_says_where_the_index_stands(self, monkeypatch, position, expected):
+        monkeypatch.setattr(module, "check_preconditions", lambda *_: None)
+        source = SimpleNamespace(
+            identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})
+        )
+        (note,) = module._notes(source, SimpleNamespace(snapshot_id=position))
+        assert expected in note
+
+    def it_does_not_count_snapshots_since_one_that_expired(self, monkeypatch):
+        failed = SimpleNamespace(error="expired")
+        monkeypatch.setattr(module, "check_preconditions", lambda *_: failed)
+        source = SimpleNamespace(
+            identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})
+        )
+        assert list(module._notes(source, SimpleNamespace(snapshot_id=5))) == [
+            "The next sync cannot go on from the index: expired"
+        ]
+
+
+class DescribeShownPartitions:
+    @pytest.mark.parametrize(
+        ("origins", "expected"),
+        [
+            ({"region": FieldOrigin(frozenset({"region"}), is_identity=True)}, True),
+            ({"region": FieldOrigin(frozenset({"region"}), is_masked=True)}, False),
+            ({"region": FieldOrigin(frozenset({"other"}), is_identity=True)}, False),
+            ({"r": FieldOrigin(frozenset({"region"}), is_identity=True)}, False),
+        ],
+    )
+    def it_has_a_column_only_as_it_is_in_the_documents(self, origins, expected):
+        # The column is used by another field too, so that it is no question of which columns are used.
+        projection = SimpleNamespace(origins=origins, used_columns=frozenset({"region"}), computed_from=frozenset())
+        assert _is_shown(SimpleNamespace(projection=projection), "region") is expected
