@@ -24,7 +24,8 @@ HOME = ("README.md", "index.md")
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_TEST = re.compile(r"<code>(tests/[\w/.:]+)</code>")
+_NAME = re.compile(r"<code>(?:tests/[\w/.:]+|[A-Z]\w+Error)</code>")
+_WORD_END = re.compile(r"(?<!<)(?:::|[/_])|(?<=[a-z])(?=[A-Z])")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -53,8 +54,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Let the names of tests break between words, so that a narrow column shows them readably."""
-    return _TEST.sub(lambda match: re.sub(r"(?<!<)(::|[/_])", r"\1<wbr>", match[0]), html)
+    """Let the names in the four columns of the guarantees break between words; elsewhere they stay whole."""
+    if page.file.src_uri != "guarantees.md":
+        return html
+    return _NAME.sub(lambda match: _WORD_END.sub(r"\g<0><wbr>", match[0]), html)
 
 
 def _origin(name: str) -> str:

@@ -44,7 +44,7 @@ class IcecdcError(Exception):
 
 
 class ConfigError(IcecdcError):
-    """One or more parameters are wrong; `problems` holds one sentence for each."""
+    """One or more parameters are wrong; `problems` has one sentence for each."""
 
     def __init__(
         self,

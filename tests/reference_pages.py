@@ -283,7 +283,9 @@ def _said() -> dict[str, list[tuple[str, str]]]:
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 message = text.of(node.args[0]).partition("\n")[0]
                 remedy = text.remedy(node)
-                if name in names and remedy and (_says(message) or _says(remedy)):
+                # The composed messages of ConfigError have nothing in common.
+                is_composed = not _says(message)
+                if name in names and remedy and not (is_composed and (name == "ConfigError" or not _says(remedy))):
                     found[name].append((message, remedy.lstrip("…") if _says(remedy) else "what the error says"))
     return {
         name: [(_named(message, pairs), text) for message, text in sorted(pairs)] for name, pairs in found.items()
