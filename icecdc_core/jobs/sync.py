@@ -73,8 +73,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("sync", spark, config) as run:
         with run.stage("check"):
             source = run.open_source()
-            position = _checked_position(run)
-            run.note_lag(source, position)
+            position = _checked_position(run, source)
             require_server_features(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, source, position))
@@ -94,14 +93,15 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             return run.finish(_catch_up(run, source, lock))
 
 
-def _checked_position(run: Run) -> Position | None:
-    """Return the position after a check of its index.
+def _checked_position(run: Run, source: Source) -> Position | None:
+    """Return the position after a check of its index, and note how far the index is behind.
 
     If another run moves the position during the check, the answers are about two different moments. So the check is
     repeated with the new position.
     """
     position = run.read_position()
     while True:
+        run.note_lag(source, position)
         try:
             if position is None or not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
