@@ -32,7 +32,7 @@ class Addresses(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         called = ast.unparse(node.func)
-        if called in ("SyncConfig", "IngestConfig", "SyncConfig.load", "SyncConfig.load_all"):
+        if called in ("SyncConfig", "ExploreConfig", "IngestConfig", "SyncConfig.load", "SyncConfig.load_all"):
             node.keywords = [each for each in node.keywords if each.arg not in PRINTED]
             given = ast.Name("ingest_addresses" if called == "IngestConfig" else "addresses", ast.Load())
             node.keywords.append(ast.keyword(None, given))
