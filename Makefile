@@ -16,8 +16,8 @@ LOWEST_INTEGRATION := tests/integration/jobs/test_sync.py tests/integration/jobs
 	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py
 # The text of the schema that is shipped depends on the release of pydantic that wrote it.
 LOWEST_NOT := --deselect tests/unit/project/test_indexes_doc.py::it_ships_the_schema_as_the_code_makes_it
-# How many processes run the tests. Each has its own Spark, OpenSearch and Kafka.
-WORKERS ?= 2
+# How many processes run the tests. Each has its own Spark, OpenSearch and Kafka. Three keep two cores busy: tests wait a lot.
+WORKERS ?= 3
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
 PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
@@ -67,7 +67,7 @@ demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync
 ##@ Check
 
 .PHONY: test
-test: setup ## Run the tests, in WORKERS processes of about 6 GiB each
+test: setup ## Run the tests, in WORKERS processes of about 4 GiB each
 	@$(VENV_PYTHON) -m pytest -m "not tools and not long" $(PROCESSES) $(ARGS)
 
 .PHONY: test-tools

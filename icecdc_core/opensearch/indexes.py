@@ -101,7 +101,7 @@ def create_physical(
         would get the same settings.
 
     Raises:
-        IndexConflictError: Somebody else created an index of that name.
+        IndexConflictError: Another program created an index of that name.
         ConfigError: OpenSearch refuses the user's mapping or settings.
     """
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)

@@ -94,7 +94,7 @@ class DescribeCreatePhysical:
 
     def it_refuses_an_index_that_another_run_created(self, client, config):
         create_physical(client, config, ONE, SCHEMA, "another-run")
-        with pytest.raises(IndexConflictError, match="Somebody else created"):
+        with pytest.raises(IndexConflictError, match="Another program has just created"):
             create_physical(client, config, ONE, SCHEMA, "the-run")
 
     def it_gives_the_same_digest_to_indexes_that_differ_only_in_name(self, server, client, config):
