@@ -14,7 +14,7 @@ from demo.console import add_option, print_line, timed_step
 from demo.day import FLIGHTS, TABLES, DemoTable, create_tables, day_of_operations
 from demo.results import TableResult, run_notebook, summary
 from demo.searches import answers, commands_to_try
-from demo.workspace import ROOT, display_path, run_in_folder
+from demo.workspace import ROOT, display_path, remove_indexes, run_in_folder
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs.export import export_table
 from icecdc_core.jobs.sync import sync_changes
@@ -50,7 +50,7 @@ class Demo:
             spark = open_spark(self._config_for(FLIGHTS))
             spark.sparkContext.setLogLevel("ERROR")
         with timed_step("indexes of an earlier demo are removed"):
-            self._remove_indexes()
+            remove_indexes(self.configs)
         with timed_step(f"{len(TABLES)} Iceberg tables are created from {display_path(ROOT / 'data')}"):
             create_tables(spark, ROOT / "data")
         self._notebook("00_setup")
@@ -91,14 +91,6 @@ class Demo:
         """Try the searches of the demo; returns each with its answer."""
         with closing(self._client()) as client:
             return list(answers(client))
-
-    def _remove_indexes(self) -> None:
-        names = [f"{config.index}--*" for config in self.configs.values()]
-        with closing(self._client()) as client:
-            client.indices.delete(
-                index=",".join([*names, self._config_for(FLIGHTS).positions_index]),
-                params={"ignore_unavailable": "true", "expand_wildcards": "all"},
-            )
 
     def _client(self) -> OpenSearch:
         return Connection.of(self._config_for(FLIGHTS)).client()

@@ -20,7 +20,7 @@ import nbformat
 
 from demo.console import add_option, print_line, timed_step
 from demo.day import FLIGHTS, TABLES, create_tables
-from demo.workspace import ROOT, display_path, require_clone
+from demo.workspace import ROOT, display_path, remove_indexes, require_clone
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
 from icecdc_core.local import start_opensearch, status, stop_opensearch
@@ -150,7 +150,7 @@ def _tables_made(index: str, overrides: Mapping[str, str]) -> bool:
 
 
 def _make_tables(index: str, overrides: Mapping[str, str]) -> None:
-    """Create the demo's tables, unless they are there from an earlier time."""
+    """Create the demo's tables, unless they are there from an earlier time; indexes of other tables do not fit them."""
     try:
         with timed_step("Spark starts"):
             spark = open_spark(SyncConfig.load(INDEX_FILE, index, **overrides))
@@ -163,6 +163,7 @@ def _make_tables(index: str, overrides: Mapping[str, str]) -> None:
     else:
         with timed_step(f"{len(TABLES)} Iceberg tables are created from {display_path(ROOT / 'data')}"):
             create_tables(spark, ROOT / "data")
+        remove_indexes(SyncConfig.load_all(INDEX_FILE, **overrides))
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""The folders of a demo: the clone that it runs in, and the folder for its results."""
+"""What a demo leaves and finds: the clone that it runs in, the folder for its results, its indexes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from demo.console import print_line
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DependencyError, IcecdcError
+from icecdc_core.opensearch.client import Connection
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,6 +76,21 @@ def make_empty(output: Path) -> None:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     marker.touch()
+
+
+def remove_indexes(configs: Mapping[str, SyncConfig]) -> None:
+    """Remove the demo's indexes and positions: those of an earlier demo belong to tables that were dropped.
+
+    Args:
+        configs: The parameters of each index, all for one cluster.
+    """
+    one = next(iter(configs.values()))
+    names = [f"{config.index}--*" for config in configs.values()]
+    with closing(Connection.of(one).client()) as client:
+        client.indices.delete(
+            index=",".join([*names, one.positions_index]),
+            params={"ignore_unavailable": "true", "expand_wildcards": "all"},
+        )
 
 
 def display_path(path: Path) -> str:

@@ -26,9 +26,11 @@ def comparable(events: list[Event]) -> tuple[list[Event], str]:
     kept: list[Event] = []
     snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
     last: Event = {}
+    beginner: str | None = None
     for number, event in enumerate(events):
         try:
             _require_known(event, snapshots, last)
+            beginner = _beginner(event, last, beginner)
         except NotInModelError as reason:
             goes_on = any(later["event"] in ("position", "bulk") for later in events[number + 1 :])
             return kept, str(reason) if goes_on else ""
@@ -54,6 +56,19 @@ def _require_known(event: Event, snapshots: Mapping[Any, Event], last: Event) ->
                 raise NotInModelError("somebody else wrote documents")
             if status not in EXECUTED and status not in BUSY:
                 raise NotInModelError("OpenSearch rejected a document")
+
+
+def _beginner(event: Event, last: Event, beginner: str | None) -> str | None:
+    """Return the run that began the batch of the position."""
+    if event["event"] != "position" or not event["accepted"]:
+        return beginner
+    batch, before = event["position"]["batch"], last["position"]["batch"] if last else None
+    if not batch or (before and batch["epoch"] == before["epoch"]):
+        return beginner
+    if before and before["kind"] == "export" and event["owner"] == beginner:
+        raise NotInModelError("a run starts its own export over, because the snapshot expired")
+    owner: str | None = event["owner"]
+    return owner
 
 
 def _essence(event: Event) -> tuple[Any, Any]:

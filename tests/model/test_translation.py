@@ -64,3 +64,12 @@ class DescribeTranslation:
         del snapshot["rows"]
         snapshot["unknown"] = "it cannot be read"
         assert translate(recorded).end == "a snapshot is unknown: it cannot be read"
+
+    @pytest.mark.parametrize(("starts_over", "end"), [(True, "a run starts its own export over"), (False, "")])
+    def it_ends_where_a_run_starts_its_own_export_over(self, recorded, starts_over, end):
+        events = recorded["events"]
+        begun = [each for each in events if each["event"] == "position" and each["position"]["batch"]]
+        again = copy.deepcopy(begun[0])
+        again["position"]["batch"]["epoch"] += starts_over
+        events.insert(events.index(begun[0]) + 1, again)
+        assert translate(recorded).end.startswith(end)
