@@ -18,7 +18,6 @@ import traceback
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from icecdc_core.cli.help import command_help, overview
 from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
+from icecdc_core.dependencies import installed_version
 from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
@@ -160,10 +160,7 @@ def _services(arguments: Sequence[str], program: str) -> int:
 def _about(program: str, request: Request) -> str:
     if "help" in request.flags:
         return command_help(program, request.command) if request.command in COMMANDS else overview(program)
-    try:
-        return f"icecdc {version('icecdc')}"
-    except PackageNotFoundError:
-        return "icecdc from source"
+    return f"icecdc {installed_version('icecdc')}"
 
 
 if __name__ == "__main__":

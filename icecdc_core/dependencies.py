@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from icecdc_core.errors import DependencyError
@@ -76,3 +77,11 @@ def progress_bar(**options: Any) -> Iterator[ProgressBar]:
         return
     with tqdm(**options) as bar:
         yield bar
+
+
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; one that is imported from a folder is "from source"."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "from source"

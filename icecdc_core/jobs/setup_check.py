@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError
@@ -15,6 +14,7 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.dependencies import installed_version
 from icecdc_core.documents.example_queries import as_text, example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
@@ -191,20 +191,13 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
 def versions(spark: SparkSession) -> dict[str, str]:
     """Return the versions of icecdc and of what it runs on."""
     return {
-        "icecdc": _installed("icecdc"),
+        "icecdc": installed_version("icecdc"),
         "Python": platform.python_version(),
         "Java": str(java_class(spark, "java.lang.System").getProperty("java.version")),
         "Spark": spark.version,
         "Iceberg": str(iceberg_class(spark, "IcebergBuild").version()),
-        "opensearch-py": _installed("opensearch-py"),
+        "opensearch-py": installed_version("opensearch-py"),
     }
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "from source"
 
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from importlib.metadata import version
 from typing import Any
 
 from openlineage.client import OpenLineageClient
@@ -25,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.reporting.monitoring.background import Background
@@ -114,7 +114,7 @@ class Lineage(Observer):
 
     def _run_facets(self) -> dict[str, RunFacet]:
         engine = processing_engine_run.ProcessingEngineRunFacet(
-            version=self._spark_version, name="spark", openlineageAdapterVersion=version("icecdc")
+            version=self._spark_version, name="spark", openlineageAdapterVersion=installed_version("icecdc")
         )
         parent = parent_facet(os.environ.get("OPENLINEAGE_PARENT_ID", ""))
         return {"processing_engine": engine, **({"parent": parent} if parent else {})}

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -15,6 +14,8 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+from icecdc_core.dependencies import installed_version
 
 # Without a handler of the application each retry would be a line on the standard error; the log of icecdc has one.
 logging.getLogger("opentelemetry.exporter").addHandler(logging.NullHandler())
@@ -92,7 +93,7 @@ def own_meter_provider() -> OwnMeterProvider:
 
 
 def _resource() -> Resource:
-    resource = Resource.create({SERVICE_VERSION: version("icecdc")})
+    resource = Resource.create({SERVICE_VERSION: installed_version("icecdc")})
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "icecdc"}))
     return resource

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 from opentelemetry import context, metrics, trace
@@ -16,6 +15,7 @@ from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from icecdc_core.dependencies import installed_version
 from icecdc_core.logs import set_fields
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
@@ -43,7 +43,7 @@ class Telemetry(Observer):
     def __init__(self) -> None:
         self.background = BACKGROUND
         self._provider = tracer_provider()
-        self._tracer = self._provider.get_tracer("icecdc", version("icecdc"))
+        self._tracer = self._provider.get_tracer("icecdc", installed_version("icecdc"))
         self._open: list[tuple[Span, Any]] = []
         self._batch: tuple[Span, Any] | None = None
         self._is_endless = False
@@ -112,7 +112,7 @@ def publish(run_metrics: RunMetrics) -> None:
         run_metrics: The metrics, with the names and labels that Prometheus gets.
     """
     provider = meter_provider()
-    meter = provider.get_meter("icecdc", version("icecdc"))
+    meter = provider.get_meter("icecdc", installed_version("icecdc"))
     for family in run_metrics.collect():
         for sample in family.samples:
             _gauge(meter, family.name).set(sample.value, dict(sample.labels))
