@@ -16,9 +16,8 @@ from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
 from icecdc_core.documents.bulk_lines import document_json
 from icecdc_core.explore.changed_rows import Change, Document, net_pairs, parsed
 from icecdc_core.explore.document_ids import WantedDocument
-from icecdc_core.explore.time_line import operation
 from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.snapshots import ancestors
+from icecdc_core.table.snapshots import ancestors, operation
 from icecdc_core.table.source import Source
 
 MOST_ROWS = 10

@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.table.snapshots import ancestors
+from icecdc_core.table.snapshots import ancestors, operation
 
 CURRENT, POSITION, EARLIEST = "current", "position", "earliest"
 _BACK = re.compile(r"-\d{1,4}|0")
@@ -61,16 +60,12 @@ def choose_snapshots(
     if position in known and position != end and not to_snapshot:
         return Chosen(position, end, "That is what the index lacks.")
     # A compaction changes no row, so the snapshot before it is the one to look at.
-    changing = next((each for each in ancestors(metadata, end) if not _is_replace(known[each])), end)
+    changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
         return Chosen(None, None, f"The snapshot before {changing} has expired, so there is nothing to compare with.")
     reason = "The index is up to date, so these are the changes" if position == end else "The changes"
     return Chosen(parent, end, f"{reason} of snapshot {changing} alone.")
-
-
-def _is_replace(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
 
 
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from icecdc_core.explore.html import Part, paragraphs, table
-from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors
+from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, operation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,11 +173,6 @@ def _lanes(metadata: TableMetadata, head: int | None) -> dict[int, int]:
             chain = ancestors(metadata, snapshot.snapshot_id)
             lanes |= dict.fromkeys((each for each in chain if each not in lanes), free)
     return lanes
-
-
-def operation(snapshot: Snapshot) -> str:
-    """Return what a snapshot says that it did."""
-    return snapshot.summary.operation.value if snapshot.summary else "unknown"
 
 
 def _moment(snapshot: Snapshot) -> tuple[int, int]:

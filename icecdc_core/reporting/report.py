@@ -51,3 +51,8 @@ class Report(ABC):
         rows = [row for row in self.rows() if row[1]]
         frame = pd.DataFrame(rows, columns=["", "value"]).set_index("")
         return NotebookFrame.of(frame.rename_axis(None))
+
+
+def optional_text(value: object) -> str:
+    """Return a value as a row of a report shows it; an empty text, which leaves the row out, for None."""
+    return "" if value is None else str(value)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.opensearch.counts import Counts
-from icecdc_core.reporting.report import Report
+from icecdc_core.reporting.report import Report, optional_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,8 +112,8 @@ class RunReport(Report):
             ("run", self.kind + (" (dry run: nothing was written)" if self.dry_run else "")),
             ("table", self.table),
             ("index", self.index),
-            ("from snapshot", _text(self.from_snapshot_id)),
-            ("to snapshot", _text(self.to_snapshot_id)),
+            ("from snapshot", optional_text(self.from_snapshot_id)),
+            ("to snapshot", optional_text(self.to_snapshot_id)),
             ("snapshots", f"{self.snapshots:,}"),
             ("strategy", "none: up to date" if self.strategy == "none" else self.strategy),
             ("upserts", f"{self.upserts:,}"),
@@ -147,7 +147,3 @@ def _worst_lag_text(report: RunReport) -> str:
     if report.lag_kept is not None:
         parts.append(f"target {report.target_lag_seconds:g} s {'kept' if report.lag_kept else 'NOT kept'}")
     return ", ".join(parts)
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

@@ -17,7 +17,7 @@ from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quo
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.snapshots import plan_steps
+from icecdc_core.table.snapshots import operation, plan_steps
 from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -176,5 +176,4 @@ def _summary_row(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
 def _identity(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
     snapshot = metadata.snapshot_by_id(snapshot_id)
     committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc) if snapshot else None
-    operation = snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown"
-    return {"snapshot_id": snapshot_id, "committed_at": committed, "operation": operation}
+    return {"snapshot_id": snapshot_id, "committed_at": committed, "operation": operation(snapshot)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from icecdc_core.reporting.report import Report
+from icecdc_core.reporting.report import Report, optional_text
 from icecdc_core.reporting.text_tables import text_table
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class ValidationReport(Report):
             ("verdict", "equal" if self.ok else "NOT equal"),
             ("table", self.table),
             ("index", self.index),
-            ("snapshot compared", _text(self.snapshot_id)),
-            ("snapshot of the index", _text(self.position_snapshot_id)),
+            ("snapshot compared", optional_text(self.snapshot_id)),
+            ("snapshot of the index", optional_text(self.position_snapshot_id)),
             ("rows in table", f"{self.source_rows:,}"),
             ("documents in index", f"{self.index_documents:,}"),
             ("missing", f"{self.missing:,}"),
@@ -108,7 +108,3 @@ class ValidationReport(Report):
         from icecdc_core.reporting import figures
 
         return figures.validation_figure(self.to_dict())
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

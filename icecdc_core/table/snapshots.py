@@ -158,7 +158,7 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, Sna
     straight = all(by_id[b].parent_snapshot_id == a for a, b in zip(line, path, strict=False) if b is not None)
     if step.from_snapshot_id is None or not path or not straight:
         return [step]
-    replaces = [i for i, s in enumerate(path) if _operation(by_id[s]) == "replace"]
+    replaces = [i for i, s in enumerate(path) if operation(by_id[s]) == "replace"]
     if not replaces:
         return [step]
     # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is
@@ -211,7 +211,7 @@ def _snapshot_steps(metadata: TableMetadata, start: int | None, end: int) -> lis
         elif by_id[chain[-1]].parent_snapshot_id is not None:
             raise _gap(metadata, "start_snapshot_id", "before the first snapshot")
     for snapshot_id in reversed(wanted):
-        if _operation(by_id[snapshot_id]) != "replace":
+        if operation(by_id[snapshot_id]) != "replace":
             parent = by_id[snapshot_id].parent_snapshot_id
             steps.append(Step(len(steps), parent, snapshot_id, (snapshot_id,)))
     return steps
@@ -238,12 +238,13 @@ def _path(by_id: Mapping[int, Snapshot], start: int | None, end: int) -> tuple[i
     return tuple(s for s in [*back, *reversed(forth)] if s is not None)
 
 
+def operation(snapshot: Snapshot | None) -> str:
+    """Return what a snapshot says that it did, such as ``append``; "unknown" if it does not say, or has expired."""
+    return snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown"
+
+
 def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-
-
-def _operation(snapshot: Snapshot) -> str:
-    return snapshot.summary.operation.value if snapshot.summary else ""
 
 
 def _gap(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:

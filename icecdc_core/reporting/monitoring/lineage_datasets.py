@@ -152,7 +152,7 @@ def _shown_properties(config: ParameterModel) -> dict[str, str]:
 
 
 def _catalog_namespace(properties: Mapping[str, str], catalog: str) -> str:
-    """What tells tables of one name in several catalogs apart: the catalog's address, else its warehouse."""
+    """What distinguishes tables of one name in several catalogs: the catalog's address, else its warehouse."""
     uri = properties.get("uri", "")
     if uri.startswith("thrift://"):
         return f"hive://{urlsplit(uri).netloc}"

@@ -1,46 +1,14 @@
-"""Table metadata made by hand."""
+"""Table metadata as these tests write it."""
 
 from __future__ import annotations
 
-from typing import Any
+from pyiceberg.table.metadata import TableMetadata
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from tests.table_metadata import metadata_of
 
 Snapshot = tuple[int, "int | None", str, dict[str, str]]
 
 
-def metadata(*snapshots: Snapshot, **refs: int) -> TableMetadata:
-    """A table with these snapshots (id, parent, operation, summary), committed in this order, and these branches."""
-    current = refs.get("main")
-    content: dict[str, Any] = {
-        "format-version": 2,
-        "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
-        "location": "file:/t",
-        "last-sequence-number": len(snapshots),
-        "last-updated-ms": 1,
-        "last-column-id": 1,
-        "current-schema-id": 0,
-        "schemas": [
-            {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "long"}]}
-        ],
-        "default-spec-id": 0,
-        "partition-specs": [{"spec-id": 0, "fields": []}],
-        "last-partition-id": 999,
-        "default-sort-order-id": 0,
-        "sort-orders": [{"order-id": 0, "fields": []}],
-        "current-snapshot-id": current,
-        "snapshots": [
-            {
-                "snapshot-id": snapshot_id,
-                **({"parent-snapshot-id": parent} if parent is not None else {}),
-                "sequence-number": number,
-                "timestamp-ms": number * 1000,
-                "manifest-list": f"file:/t/{snapshot_id}.avro",
-                "summary": {"operation": operation, **summary},
-                "schema-id": 0,
-            }
-            for number, (snapshot_id, parent, operation, summary) in enumerate(snapshots, 1)
-        ],
-        "refs": {name: {"snapshot-id": target, "type": "branch"} for name, target in refs.items()},
-    }
-    return TableMetadataUtil.parse_obj(content)
+def metadata(*snapshots: Snapshot, **branches: int) -> TableMetadata:
+    """A table with these snapshots (id, parent, operation, summary), a second apart, and these branches."""
+    return metadata_of([(*each[:3], number * 1000, each[3]) for number, each in enumerate(snapshots, 1)], branches)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.snapshots import (
@@ -16,46 +16,15 @@ from icecdc_core.table.snapshots import (
     sequence_number,
     snapshot_as_of,
 )
+from tests.table_metadata import metadata_of
 
 
 def metadata(
     *snapshots: tuple[int, int | None, str], current: int, branches: dict[str, int] | None = None
 ) -> TableMetadata:
     """Table metadata with these (id, parent, operation) snapshots; snapshot n is committed at n seconds."""
-    refs = {"main": current, **(branches or {})}
-    return TableMetadataUtil.parse_obj(
-        {
-            "format-version": 2,
-            "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
-            "location": "file:/t",
-            "last-sequence-number": len(snapshots),
-            "last-updated-ms": 1,
-            "last-column-id": 1,
-            "current-schema-id": 0,
-            "schemas": [
-                {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "long"}]}
-            ],
-            "default-spec-id": 0,
-            "partition-specs": [{"spec-id": 0, "fields": []}],
-            "last-partition-id": 999,
-            "default-sort-order-id": 0,
-            "sort-orders": [{"order-id": 0, "fields": []}],
-            "current-snapshot-id": current,
-            "snapshots": [
-                {
-                    "snapshot-id": snapshot_id,
-                    **({"parent-snapshot-id": parent} if parent is not None else {}),
-                    "sequence-number": number,
-                    "timestamp-ms": snapshot_id * 1000,
-                    "manifest-list": f"file:/t/{snapshot_id}.avro",
-                    "summary": {"operation": operation, "total-records": str(snapshot_id * 1000)},
-                    "schema-id": 0,
-                }
-                for number, (snapshot_id, parent, operation) in enumerate(snapshots, 1)
-            ],
-            "refs": {name: {"snapshot-id": target, "type": "branch"} for name, target in refs.items()},
-        }
-    )
+    made = [(*each, each[0] * 1000, {"total-records": str(each[0] * 1000)}) for each in snapshots]
+    return metadata_of(made, {"main": current, **(branches or {})})
 
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))

@@ -1,0 +1,47 @@
+"""Table metadata made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+Snapshot = tuple[int, "int | None", str, int, dict[str, str]]
+"""Id, parent, operation, time of the commit in milliseconds, and the rest of the summary."""
+
+
+def metadata_of(snapshots: Sequence[Snapshot], branches: Mapping[str, int]) -> TableMetadata:
+    """Return the metadata of a table with these snapshots, committed in this order, and these branches."""
+    return TableMetadataUtil.parse_obj(
+        {
+            "format-version": 2,
+            "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+            "location": "file:/t",
+            "last-sequence-number": len(snapshots),
+            "last-updated-ms": 1,
+            "last-column-id": 1,
+            "current-schema-id": 0,
+            "schemas": [
+                {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "long"}]}
+            ],
+            "default-spec-id": 0,
+            "partition-specs": [{"spec-id": 0, "fields": []}],
+            "last-partition-id": 999,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "current-snapshot-id": branches.get("main"),
+            "snapshots": [
+                {
+                    "snapshot-id": snapshot_id,
+                    **({"parent-snapshot-id": parent} if parent is not None else {}),
+                    "sequence-number": number,
+                    "timestamp-ms": committed,
+                    "manifest-list": f"file:/t/{snapshot_id}.avro",
+                    "summary": {"operation": operation, **summary},
+                    "schema-id": 0,
+                }
+                for number, (snapshot_id, parent, operation, committed, summary) in enumerate(snapshots, 1)
+            ],
+            "refs": {name: {"snapshot-id": target, "type": "branch"} for name, target in branches.items()},
+        }
+    )
