@@ -8,13 +8,13 @@ import re
 import shutil
 import sys
 import tempfile
-import traceback
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from subprocess import Popen
 from typing import TYPE_CHECKING
 
+import psutil
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
+# Longer than a busy machine needs between a process and its program.
+_FORK_SECONDS = 2.0
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -167,13 +169,8 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
-        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-        with one_at_a_time("spark-packages"):
-            SparkContext._ensure_initialized(conf=conf)
+        _start_jvm(conf)
         session = builder.getOrCreate()
-    except KeyboardInterrupt as interrupt:
-        _end_jvm_that_starts(interrupt)
-        raise
     except Exception as error:
         raise DependencyError(
             f"Spark did not start: {error}",
@@ -187,11 +184,38 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
     return session
 
 
-def _end_jvm_that_starts(interrupt: KeyboardInterrupt) -> None:
-    """End the JVM that PySpark was waiting for: nobody could reach it, and it would run on and keep our output open."""
-    for frame, _ in traceback.walk_tb(interrupt.__traceback__):
-        if frame.f_code.co_name == "launch_gateway" and isinstance(process := frame.f_locals.get("proc"), Popen):
-            process.kill()
+def _start_jvm(conf: SparkConf) -> None:
+    """Start the JVM if there is none; an interrupt ends it again."""
+    children = {child.pid for child in psutil.Process().children()}
+    try:
+        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
+        with one_at_a_time("spark-packages"):
+            SparkContext._ensure_initialized(conf=conf)
+    except KeyboardInterrupt:
+        _end_jvm_that_starts(children)
+        raise
+
+
+def _end_jvm_that_starts(known: set[int]) -> None:
+    """End the JVM that PySpark was waiting for: nobody could reach it, and it would run on and keep our output open.
+
+    An interrupt during the fork loses the process's id, so the JVM is found by its command line.
+
+    Args:
+        known: The ids of the child processes from before.
+    """
+    own, deadline = psutil.Process(), time.monotonic() + _FORK_SECONDS
+    commands = [own.cmdline()]
+    # A process has the command line of its parent until it runs its own program.
+    while own.cmdline() in commands and time.monotonic() < deadline:
+        time.sleep(0.01)
+        commands = []
+        for child in own.children():
+            with suppress(psutil.Error):
+                if child.pid not in known:
+                    commands.append(child.cmdline())
+                    if "pyspark-shell" in commands[-1]:
+                        child.kill()
 
 
 def _temporary_warehouse() -> str:

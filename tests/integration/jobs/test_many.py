@@ -270,8 +270,9 @@ class DescribeTheConsoleCommand:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 60
+        # Soon enough to interrupt the fork too, which then loses the id of the JVM's process.
         while not children.read_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.001)
         process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
         out, _ = process.communicate(timeout=60)
