@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyiceberg.table.metadata import TableMetadata
 
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.snapshots import (
@@ -16,16 +15,7 @@ from icecdc_core.table.snapshots import (
     sequence_number,
     snapshot_as_of,
 )
-from tests.table_metadata import metadata_of
-
-
-def metadata(
-    *snapshots: tuple[int, int | None, str], current: int, branches: dict[str, int] | None = None
-) -> TableMetadata:
-    """Table metadata with these (id, parent, operation) snapshots; snapshot n is committed at n seconds."""
-    made = [(*each, each[0] * 1000, {"total-records": str(each[0] * 1000)}) for each in snapshots]
-    return metadata_of(made, {"main": current, **(branches or {})})
-
+from tests.table_metadata import metadata
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
 
