@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.changes.narrow_rows import DELETED, DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
+from icecdc_core.changes.narrow_rows import DELETED, IS_DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
 
 SCHEMA = "id string, name string, _change_type string, _change_ordinal int, _commit_snapshot_id long"
 
@@ -21,7 +21,7 @@ def kinds(spark, groups, with_step):
     narrow = narrow_rows(spark.createDataFrame(rows, SCHEMA), ["id"], "fast", with_step)
     found = changed_steps(narrow, ["id"], with_step).collect()
     return {
-        (row["id"], *([row["_change_ordinal"]] if with_step else [])): (row[KIND], row[DUPLICATE], row[ROWS])
+        (row["id"], *([row["_change_ordinal"]] if with_step else [])): (row[KIND], row[IS_DUPLICATE], row[ROWS])
         for row in found
     }
 

@@ -7,6 +7,8 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
+    DUPLICATE_MESSAGE,
+    NULL_MESSAGE,
     ConfigError,
     DataReadError,
     DiskFullError,
@@ -65,11 +67,11 @@ class DescribeAFailureOfSpark:
             (PLAIN, [MEMORY, DAMAGED], SparkJobError, "out of memory"),
             (
                 PLAIN,
-                [raised("duplicate identifier: {id: 1}")],
+                [raised(f"{DUPLICATE_MESSAGE}: {{id: 1}}")],
                 DuplicateIdentifierError,
                 "duplicate identifier: {id: 1}",
             ),
-            (PLAIN, [raised("null identifier in column id")], IdentifierColumnsError, "null identifier in column id"),
+            (PLAIN, [raised(f"{NULL_MESSAGE} in column id")], IdentifierColumnsError, "null identifier in column id"),
             (PLAIN, [DIVISION], SparkJobError, "DIVIDE_BY_ZERO"),
             (FILTER, [DIVISION], ConfigError, "row_filter fails"),
             (SELECT, [DIVISION], ConfigError, "select or row_filter fails"),
