@@ -159,7 +159,7 @@ def _json_problem(error: ValueError | RecursionError) -> str:
 
 def properties(value: object) -> Properties:
     """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
-    remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
+    remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
             value = _json_value(value)
@@ -171,15 +171,15 @@ def properties(value: object) -> Properties:
     texts: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(key, str) or not key.strip() or not isinstance(item, (str, bool, int, float)):
-            raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
+            raise refused(f"has no string under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
 
 
 def expressions(value: object) -> object:
-    """Spark SQL expressions from a list, a JSON array or one text; or a function from frame to frame."""
+    """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame."""
     remedy = (
-        'give a list of texts as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
+        'give a list of strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
     )
     if callable(value):
         return value
@@ -193,7 +193,7 @@ def expressions(value: object) -> object:
 
 
 def json_object(value: object) -> object:
-    """A mapping with texts as keys, from a mapping or a JSON object."""
+    """A mapping with strings as keys, from a mapping or a JSON object."""
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
     if isinstance(value, str):
         try:

@@ -111,9 +111,10 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
                 _check_field(f"{path}.{inner.name}", inner.dataType, merged)
     if field_type in ("date", "date_nanos") and kind in _READABLE and not _reads(str(field.get("format", "")), kind):
         raise wrong(
-            f"The field '{path}' has the format '{field['format']}', which cannot read texts such as {_EXAMPLES[kind]}",
+            f"The field '{path}' has the format '{field['format']}', which cannot read strings such as "
+            f"{_EXAMPLES[kind]}",
             path,
-            "add ||strict_date_optional_time_nanos to the format, or make a text of that format in select with "
+            "add ||strict_date_optional_time_nanos to the format, or make a string of that format in select with "
             "date_format()",
         )
 

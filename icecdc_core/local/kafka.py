@@ -139,7 +139,7 @@ def start_broker(
         "The port of the embedded Kafka broker is in use",
         subject="port",
         value=port,
-        remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
+        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
     )
 
 

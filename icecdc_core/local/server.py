@@ -98,7 +98,7 @@ def start_server(
         "The port is in use" if len(ports) == 1 else "All ports for the embedded OpenSearch are in use",
         subject="port",
         value=ports[0] if len(ports) == 1 else f"{min(ports)} to {max(ports)}",
-        remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
+        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
     )
 
 
