@@ -68,7 +68,7 @@ def client_options(value: object) -> Properties:
     """Return Kafka client properties, without the prefix `kafka.` that Spark uses.
 
     Raises:
-        PydanticCustomError: The value is no mapping of texts, or has a property that the delivery guarantee depends on.
+        PydanticCustomError: The value is no mapping of strings, or sets what the delivery guarantee depends on.
     """
     options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
@@ -163,7 +163,7 @@ def routes(value: object) -> Properties:
     """Return the regular expression of each table.
 
     Raises:
-        PydanticCustomError: The value is no mapping of texts, or a table name or an expression is missing or wrong.
+        PydanticCustomError: The value is no mapping of strings, or a table name or an expression is missing or wrong.
     """
     given = properties(value)
     for table, pattern in given.items():
