@@ -121,12 +121,12 @@ simulate: setup ## Run the jobs in 100,000 simulated schedules, and wrong ones u
 	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
 
 .PHONY: faults
-faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=
+faults: setup ## Kill drivers 100 times, cut runs off at every request, overload the server; FAULTS=, STORMS=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \
 		$(VENV_PYTHON) -m pytest tests/faults -s --timeout 0 $(ARGS)
 
 .PHONY: soak
-soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
+soak: setup ## Change tables, sync and inject faults for an hour; MINUTES=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
 .PHONY: monitoring

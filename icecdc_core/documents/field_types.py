@@ -87,7 +87,12 @@ def has_field_type(mapping: object, field_type: str) -> bool:
 
 
 def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a date field with the format of our dates, unless it has one: the default cannot read every year."""
+    """Return a date field with the format of our dates, unless it has one: the default cannot read every year.
+
+    Args:
+        field: The options of the field, as the user gives them.
+        generated: The options of the field that the column's type gives.
+    """
     is_date = field.get("type") in ("date", "date_nanos") and generated.get("type") == "date"
     return {"format": generated["format"], **field} if is_date else field
 

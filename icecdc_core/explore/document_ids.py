@@ -124,7 +124,12 @@ def identifier_texts(
 
 
 def typed(text: str, kind: T.DataType) -> Column:
-    """Return the value that a text of an id stands for; null if it stands for none."""
+    """Return the value that a text of an id stands for; null if it stands for none.
+
+    Args:
+        text: The text of one identifier column, as the id has it.
+        kind: The type of that column.
+    """
     value = F.lit(text)
     return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
 

@@ -103,7 +103,12 @@ def start_server(
 
 
 def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
-    """The cluster health of the server at the URL; empty if no healthy server answers in time."""
+    """The cluster health of the server at the URL; empty if no healthy server answers in time.
+
+    Args:
+        url: The URL of the server.
+        seconds: How long the server may take to answer.
+    """
     # Not through a proxy of the environment, which cannot reach this loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
