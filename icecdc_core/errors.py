@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+DUPLICATE_MESSAGE, NULL_MESSAGE = "duplicate identifier", "null identifier"
+"""The words by which an error of Spark is recognized as one of identifiers that are not unique, or null."""
+
 
 class IcecdcError(Exception):
     """Base class of all errors that icecdc raises.

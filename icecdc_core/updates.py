@@ -36,12 +36,9 @@ from icecdc_core.columns import (
     with_literal_names,
 )
 from icecdc_core.equality import with_keys
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 
 POLICIES = ("fail", "last")
-
-DUPLICATE = "duplicate identifier"
-"""The words by which an error of Spark is recognized as one of duplicate identifiers."""
 
 
 @with_literal_names
@@ -121,5 +118,5 @@ def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str],
         reason: What happened, in front of the identifier.
     """
     identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(identifier_name(name)) for name in names))
-    message = F.concat(F.lit(f"{DUPLICATE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))
+    message = F.concat(F.lit(f"{DUPLICATE_MESSAGE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))
     return F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(keep)

@@ -45,3 +45,11 @@ def metadata_of(snapshots: Sequence[Snapshot], branches: Mapping[str, int]) -> T
             "refs": {name: {"snapshot-id": target, "type": "branch"} for name, target in branches.items()},
         }
     )
+
+
+def metadata(
+    *snapshots: tuple[int, int | None, str], current: int, branches: dict[str, int] | None = None
+) -> TableMetadata:
+    """Table metadata with these (id, parent, operation) snapshots; snapshot n is committed at n seconds."""
+    made = [(*each, each[0] * 1000, {"total-records": str(each[0] * 1000)}) for each in snapshots]
+    return metadata_of(made, {"main": current, **(branches or {})})

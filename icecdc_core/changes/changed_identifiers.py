@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.changes.last_changes import TWO_ROWS
-from icecdc_core.changes.narrow_rows import DELETED, DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
+from icecdc_core.changes.narrow_rows import DELETED, IS_DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
 from icecdc_core.changes.row_hash import FAST
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, quoted
 from icecdc_core.session.row_counts import RowCount
@@ -95,16 +95,16 @@ def find_changed_identifiers(
     if only_step is None:
         decided = steps.groupBy(*ids).agg(
             F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
-            F.expr(f"max({DUPLICATE}) AS {DUPLICATE}"),
+            F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
             F.expr(f"sum({ROWS}) AS {ROWS}"),
         )
     else:
-        decided = steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", DUPLICATE, ROWS)
+        decided = steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
     counts = identifiers.selectExpr(
         f"count_if({_is(UPSERTED)}) AS upserts",
         f"count_if({_is(DELETED)}) AS deletes",
-        f"count_if({DUPLICATE}) AS duplicates",
+        f"count_if({IS_DUPLICATE}) AS duplicates",
         f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
         f"coalesce(sum({ROWS}), 0) AS changed_rows",
     ).collect()[0]
@@ -142,7 +142,7 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
         return rows
     complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
     fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns, TWO_ROWS)
-    duplicates = found.identifiers.where(DUPLICATE).where(fail)
+    duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)
     return rows.unionAll(delete_rows(duplicates, changes.schema, identifier_columns))
 
 
@@ -166,7 +166,7 @@ def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: 
 
 
 def _is(kind: int) -> str:
-    return f"(NOT {DUPLICATE} AND {_DECISION} % {_KINDS} = {kind})"
+    return f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} = {kind})"
 
 
 def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Sequence[str]) -> DataFrame:

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from icecdc_core.changes.row_hash import new_key, with_row_hash
 from icecdc_core.columns import CHANGE_ORDINAL, IS_INSERT, RESERVED, quoted
 
-KIND, DUPLICATE, ROWS = "_icecdc_kind", "_icecdc_duplicate", "_icecdc_rows"
+KIND, IS_DUPLICATE, ROWS = "_icecdc_kind", "_icecdc_duplicate", "_icecdc_rows"
 DELETED, UPSERTED = 1, 2
 
 _NUMBER, _XOR, _LEFT_BEFORE = "_icecdc_row", "_icecdc_xor", "_icecdc_left_before"
@@ -80,4 +80,4 @@ def changed_steps(narrow: DataFrame, identifier_columns: Sequence[str], with_ste
         duplicate = f"({_TWO_ON_ONE_SIDE} OR {_TWO_IN_ROW})"
     kind = f"if({_HAS_INSERT}, {UPSERTED}, {DELETED}) AS {KIND}"
     changed = groups.where(f"NOT {_IS_CARRYOVER} OR {duplicate}")
-    return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {DUPLICATE}", ROWS)
+    return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {IS_DUPLICATE}", ROWS)

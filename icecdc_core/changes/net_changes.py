@@ -35,13 +35,13 @@ from icecdc_core.changes.row_hash import FAST
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.columns import IS_INSERT, quoted
+from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.row_counts import RowCount
 from icecdc_core.session.spark_settings import keeping, many_groups
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
-from icecdc_core.updates import DUPLICATE
 
 NARROW_ROWS, ROW_IDS, AT_ONCE = "narrow-rows", "row-ids", "at-once"
 
@@ -184,7 +184,7 @@ def _by_row_ids(
             found = NetChanges.from_rows(rows, identifier_columns, file_bytes, ROW_IDS)
         except PySparkException as error:
             # The INSERT of a row that came back is missing here, so that its next DELETE looks like a second one.
-            if DUPLICATE not in str(error):
+            if DUPLICATE_MESSAGE not in str(error):
                 raise
             return None
         if removed.value() == removed_rows:

@@ -16,6 +16,7 @@ from icecdc_core.changes.row_lineage import (
 )
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.changes.steps import Step
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
@@ -29,7 +30,7 @@ from icecdc_core.session.row_counts import RowCount
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection, require_row_positions
-from icecdc_core.table.snapshots import Step, head_snapshot_id
+from icecdc_core.table.snapshots import head_snapshot_id
 
 MODES = ("net", "snapshot")
 

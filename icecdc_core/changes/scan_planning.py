@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pyiceberg.table.metadata import TableMetadata
 
 from icecdc_core.changes.step_scan import StepScan, compare_scans
+from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
 from icecdc_core.table.file_tasks import CommitFiles, FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.snapshots import SnapshotFiles, Step, cut_at_replaces, plan_steps, sequence_number
+from icecdc_core.table.snapshots import sequence_number
 
 
 def plan_scans(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import psutil
-
+from icecdc_core.commits.processes import host_name, is_running, started_at
 from icecdc_core.config.values import MAX_LEASE_SECONDS
 
 
@@ -47,7 +44,7 @@ class LeaseHolder:
             lease_seconds: Seconds without a renewal after which its lock expires.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return cls(run_id, _host(), os.getpid(), _started(os.getpid()), now, lease_seconds).renewing()
+        return cls(run_id, host_name(), os.getpid(), started_at(os.getpid()), now, lease_seconds).renewing()
 
     def renewing(self) -> LeaseHolder:
         """Return the holder with a renewal now."""
@@ -74,7 +71,7 @@ def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
     if (holder.get("pid"), holder.get("started")) == (here.pid, here.started):
         if holder.get("run_id") not in _active_runs:
             return True
-    elif not _exists(holder):
+    elif not is_running(holder):
         return True
     lease, renewed = holder.get("lease_seconds"), holder.get("renewed")
     if not isinstance(lease, (int, float)) or not isinstance(renewed, (int, float)) or not lease:
@@ -101,47 +98,3 @@ def begin_work(run_id: str) -> None:
 def end_work(run_id: str) -> None:
     """Record that a run of this process no longer holds a lock."""
     _active_runs.discard(run_id)
-
-
-def _host() -> str:
-    """The machine, its boot and the process namespace: within all three, a process id means one process.
-
-    psutil knows neither the boot id nor the namespace. Containers share host names and start with the same process ids.
-    """
-    parts = [socket.gethostname()]
-    for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
-        try:
-            parts.append(os.readlink(source) if source.is_symlink() else source.read_text().strip())
-        except OSError:
-            continue
-    return "/".join(parts)
-
-
-def _exists(holder: Mapping[str, Any]) -> bool:
-    pid = holder.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        # Where there is no /proc, an older release stored no start time.
-        return holder.get("started") in ("", _started(pid))
-    except psutil.AccessDenied:
-        return True  # the process of another user: only its lease can show that it is gone
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _started(pid: int) -> str:
-    """When a process started, as text.
-
-    Raises:
-        psutil.NoSuchProcess: There is no such process, or it ended and its parent did not wait for it yet.
-        psutil.AccessDenied: Its details are hidden from this user.
-    """
-    process = psutil.Process(pid)
-    if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-        raise psutil.ZombieProcess(pid)
-    boot, created = psutil.boot_time(), process.create_time()
-    if not psutil.LINUX:
-        return str(created)
-    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
-    return str(round((created - boot) * os.sysconf("SC_CLK_TCK")))

@@ -9,8 +9,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.sync import SyncConfig
+from icecdc_core.config.values import UNIT_SECONDS
 
 _VARIABLE = r"\$\{env:|^$"  # an empty text means the default, too
+_LAG = rf"^ *[0-9]+(\.[0-9]+)? *({'|'.join(UNIT_SECONDS)})? *$|{_VARIABLE}"
 _TEXTS_FOR = {
     "integer": rf"^ *[-+]?[0-9]+ *$|{_VARIABLE}",
     "number": rf"^ *[-+]?[0-9]+(\.[0-9]+)? *$|{_VARIABLE}",
@@ -108,5 +110,5 @@ def _parameter(name: str, field: dict[str, Any], default: Any) -> dict[str, Any]
         return {**about, **value}
     text: dict[str, Any] = {"type": "string"}
     if pattern := _TEXTS_FOR[value["type"]]:
-        text["pattern"] = r"^ *[0-9]+(\.[0-9]+)? *(ms|s|m|h|d)? *$|" + _VARIABLE if name == "target_lag" else pattern
+        text["pattern"] = _LAG if name == "target_lag" else pattern
     return {**about, "anyOf": [value, text]}

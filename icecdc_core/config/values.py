@@ -15,8 +15,8 @@ from icecdc_core.secrets import Properties, is_reference
 _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(rf"(?P<number>\d+(\.\d+)?)\s*(?P<unit>{'|'.join(UNIT_SECONDS)})")
 _MAX_INDEX_BYTES = 255
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
@@ -274,7 +274,7 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def duration(value: object) -> object:
     """A number of seconds, from a number or a text such as 500ms, 10s, 5m, 1h or 1d."""
     match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
-    return float(match["number"]) * _SECONDS[match["unit"]] if match else value
+    return float(match["number"]) * UNIT_SECONDS[match["unit"]] if match else value
 
 
 def reserved(value: object) -> object:

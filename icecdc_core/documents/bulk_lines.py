@@ -29,7 +29,7 @@ from icecdc_core.columns import (
     unused,
 )
 from icecdc_core.documents.values import json_ready, needs_rebuild, scalar_text
-from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.errors import NULL_MESSAGE, IdentifierColumnsError
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
@@ -138,7 +138,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         text = scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS)
         if len(identifier_columns) > 1 and isinstance(schema[name].dataType, T.StringType):
             text = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
-        texts.append(F.coalesce(text, F.raise_error(F.lit(f"null identifier in column {identifier_name(name)}"))))
+        texts.append(F.coalesce(text, F.raise_error(F.lit(f"{NULL_MESSAGE} in column {identifier_name(name)}"))))
     joined = texts[0] if len(texts) == 1 else F.concat_ws("|", *texts)
     if not any(isinstance(schema[name].dataType, (T.StringType, T.BinaryType)) for name in identifier_columns):
         return joined

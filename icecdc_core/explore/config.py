@@ -70,11 +70,6 @@ class ExploreConfig(SyncConfig):
         description="Newest snapshots to show, and to search for a document's history (1 to 500).",
     )
 
-    @classmethod
-    def own_parameters(cls) -> list[str]:
-        """The names of the parameters that the jobs do not have."""
-        return [name for name in cls.model_fields if name not in SyncConfig.model_fields]
-
     def job_config(self, **changes: Any) -> SyncConfig:
         """The parameters of a job on this index."""
         given = {name: getattr(self, name) for name in self.model_fields_set if name in SyncConfig.model_fields}

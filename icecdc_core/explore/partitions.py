@@ -47,7 +47,7 @@ def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionTe
             continue
         name = schema.find_column_name(field.source_id) or ""
         value = None
-        if _is_shown(source, name) and name in rows.columns:
+        if is_in_documents(source, name) and name in rows.columns:
             value = _value(field.transform, name, rows.schema, catalog, rows)
         if value is None:
             left_out.append(field.name)
@@ -60,8 +60,13 @@ def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionTe
     return PartitionText(F.concat_ws("/", *parts) if parts else None, note)
 
 
-def _is_shown(source: Source, name: str) -> bool:
-    """Whether documents have a column of the table as it is."""
+def is_in_documents(source: Source, name: str) -> bool:
+    """Whether documents have a column of the table as it is.
+
+    Args:
+        source: The table.
+        name: The column.
+    """
     if source.projection is None:
         return name in source.columns
     # Another column may have the name in the documents.

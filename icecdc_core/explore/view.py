@@ -133,7 +133,7 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
     position, missing = _position(config)
     snapshot_id = position.snapshot_id if position else None
     chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
-    return View(spark, config, source, chosen, position, missing, tuple(_notes(source, position)), since)
+    return View(spark, config, source, chosen, position, missing, tuple(index_notes(source, position)), since)
 
 
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
@@ -150,7 +150,13 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
         return None, f"The index cannot be read. {error}"
 
 
-def _notes(source: Source, position: Position | None) -> Iterator[str]:
+def index_notes(source: Source, position: Position | None) -> Iterator[str]:
+    """Yield what is good to know about the index and its table: what a sync cannot do, and how far the index is behind.
+
+    Args:
+        source: The table.
+        position: The position of the index, if it is known.
+    """
     if not source.identifier_columns:
         yield (
             "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.poll import follow_changes
@@ -23,7 +18,7 @@ from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
 from icecdc_core.session.catalog_settings import is_catalog_setting
 from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm
-from icecdc_core.session.threads import active_session
+from icecdc_core.session.threads import Slots, active_session, run_in_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +26,6 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 Job = Callable[["SparkSession", Any], Report]
-
-_LOOK_SECONDS = 0.1
-_CANCEL_SECONDS = 10.0
 
 
 def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
@@ -102,40 +94,14 @@ def run_many(
     }
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
-            _run_all(spark, list(runs.values()), _Turns(parallel, stop))
+            run_in_threads(spark, runs, Slots(parallel, stop))
     else:
-        _run_all(spark, list(runs.values()), _Turns(parallel, stop))
+        run_in_threads(spark, runs, Slots(parallel, stop))
     return ManyReport(
         {name: run.report for name, run in runs.items()},
         round(time.monotonic() - began, 3),
         {name: run.traceback for name, run in runs.items() if run.traceback},
     )
-
-
-class _Turns:
-    """So many jobs at a time.
-
-    Args:
-        number: How many.
-        stop: Whether the run was asked to stop; then nobody gets a turn any more.
-    """
-
-    def __init__(self, number: int, stop: Stop) -> None:
-        self.stop = stop
-        self._free = threading.Semaphore(number)
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for a turn, and keep it for the block."""
-        while not self._free.acquire(timeout=_LOOK_SECONDS):
-            if self.stop.requested:
-                raise Stopped
-        try:
-            if self.stop.requested:
-                raise Stopped
-            yield
-        finally:
-            self._free.release()
 
 
 class _Run:
@@ -153,14 +119,14 @@ class _Run:
             command, config.table, config.index, strategy="none", stopped=True
         )
 
-    def __call__(self, turns: _Turns) -> None:
+    def __call__(self, slots: Slots) -> None:
         """Run the job and keep its report."""
         begin, context = time.monotonic(), self._spark.sparkContext
         try:
             context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
             context.setLocalProperty("spark.scheduler.pool", self.name)
             with active_session(self._spark):
-                self.report = self._result(turns)
+                self.report = self._result(slots)
         except Stopped:
             pass
         except BaseException as error:
@@ -171,36 +137,16 @@ class _Run:
             # Others may poll for days before the summary.
             print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
 
-    def _result(self, turns: _Turns) -> Report:
+    def _result(self, slots: Slots) -> Report:
         if self._work is not follow_changes:
-            with turns.turn():
+            with slots.slot():
                 return self._work(self._spark, self._config)
 
         def sync(spark: SparkSession, config: SyncConfig) -> RunReport:
-            with turns.turn():
+            with slots.slot():
                 return sync_changes(spark, config)
 
         return follow_changes(self._spark, self._config, sync=sync)
-
-
-def _run_all(spark: SparkSession, runs: Sequence[_Run], turns: _Turns) -> None:
-    threads = [InheritableThread(target=run, args=(turns,), name=f"icecdc-{run.name}", daemon=True) for run in runs]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        turns.stop.requested = True
-        spark.sparkContext.cancelAllJobs()
-        deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        raise
-    finally:
-        with suppress(Py4JError, OSError):  # Spark has ended; the reports say so
-            # For PySpark the active session is the last one that made a frame, in whatever thread.
-            spark.createDataFrame([], "none int")
 
 
 def _catalog(config: SyncConfig) -> object:

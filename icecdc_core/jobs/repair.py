@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from icecdc_core.columns import unused
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
-from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions, upsert_version
+from icecdc_core.documents.bulk_lines import upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
+from icecdc_core.runs.repairs import differing_documents, newest_version, repair_actions
 from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
@@ -72,8 +71,8 @@ def repair_differences(run: Run, source: Source, position: Position, differences
         TableLockedError: Another run has locked the index, or wrote it after the comparison.
     """
     source.require_identifier_columns("a repair writes single documents")
-    wrong = _wrong(differences)
-    newest_id, newest = _newest(wrong)
+    wrong = differing_documents(differences)
+    newest_id, newest = newest_version(wrong)
     with run.lock(source) as lock:
         require_repairable(lock.position, position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
@@ -87,16 +86,6 @@ def repair_differences(run: Run, source: Source, position: Position, differences
         report = run.report("repair", position.snapshot_id, position.snapshot_id, "repair", **report_fields(result))
         lock.commit(position, log_entry(report))
         return result.counts.upserts + result.counts.deletes
-
-
-def _wrong(differences: DataFrame) -> DataFrame:
-    return differences.where(F.col("verdict").isNotNull())
-
-
-def _newest(wrong: DataFrame) -> tuple[str, int | None]:
-    """Return the document with the highest version of those that differ, and this version."""
-    newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
-    return newest[0], newest[1]
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
@@ -134,15 +123,4 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
     lock.begin(batch)
     if position.schema != source.schema_json:  # the rows have columns that no sync has mapped yet
         evolve_mapping(run.client, run.config, physical, source.schema)
-    return write_batch(run, lock, _repairs(source, position, wrong, epoch, run.config.on_duplicate_identifier))
-
-
-def _repairs(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
-    """Return the bulk lines that bring the documents that differ to the position's snapshot."""
-    ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
-    key = unused("_document_id", rows.columns)
-    wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
-    rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
-    upserts = to_actions(rows, ids, epoch).select("action")
-    deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
-    return upserts.unionAll(deletes)
+    return write_batch(run, lock, repair_actions(source, position, wrong, epoch, run.config.on_duplicate_identifier))

@@ -22,7 +22,8 @@ from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
 from icecdc_core.local.runtime import Runtime
 from icecdc_core.session.maven.ivy import spark_jar
 
-_SMALLEST_DISK = 300 * 1024 * 1024
+SMALLEST_DISK_BYTES = 300 * 1024 * 1024
+"""The free room that a server needs at least."""
 _ATTEMPTS = 4
 _PLUGIN = Path(__file__).with_name("LoopbackOnly.java")
 _COMPILER_CLASS = "org.codehaus.commons.compiler.samples.CompilerDemo"
@@ -126,7 +127,7 @@ def _prepare(folder: Path, data_folder: Path) -> None:
         (folder / "config" / "opensearch.yml").write_text(_SETTINGS, encoding="utf-8")
         (folder / "config" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
         free = shutil.disk_usage(data_folder).free
-    if free < _SMALLEST_DISK:
+    if free < SMALLEST_DISK_BYTES:
         raise disk_full(data_folder, "OpenSearch")
 
 

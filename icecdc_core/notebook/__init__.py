@@ -1,4 +1,7 @@
-"""What notebooks call first and last: parameters in, from papermill, Jupyter or Databricks widgets; the report out."""
+"""What notebooks call first and last.
+
+In: parameters of papermill, Jupyter or Databricks widgets. Out: a session, and a report as tables, figures and JSON.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class BulkWriter:
     def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
         self._fields = dict(fields or {})
-        self._path = f"/{quote(settings.alias, safe='')}/_bulk"
+        self._path = bulk_path(settings.alias)
         self._parameters = {"require_alias": "true", "filter_path": FILTER}
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -196,6 +196,11 @@ class BulkWriter:
         if isinstance(cause, OpenSearchException):
             return bulk_failures.request_failed(cause, self._settings.connection)
         return bulk_failures.retries_exhausted(cause, self._settings.retry_timeout_seconds)
+
+
+def bulk_path(alias: str) -> str:
+    """Return the path of bulk requests to one alias, whatever characters its name has."""
+    return f"/{quote(alias, safe='')}/_bulk"
 
 
 def _status(error: OpenSearchException) -> Any:

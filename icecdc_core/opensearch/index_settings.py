@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icecdc_core.config.values import leaves
+from icecdc_core.config.values import UNIT_SECONDS, leaves
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.checksums.index_pages import PAGE_DOCUMENTS
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
 _GC_DELETES = "1h"
 _GC_DELETES_SECONDS = 3600.0
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(nanos|micros|ms|s|m|h|d)", re.IGNORECASE)
-_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, **UNIT_SECONDS}
+_DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})", re.IGNORECASE)
 # Settings that wait until the index is published, because an index that nobody reads needs none of them.
 _WHEN_PUBLISHED = ("refresh_interval", "number_of_replicas", "auto_expand_replicas")
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-_SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LOOKS = 0.5
+"""How often a bar looks at a counter, and is drawn."""
 _BAR = "{desc}: {percentage:3.0f}% |{bar:20}| {n:,} of {total:,} documents [{elapsed}<{remaining}, {rate_text}]"
 
 
@@ -70,7 +71,7 @@ class Progress:
         def look() -> None:
             with suppress(Exception):
                 first = count()
-                while not ended.wait(_SECONDS_BETWEEN_LOOKS):
+                while not ended.wait(SECONDS_BETWEEN_LOOKS):
                     counted = known + count() - first
                     with self._lock:
                         if not ended.is_set():
@@ -115,7 +116,7 @@ def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
 
 
 def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
-    output = _output()
+    output = person_output()
     if output is None:
         return None
     try:
@@ -137,7 +138,7 @@ def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
         initial=done,
         desc=description,
         bar_format=_BAR,
-        mininterval=_SECONDS_BETWEEN_LOOKS,
+        mininterval=SECONDS_BETWEEN_LOOKS,
         file=output,
     )
 
@@ -163,7 +164,7 @@ class _NotebookLine:
         """Do nothing: a line is shown at once."""
 
 
-def _output() -> Any:
+def person_output() -> Any:
     """Where a person sees a bar: in the notebook or on the terminal; None: nowhere."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Report(ABC):
-    """What both kinds of report can do."""
+    """Base class of all reports."""
 
     @property
     def state(self) -> str:

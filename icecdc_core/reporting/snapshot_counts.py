@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.snapshots import operation, plan_steps
+from icecdc_core.table.snapshots import operation
 from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:

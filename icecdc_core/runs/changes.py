@@ -15,11 +15,11 @@ from icecdc_core.changes.net_changes import NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.session.spark_settings import partitions_for
 from icecdc_core.table.identifiers import require_no_null, require_unique
-from icecdc_core.table.snapshots import plan_steps
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:

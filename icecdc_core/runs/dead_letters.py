@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +23,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
+from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
 from icecdc_core.table.catalogs import create_table_once, describe_failure
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ SCHEMA = (
 )
 _DEFAULT = "icecdc_dead_letters"
 _ATTEMPTS = 20
-_CONFLICTS = frozenset({"CommitFailedException", "CommitStateUnknownException", "ValidationException"})
 KEY = ("index", "document_id", "version", "physical_index")
 
 
@@ -172,7 +172,7 @@ def table_name(config: SyncConfig) -> str:
 
 
 def _is_conflict(error: BaseException) -> bool:
-    return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in _CONFLICTS
+    return is_raised_as(error, COMMIT_CONFLICTS)
 
 
 def _unwritable(config: SyncConfig, error: PySparkException | Py4JError) -> ConfigError:

@@ -27,28 +27,44 @@ from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES, iceberg_package
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
 _SPARK = "org.apache.spark"
 _ICEBERG = "org.apache.iceberg"
 
 PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
     f"{_SPARK}.sql.MergeIntoWriter": ("merge",),
+    f"{_SPARK}.sql.catalyst.parser.ParserInterface": ("parseMultipartIdentifier",),
+    f"{_SPARK}.sql.catalyst.plans.logical.LogicalPlan": (
+        *("canonicalized", "deterministic", "fastEquals", "nodeName", "toJSON"),
+    ),
+    f"{_SPARK}.sql.catalyst.plans.logical.Project": ("child", "projectList"),
     f"{_SPARK}.sql.classic.SparkSession": (
         *("getActiveSession", "setActiveSession", "clearActiveSession"),
         "sessionState",
     ),
     f"{_SPARK}.sql.classic.Dataset": ("queryExecution",),
     f"{_SPARK}.sql.classic.ExpressionUtils": ("column",),
+    f"{_SPARK}.sql.connector.catalog.CatalogManager": ("catalog",),
+    f"{_SPARK}.sql.execution.QueryExecution": ("analyzed",),
+    f"{_SPARK}.sql.internal.SessionState": ("catalogManager", "sqlParser"),
     f"{_SPARK}.sql.types.DataType": ("fromJson",),
     f"{_SPARK}.sql.util.CaseInsensitiveStringMap": ("empty",),
     f"{_SPARK}.util.Utils": ("getContextOrSparkClassLoader",),
     f"{_ICEBERG}.BaseFileScanTask": (),
     f"{_ICEBERG}.BaseTable": ("operations",),
+    f"{_ICEBERG}.HasTableOperations": ("operations",),
     f"{_ICEBERG}.IcebergBuild": ("version",),
     f"{_ICEBERG}.ManifestFiles": ("readDeleteManifest",),
-    f"{_ICEBERG}.SnapshotChanges": ("builderFor", "addedDataFiles", "removedDataFiles", "addedDeleteFiles"),
+    f"{_ICEBERG}.ManifestReader": (),
+    f"{_ICEBERG}.SnapshotChanges": (
+        *("builderFor", "addedDataFiles", "removedDataFiles", "addedDeleteFiles", "removedDeleteFiles"),
+    ),
+    f"{_ICEBERG}.SnapshotChanges$Builder": ("snapshot", "build"),
     f"{_ICEBERG}.StaticTableOperations": (),
-    f"{_ICEBERG}.TableMetadata": ("buildFrom",),
+    f"{_ICEBERG}.TableMetadata": ("buildFrom", "formatVersion", "metadataFileLocation", "snapshots"),
+    f"{_ICEBERG}.TableMetadata$Builder": ("setBranchSnapshot", "build"),
     f"{_ICEBERG}.TableMetadataParser": ("toJson", "read"),
+    f"{_ICEBERG}.TableOperations": ("current", "commit"),
     f"{_ICEBERG}.spark.CommitMetadata": ("withCommitProperties",),
     f"{_ICEBERG}.spark.ScanTaskSetManager": ("get", "stageTasks", "removeTasks"),
     f"{_ICEBERG}.spark.Spark3Util": ("loadIcebergTable", "loadIcebergCatalog"),
@@ -63,13 +79,13 @@ PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
 """Every class of Spark and Iceberg that is used though it is no public interface, with the methods that are called.
 
 Public interfaces (`Table`, `Schema`, `PartitionSpec`, ...) keep their methods from release to release and are not
-listed. A test checks that these classes and methods are there, and that no other class is used.
+listed. Tests check that these classes and methods are there, and that no other ones are used.
 """
 
 PRIVATE_ATTRIBUTES = (
     *("SparkSession._jvm", "SparkSession._jsparkSession", "SparkContext._gateway", "SparkContext._jsc"),
     *("DataFrame._jdf", "DataFrameReader._jreader", "MergeIntoWriter._jwriter", "Observation._jo"),
-    *("SparkContext._active_spark_context", "SparkContext._ensure_initialized"),
+    *("SparkContext._active_spark_context", "SparkContext._ensure_initialized", "CapturedException._origin"),
 )
 """The private attributes of PySpark that are used."""
 

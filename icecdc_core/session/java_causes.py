@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from icecdc_core.secrets import masked
+
+RETRIED_COMMITS = frozenset({"CommitFailedException", "CommitStateUnknownException"})
+COMMIT_CONFLICTS = RETRIED_COMMITS | {"ValidationException"}
+"""What Iceberg raises if another writer committed in between, and for some failures that no retry helps."""
 
 _WRAPPERS = frozenset({"RuntimeIOException", "UncheckedIOException", "NotFoundException"})
 _NETWORK = re.compile(
@@ -83,6 +88,16 @@ class Cause:
     def _is_wrapper(self) -> bool:
         """Whether it only repeats an I/O failure: Iceberg wraps every one, whatever happened."""
         return self.has_cause and self.kind in _WRAPPERS
+
+
+def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:
+    """Return whether Java raised an exception of one of these classes; what it was caused by does not count.
+
+    Args:
+        error: The failure.
+        kinds: The classes, without their packages.
+    """
+    return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in kinds
 
 
 def root_cause(error: PySparkException | Py4JError) -> str:

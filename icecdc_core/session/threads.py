@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from icecdc_core.session.jvm import java_class
+from icecdc_core.session.shutdown import Stop, Stopped
+
+_LOOK_SECONDS = 0.1
+_CANCEL_SECONDS = 10.0
 
 
 @contextmanager
@@ -26,3 +34,67 @@ def active_session(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+class Slots:
+    """Limits how many jobs run at a time.
+
+    Args:
+        number: How many.
+        stop: Whether the run was asked to stop; then no job gets a slot any more.
+    """
+
+    def __init__(self, number: int, stop: Stop) -> None:
+        self.stop = stop
+        self._free = threading.Semaphore(number)
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Wait for a slot, and keep it for the block.
+
+        Raises:
+            Stopped: The run was asked to stop.
+        """
+        while not self._free.acquire(timeout=_LOOK_SECONDS):
+            if self.stop.requested:
+                raise Stopped
+        try:
+            if self.stop.requested:
+                raise Stopped
+            yield
+        finally:
+            self._free.release()
+
+
+def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], None]], slots: Slots) -> None:
+    """Run each in a thread of its own, and wait for all of them.
+
+    An interrupt cancels the jobs of Spark and asks the runs to stop.
+
+    Args:
+        spark: The session.
+        runs: The runs by their names; a run takes a slot for each of its jobs.
+        slots: How many jobs run at a time.
+
+    Raises:
+        KeyboardInterrupt: An interrupt ended the runs.
+    """
+    threads = [
+        InheritableThread(target=run, args=(slots,), name=f"icecdc-{name}", daemon=True) for name, run in runs.items()
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        slots.stop.requested = True
+        spark.sparkContext.cancelAllJobs()
+        deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        raise
+    finally:
+        with suppress(Py4JError, OSError):  # Spark has ended; the reports say so
+            # For PySpark the active session is the last one that made a frame, in whatever thread.
+            spark.createDataFrame([], "none int")

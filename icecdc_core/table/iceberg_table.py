@@ -1,13 +1,11 @@
 """An Iceberg table: its metadata, the scan of a snapshot, and reading chosen data files with deletes applied.
 
-It reads chosen files as Iceberg's own rewrite actions do: plan the scan, select file tasks, stage them under a key, and
-let Spark read that key. Large collections stay in the JVM, where ``FileLists`` loops over them, and paths cross as one
-joined string, because a py4j call costs about 0.1 ms and a table may have a hundred thousand files.
+Large collections stay in the JVM, where ``FileLists`` loops over them, and paths cross as one joined string, because a
+py4j call costs about 0.1 ms and a table may have a hundred thousand files.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +28,7 @@ from icecdc_core.table.schema_projection import (
     without_columns,
     without_row_lineage,
 )
+from icecdc_core.table.staged_scan import StagedScan
 
 _SEPARATOR = "\0"
 _NO_TARGET = "null"
@@ -76,7 +75,7 @@ class IcebergTable:
         self._marking: Any | None = None
         self._version = int(self._table.operations().current().formatVersion())
         self._in_batches: bool | None = None
-        self._staged: list[str] = []
+        self._scan = StagedScan(spark, name, self._table, self._lists, self._has_table_cache)
         self._commits: dict[int, CommitFiles] = {}
         self.table_uuid = str(self._table.uuid())
         self.read_snapshots: set[int] = set()
@@ -306,53 +305,13 @@ class IcebergTable:
             for name, kind in _OWN_COLUMNS.items():
                 schema = schema.add(name, kind)
             return self.spark.createDataFrame([], schema)
-        key = uuid.uuid4().hex
-        self._task_sets().stageTasks(readable, key, tasks.java_list)
-        self._staged.append(key)
-        reader = self.spark.read.format("iceberg").options(**self._splits(tasks))
         if self._in_batches is None:
             self._in_batches = reads_in_batches(self.schema())
-        if not self._in_batches:
-            reader = reader.option("vectorization-enabled", "false")
-        if self._has_table_cache:
-            self._table_cache().add(key, readable)
-            return reader.load(key)
-        return reader.option("scan-task-set-id", key).load(self.name)
-
-    def _splits(self, tasks: FileTasks) -> dict[str, int]:
-        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
-
-        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
-        because starting a task takes longer than opening a file.
-        """
-        given = iceberg_class(self.spark, "spark.SparkReadConf")(
-            self.spark._jsparkSession,
-            self._table,
-            java_class(self.spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty(),
-        )
-        if not given.adaptiveSplitSizeEnabled():
-            return {}
-        usual = given.splitSize()
-        size = iceberg_class(self.spark, "util.TableScanUtil").adjustSplitSize(
-            sum(self.sizes(tasks)), given.parallelism(), usual
-        )
-        if size >= usual:
-            return {}
-        return {"split-size": size, "file-open-cost": given.splitOpenFileCost() * size // usual}
+        return self._scan.read(tasks, readable, sum(self.sizes(tasks)), self._in_batches)
 
     def release(self) -> None:
         """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
-        while self._staged:
-            key = self._staged.pop()
-            self._task_sets().removeTasks(self._table, key)
-            if self._has_table_cache:
-                self._table_cache().remove(key)
-
-    def _task_sets(self) -> Any:
-        return self._lists.taskSets()
-
-    def _table_cache(self) -> Any:
-        return self._lists.tableCache()
+        self._scan.release()
 
     def _sizes(self, files: Any, name: str = "location") -> dict[str, int]:
         return dict(zip(self._texts(files, name), _numbers(self._texts(files, "size")), strict=True))

@@ -14,8 +14,8 @@ from icecdc_core.errors import FencedError, IcecdcError
 from icecdc_core.opensearch.bulk_writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
+from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
-from tests.faults.test_killed_runs import _move_elsewhere
 from tests.faults.test_opensearch_faults import CREATE, FILL
 from tests.loopback_proxy import Act, loopback_proxy
 
@@ -49,7 +49,7 @@ class DescribeAZombie:
         zombie = threading.Thread(target=run)
         zombie.start()
         assert stalled.wait(120)
-        _move_elsewhere(opensearch, exported)
+        move_elsewhere(opensearch, exported)
         sync_changes(spark, exported)
         sql("DELETE FROM {t} WHERE id % 5 = 0")
         sql("UPDATE {t} SET name = 'newest' WHERE id % 7 = 0")

@@ -11,6 +11,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import TableLockedError
+from tests.broken_runs import forget_commit, move_elsewhere
 from tests.faults.killing import Victim, of_one_core
 from tests.loopback_proxy import Act, loopback_proxy
 
@@ -103,7 +104,7 @@ class DescribeReplay:
         change(sql)
         first = sync_changes(spark, config)
         before = indexed()
-        _forget_commit(opensearch, config, first)
+        forget_commit(opensearch, config, first)
         again = sync_changes(spark, config)
         counts = (again.upserts, again.deletes, again.already_applied)
         assert (counts, indexed()) == ((0, 0, first.upserts + first.deletes), before)
@@ -118,7 +119,7 @@ class DescribeReplay:
         change(sql)
         first = sync_changes(spark, config)
         before = indexed()
-        _forget_commit(opensearch, config, first)
+        forget_commit(opensearch, config, first)
         again = sync_changes(spark, config.replace(on_duplicate_identifier="last"))
         assert (again.upserts, again.epoch > first.epoch, indexed()) == (first.upserts, True, before)
 
@@ -168,28 +169,9 @@ class DescribeTwoRunsAtOnce:
             through = PositionStore(opensearch, config.replace(opensearch_url=proxy.url))
             lock = through.lock(config.table, "", "the-dead-run")
             dead.set()
-            _move_elsewhere(opensearch, config)
+            move_elsewhere(opensearch, config)
             begun = time.monotonic()
             store.lock(config.table, "", "the-next-run").release()
             seconds = time.monotonic() - begun
             lock.release()
         assert seconds >= 1
-
-
-def _forget_commit(opensearch, config, report):
-    """Put the position back to where it was before the commit, as if the process had died before it."""
-    identity = f"position:{config.index}"
-    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
-    log = PositionStore(opensearch, config).log()[0]
-    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
-    names += ("on_duplicate_identifier",)
-    position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
-    position["snapshot_id"] = report.from_snapshot_id
-    opensearch.index(index=config.positions_index, id=identity, body=position)
-
-
-def _move_elsewhere(opensearch, config):
-    identity = f"position:{config.index}"
-    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
-    position["owner"]["host"] = "another machine"
-    opensearch.index(index=config.positions_index, id=identity, body=position)

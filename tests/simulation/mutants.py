@@ -1,4 +1,7 @@
-"""Wrong code: each mutant changes one rule in the source of one function. The simulation must notice every one."""
+"""Wrong code: each mutant changes one rule in the source of one function. The simulation must notice every one.
+
+Only here tests name private functions: a mutant changes their source, whoever calls them.
+"""
 
 from __future__ import annotations
 

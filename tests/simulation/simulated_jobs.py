@@ -92,16 +92,16 @@ def to_documents(source: Any, plan: BatchPlan, changes: BatchChanges, epoch: int
     return None if rows is None else to_actions(rows, source.key_columns, epoch)
 
 
-def repairs(source: Any, position: Any, wrong: Any, epoch: int, on_duplicate: str) -> Actions:
-    """In place of `jobs.repair._repairs`."""
+def repair_actions(source: Any, position: Any, wrong: Any, epoch: int, on_duplicate: str) -> Actions:
+    """In place of `runs.repairs.repair_actions`."""
     rows = source.table.history.read(position.snapshot_id)
     upserts = [(each["id"], rows[each["id"]]) for each in wrong if each["verdict"] != "extra" and each["id"] in rows]
     deletes: list[Any] = [(each["id"], None) for each in wrong if each["verdict"] == "extra"]
     return to_actions([*upserts, *deletes], source.key_columns, epoch)
 
 
-def newest(wrong: Any) -> tuple[str, int | None]:
-    """In place of `jobs.repair._newest`."""
+def newest_version(wrong: Any) -> tuple[str, int | None]:
+    """In place of `runs.repairs.newest_version`."""
     return max(((each["id"], each["version"]) for each in wrong), key=lambda each: each[1] or 0)
 
 
@@ -153,9 +153,9 @@ def simulated() -> Iterator[None]:
         (lock, "threading", SimulatedThreading),
         (retry, "random", SimulatedRandom),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
-        (lease, "_host", lambda: current().task.process.host),
-        (lease, "_started", lambda _: ""),
-        (lease, "_exists", lambda holder: world().exists(holder)),
+        (lease, "host_name", lambda: current().task.process.host),
+        (lease, "started_at", lambda _: ""),
+        (lease, "is_running", lambda holder: world().exists(holder)),
         (lease, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
         (bulk_writer, "ThreadPoolExecutor", SimulatedExecutor),
@@ -164,12 +164,12 @@ def simulated() -> Iterator[None]:
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
         (sync, "partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
-        (export, "_check_identifiers", lambda *_: None),
+        (export, "require_unique", lambda *_: None),
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (export, sync)),
         (batch, "store_dead_letters", lambda *_: None),
-        (repair, "_repairs", repairs),
-        (repair, "_newest", newest),
-        (repair, "_wrong", lambda differences: differences),
+        (repair, "repair_actions", repair_actions),
+        (repair, "newest_version", newest_version),
+        (repair, "differing_documents", lambda differences: differences),
     ]
     with ExitStack() as stack:
         for module, name, replacement in replaced:

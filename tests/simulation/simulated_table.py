@@ -153,6 +153,9 @@ class SimulatedSource(Source):
 
     schema_json = _SCHEMA_JSON
 
+    def rows(self, tasks: Any) -> Any:
+        return tasks
+
     def rows_as_inserts(self, tasks: Any, on_duplicate: str) -> list[tuple[str, str | None]]:
         for snapshot_id in {task[0] for task in tasks}:
             self.table.history.read(snapshot_id)

@@ -14,7 +14,6 @@ from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
 
 SETTING = "spark.sql.parser.quotedRegexColumnNames"
-ODD = ["no. (id)", "a+b", "[x]", "`"]
 
 
 @pytest.fixture(params=[False, True], ids=["the same session", "another session"])

@@ -14,11 +14,11 @@ from pyspark.sql.avro.functions import from_avro
 from icecdc_core.errors import DependencyError
 from icecdc_core.ingest.formats.logical_types import LogicalType
 from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.session.compat import AVRO_READER
 from icecdc_core.session.jvm import java_class
 from icecdc_core.session.maven.packages import avro_package
 
 _NAMED = ("record", "error", "enum", "fixed")
-_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
 
 
 class AvroSchema:
@@ -55,7 +55,7 @@ def require_avro(spark: SparkSession) -> None:
         DependencyError: The session has none; the error names the library.
     """
     try:
-        java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(_READER)
+        java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(AVRO_READER)
     except Exception as error:
         raise DependencyError(
             "The Spark session has no Avro reader",

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
 
@@ -97,21 +99,26 @@ class SchemaRegistry:
         return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        for pause in (*_RETRY_SECONDS, None):
-            try:
-                with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
-                    answer: dict[str, Any] = json.loads(response.read())
-                    return answer
-            except HTTPError as error:
-                if error.code == 404 and _code(error) in _NOT_FOUND:
-                    return None
-                if (error.code < 500 and error.code != 429) or pause is None:
-                    raise self._error(f"The schema registry rejects the request: {error}", path) from error
-            except (URLError, OSError, ValueError) as error:
-                if pause is None:
-                    raise self._error(f"Cannot read from the schema registry: {error}", path) from error
-            self._sleep(pause)
-        raise self._error("Cannot read from the schema registry", path)
+        attempts = Retrying(
+            retry=retry_if_exception(_is_transient),
+            wait=wait_chain(*map(wait_fixed, _RETRY_SECONDS)),
+            stop=stop_after_attempt(len(_RETRY_SECONDS) + 1),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            return attempts(self._request, path)
+        except HTTPError as error:
+            if error.code == 404 and _code(error) in _NOT_FOUND:
+                return None
+            raise self._error(f"The schema registry rejects the request: {error}", path) from error
+        except (OSError, ValueError) as error:
+            raise self._error(f"Cannot read from the schema registry: {error}", path) from error
+
+    def _request(self, path: str) -> dict[str, Any]:
+        with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
+            answer: dict[str, Any] = json.loads(response.read())
+            return answer
 
     def _error(self, message: str, path: str) -> SchemaRegistryError:
         return SchemaRegistryError(
@@ -120,6 +127,13 @@ class SchemaRegistry:
             value=self._url + path,
             remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
         )
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, HTTPError):
+        return error.code >= 500 or error.code == 429
+    return isinstance(error, (OSError, ValueError))
 
 
 def _code(error: HTTPError) -> int:

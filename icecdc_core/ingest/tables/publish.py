@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
 from icecdc_core.ingest.tables.table_offsets import ATTEMPT, current_snapshot_id, is_ancestor
 from icecdc_core.secrets import masked
-from icecdc_core.session.java_causes import causes
+from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 
@@ -28,8 +28,6 @@ WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
 _MAIN = "main"
 _ATTEMPTS = 20
-_RETRIED = frozenset({"CommitFailedException", "CommitStateUnknownException"})
-_CONFLICTS = _RETRIED | {"ValidationException"}
 
 
 class MovedError(IcecdcError):
@@ -136,7 +134,7 @@ def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
         ConcurrentIngestError: The catalog refused the commit in every attempt.
     """
     retrying = Retrying(
-        retry=retry_if_exception(_is_retried),
+        retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
         wait=wait_exponential(multiplier=0.05, max=2.0),
         stop=stop_after_attempt(_ATTEMPTS),
         retry_error_callback=lambda _: None,
@@ -193,7 +191,7 @@ def raise_if_moved(
     Raises:
         MovedError: Another writer committed in between.
     """
-    conflict = next((cause for cause in causes(error) if cause.kind in _CONFLICTS), None)
+    conflict = next((cause for cause in causes(error) if cause.kind in COMMIT_CONFLICTS), None)
     if conflict is not None and table_version(load_table(spark, name)) != before:
         reason = masked(conflict.text)[:500]
         raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
@@ -239,7 +237,3 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> Staged:
         value=name,
         remedy="run again; keep other jobs from expiring snapshots that are minutes old",
     )
-
-
-def _is_retried(error: BaseException) -> bool:
-    return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in _RETRIED

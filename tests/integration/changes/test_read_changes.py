@@ -13,10 +13,10 @@ from icecdc_core.changes import read_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.step_scan import compare_scans
+from icecdc_core.changes.steps import Step
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
-from icecdc_core.table.snapshots import Step
 from tests.equality_deletes import EqualityWriter
 
 pytestmark = pytest.mark.usefixtures("sql")

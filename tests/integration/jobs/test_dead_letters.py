@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
-from tests.faults.test_killed_runs import _forget_commit
+from tests.broken_runs import forget_commit
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -95,7 +95,7 @@ class DescribeKeptLetters:
     def it_is_there_once_however_often_the_batch_is_replayed(self, spark, sql, exported, opensearch, letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         report = sync_changes(spark, exported)
-        _forget_commit(opensearch, exported, report)
+        forget_commit(opensearch, exported, report)
         sync_changes(spark, exported)
         assert len(letters()) == 1
 

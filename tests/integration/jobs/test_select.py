@@ -18,7 +18,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
-from tests.faults.test_killed_runs import _forget_commit
+from tests.broken_runs import forget_commit
 
 KINDS = [("2", "copy-on-write"), ("3", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read")]
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
@@ -87,7 +87,7 @@ class DescribeADocumentOfExpressions:
         report = validate_table(spark, config.replace(repair=True))
         assert (report.ok, report.repaired) == (True, 2)
         sql("UPDATE {t} SET name = 'again' WHERE id = 8")
-        _forget_commit(opensearch, config, sync_changes(spark, config))
+        forget_commit(opensearch, config, sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
 
     def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config):

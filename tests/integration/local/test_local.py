@@ -195,7 +195,7 @@ class DescribeRunningOpensearch:
             pass
 
     def it_reports_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(server, "_SMALLEST_DISK", shutil.disk_usage(temporary_folder).free * 2)
+        monkeypatch.setattr(server, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
         with pytest.raises(DiskFullError, match="No room left"), running_opensearch():
             pass
         assert not list(temporary_folder.iterdir())

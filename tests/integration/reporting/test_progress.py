@@ -19,8 +19,8 @@ TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'copy-on-write')"""
 @pytest.fixture
 def shown(monkeypatch):
     """Bars are shown, as in a notebook."""
-    monkeypatch.setattr(module, "_output", lambda: sys.stdout)
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(module, "person_output", lambda: sys.stdout)
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.05)
 
 
 def _last_line(capsys) -> str:
@@ -68,7 +68,7 @@ def it_starts_no_spark_job_of_its_own(spark, sql, make_config, monkeypatch, caps
     config = make_config()
     export_table(spark, config)
     silent = _jobs(spark, "silent", lambda: validate_table(spark, config))
-    monkeypatch.setattr(module, "_output", lambda: sys.stdout)
+    monkeypatch.setattr(module, "person_output", lambda: sys.stdout)
     assert _jobs(spark, "shown", lambda: validate_table(spark, config)) == silent > 0
     assert "100 of 100" in _last_line(capsys)
 

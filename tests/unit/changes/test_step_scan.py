@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import pytest
 
 from icecdc_core.changes.step_scan import compare_scans
-from icecdc_core.table.snapshots import Step
-from tests.unit.table.test_snapshots import metadata
+from icecdc_core.changes.steps import Step
+from tests.table_metadata import metadata
+from tests.unit.changes.file_lists import Table, files, shown
 
 LINE = metadata((1, None, "append"), (2, 1, "overwrite"), (3, 1, "overwrite"), current=2)
 STEP = Step(0, 1, 2, (2,))
-
-
-class File(NamedTuple):
-    """A data file as a state sees it."""
-
-    location: str
-    deletes: frozenset[str] = frozenset()
-    sequence_number: int = 1
-    has_row_ids: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """What is asked of a table about its files."""
-
-    marks_deletes: bool = True
-
-    def locations(self, files):
-        return [file.location for file in files]
-
-    def delete_counts(self, files):
-        return [len(file.deletes) for file in files]
-
-    def delete_digests(self, files):
-        return [",".join(sorted(file.deletes)) for file in files]
-
-    def sequence_numbers(self, files):
-        return [file.sequence_number for file in files]
-
-    def have_row_ids(self, files):
-        return all(file.has_row_ids for file in files)
-
-    def select(self, files, positions):
-        return [files[position] for position in positions]
-
-
-def files(text, **more):
-    """``a b+x+y``: the data file a, and b with the delete files x and y."""
-    parts = [part.split("+") for part in text.split()]
-    return [File(location, frozenset(deletes), **more) for location, *deletes in parts]
-
-
-def shown(tasks):
-    return " ".join("+".join([file.location, *sorted(file.deletes)]) for file in tasks)
 
 
 def compared(before, after, table=None, step=STEP, **more):

@@ -50,6 +50,6 @@ class DescribeTheParameters:
         actual = config.job_config(report_path="", dry_run=True)
         assert actual == SyncConfig(**TABLE, row_filter="id > 1", dry_run=True)
 
-    def it_names_its_own(self):
+    def it_has_these_of_its_own(self):
         expected = ["from_snapshot", "to_snapshot", "document_id", "query", "sample_rows", "max_snapshots"]
-        assert ExploreConfig.own_parameters() == expected
+        assert [name for name in ExploreConfig.model_fields if name not in SyncConfig.model_fields] == expected

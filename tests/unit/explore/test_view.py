@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.explore import view as module
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.partitions import _is_shown
+from icecdc_core.explore.partitions import is_in_documents
 from icecdc_core.explore.view import View
 from icecdc_core.table.field_origins import FieldOrigin
 from tests.unit.explore.metadata import metadata
@@ -56,7 +56,7 @@ class DescribeNotes:
         source = SimpleNamespace(
             identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})
         )
-        (note,) = module._notes(source, SimpleNamespace(snapshot_id=position))
+        (note,) = module.index_notes(source, SimpleNamespace(snapshot_id=position))
         assert expected in note
 
     def it_does_not_count_snapshots_since_one_that_expired(self, monkeypatch):
@@ -65,7 +65,7 @@ class DescribeNotes:
         source = SimpleNamespace(
             identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})
         )
-        assert list(module._notes(source, SimpleNamespace(snapshot_id=5))) == [
+        assert list(module.index_notes(source, SimpleNamespace(snapshot_id=5))) == [
             "The next sync cannot go on from the index: expired"
         ]
 
@@ -83,4 +83,4 @@ class DescribeShownPartitions:
     def it_has_a_column_only_as_it_is_in_the_documents(self, origins, expected):
         # The column is used by another field too, so that it is no question of which columns are used.
         projection = SimpleNamespace(origins=origins, used_columns=frozenset({"region"}), computed_from=frozenset())
-        assert _is_shown(SimpleNamespace(projection=projection), "region") is expected
+        assert is_in_documents(SimpleNamespace(projection=projection), "region") is expected

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JNetworkError
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.many import _run_all, _Turns, require_one_session
-from icecdc_core.session.shutdown import Stop
+from icecdc_core.jobs.many import require_one_session
 
 
 def configs(*parameters):
@@ -51,25 +49,3 @@ class DescribeOneSession:
         message = str(caught.value)
         assert message.startswith(f"{parameter}: 'index0' and 'index1' ")
         assert [value for value in ("/a", "env:A", "=1") if value in message] == []
-
-
-class EndedSpark:
-    """A session whose JVM has ended."""
-
-    def createDataFrame(self, *given):
-        raise Py4JNetworkError
-
-
-class DescribeASessionThatEnded:
-    def it_does_not_hide_the_reports_of_the_runs(self):
-        ran = []
-
-        class Run:
-            name = "a"
-
-            def __call__(self, turns):
-                ran.append(turns)
-
-        turns = _Turns(1, Stop())
-        _run_all(EndedSpark(), [Run()], turns)
-        assert ran == [turns]

@@ -12,8 +12,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
-from icecdc_core.opensearch.client import Connection
+from icecdc_core.opensearch.bulk_writer import bulk_path
 
 NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
 HOSTILE = ["t`; DROP TABLE x; --", "a/../b", "a%2f_all", "a?x=true", "_all", "*", "a,b", '"}}', "<a-{now/d}>", "a#b"]
@@ -36,9 +35,7 @@ class DescribeIndexNames:
         config = accepted(index=name)
         if config is None:
             return
-        settings_ = BulkSettings(Connection("http://127.0.0.1:1"), f"{config.index}--000001--write", 1024, 1, 0.0, 0)
-        path = BulkWriter(settings_)._path
-        segments = path.split("/")
+        segments = bulk_path(f"{config.index}--000001--write").split("/")
         whole = unquote(segments[1]) == f"{config.index}--000001--write"
         assert (len(segments), segments[2], whole, set("*,?#") & set(segments[1])) == (3, "_bulk", True, set())
 

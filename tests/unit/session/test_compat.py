@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
+import pyspark.sql.functions
+import pyspark.sql.streaming
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkAttributeError
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, types
 
 import icecdc_core
 from icecdc_core.errors import DependencyError
@@ -25,11 +30,31 @@ from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 CORE = Path(icecdc_core.__file__).parent
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}
 JAVA = "\n".join(path.read_text(encoding="utf-8") for path in (CORE / "session").glob("*.java"))
-# Public interfaces of Iceberg, by whose constants, parsers and builders icecdc also works.
+TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+# Public interfaces of Iceberg, and what icecdc calls of them and of other public Java classes.
 PUBLIC = {
-    *("MetadataColumns", "PartitionSpec", "PartitionSpecParser", "Schema", "SchemaParser", "SortOrder"),
-    "catalog.TableIdentifier",
+    *("ContentFile", "DataFile", "DeleteFile", "FileScanTask", "ManifestFile", "MetadataColumns", "PartitionSpec"),
+    *("PartitionSpecParser", "Schema", "SchemaParser", "Snapshot", "SortOrder", "Table", "TableScan"),
+    *("catalog.TableIdentifier", "expressions.Expression", "expressions.Expressions"),
+    *("expressions.ResidualEvaluator", "io.CloseableIterable"),
 }
+OF_ICEBERG = {
+    *("addColumn", "appendFile", "asPrimitiveType", "buildTable", "caseInsensitiveFindField", "currentSnapshot"),
+    *("fieldId", "findField", "findType", "identifierFieldNames", "isMetadataColumn", "makeColumnOptional"),
+    *("newAppend", "parentId", "rewrittenDataFilesCount", "sequenceNumber", "snapshotId"),
+    *("stageOnly", "timestampMillis", "updateColumn", "updateProperties", "updateSchema", "withPartitionSpec"),
+    *("withProperty", "withSortOrder"),
+}
+OF_JAVA = {
+    *("addAll", "containsKey", "currentThread", "getCause", "getClass", "getClassLoader", "getClassName"),
+    *("getCodeSource", "getConstructor", "getContextClassLoader", "getFile", "getLocation", "getMessage", "getParent"),
+    *("getProperty", "getProtectionDomain", "getSimpleName", "getStackTrace", "hasNext", "hashCode", "iterator"),
+    *("keySet", "loadClass", "newInstance", "setParentClassLoader", "toString"),
+}
+OF_SCALA = {"head", "isCompleted", "isDefined", "valuesIterator"}
+OF_SPARK = {"as", "getExecutorMemoryStatus", "get", "json", "sc", "insertAll", "updateAll"}
+OF_PY4J = {"new_array"}
+OF_KAFKA = {"allTopicNames", "describeTopics", "listTopics", "offsetsForTimes", "partitionsFor", "topicId"}
 BLOCKED = "py4j.security.Py4JSecurityException: Method java.lang.Thread.currentThread() is not whitelisted"
 ICEBERG_CLASS = re.compile(r'iceberg_class\([\w.]*spark, "([\w.]+)"\)')
 NAMED_CLASS = re.compile(r'(?:java_class\([\w.]*spark, |named\()"(org\.apache\.[\w.]+)"\)')
@@ -111,15 +136,66 @@ class DescribeRequirePyspark:
         require_pyspark("4.2.0.dev1")
 
 
+def attributes(tree: ast.AST) -> Iterator[ast.Attribute]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+
+
+def names_before(node: ast.AST) -> set[str]:
+    """The names in the chain of calls before an attribute: `b` and `c` for `d` in `a.b.c().d`."""
+    inner = node.value if isinstance(node, ast.Attribute) else node.func if isinstance(node, ast.Call) else None
+    if inner is None:
+        return set()
+    return {*names_before(inner), *([inner.attr] if isinstance(inner, ast.Attribute) else [])}
+
+
+def of_pyspark() -> set[str]:
+    """The public names of PySpark."""
+    field = types.StructField("a", types.ArrayType(types.MapType(types.StringType(), types.StringType())))
+    found = {*dir(field), *dir(field.dataType), *dir(field.dataType.elementType)}
+    for module in (pyspark, pyspark.sql, pyspark.sql.functions, pyspark.sql.streaming):
+        members = [getattr(module, name) for name in dir(module)]
+        found |= {*dir(module), *(name for each in members if isinstance(each, type) for name in dir(each))}
+    return {name for name in found if not name.startswith("_")}
+
+
+def own_names() -> set[str]:
+    """The names that the package itself gives to what begins with an underscore."""
+    found = {"_replace"}
+    for tree in TREES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return found
+
+
 class DescribeThePrivateClasses:
     def it_has_every_class_that_is_used(self):
         used = set()
         for text in SOURCES.values():
             used |= {f"org.apache.iceberg.{name}" for name in ICEBERG_CLASS.findall(text)}
             used |= {*NAMED_CLASS.findall(text)}
-        imported = set(re.findall(r"^import (org\.apache\.(?:iceberg\.)?spark\.[\w.]+);", JAVA, re.MULTILINE))
+        imported = set(re.findall(r"^import (org\.apache\.[\w.]+);", JAVA, re.MULTILINE))
         public = {f"org.apache.iceberg.{name}" for name in PUBLIC} | {"org.apache.spark.sql.Encoders"}
         assert (used | imported) - public - {*PRIVATE_CLASSES} == set()
+
+    def it_has_every_method_that_is_called_in_the_jvm(self):
+        private = {name.rpartition(".")[2] for name in PRIVATE_ATTRIBUTES}
+        listed = {method for methods in PRIVATE_CLASSES.values() for method in methods}
+        of_own_java = set(re.findall(r"(\w+)\([^()]*\) \{", JAVA))
+        public = {*of_pyspark(), *OF_ICEBERG, *OF_JAVA, *OF_SCALA, *OF_SPARK, *OF_KAFKA, *OF_PY4J, *of_own_java}
+        unknown = {}
+        for path, tree in TREES.items():
+            # Elsewhere no object of the JVM is at hand.
+            if not re.search(r"session\.jvm import|java_exception|\._j\w", SOURCES[path]):
+                continue
+            for node in attributes(tree):
+                # PySpark's own names are spelled like Java's, other names of Python are not.
+                is_of_java = re.search("^[a-z]+[A-Z]", node.attr) or names_before(node) & {*private, *listed}
+                if is_of_java and node.attr not in {*public, *listed, *private}:
+                    unknown[f"{path.relative_to(CORE)}:{node.lineno}"] = node.attr
+        assert unknown == {}
 
     def it_has_no_method_that_is_not_used(self):
         text = "\n".join([*SOURCES.values(), JAVA])
@@ -127,8 +203,8 @@ class DescribeThePrivateClasses:
         assert {method for method in methods if not re.search(rf'\.{method}\b|"{method}"', text)} == set()
 
     def it_has_every_private_attribute_of_pyspark_that_is_used(self):
-        used = set()
+        used = {node.attr for tree in TREES.values() for node in attributes(tree) if re.match("_[a-z]", node.attr)}
         for text in SOURCES.values():
-            used |= set(re.findall(r"\._j(?!son)\w+|\._gateway|SparkContext\._\w+|_observation\._\w+", text))
+            used |= set(re.findall(r'getattr\([\w.]+, "(_[a-z]\w+)"', text))
         listed = {name.rpartition(".")[2] for name in PRIVATE_ATTRIBUTES}
-        assert {name.rpartition(".")[2] for name in used} - listed == set()
+        assert (used - own_names() - listed, listed - used) == (set(), set())

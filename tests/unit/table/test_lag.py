@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.table.lag import lag
-from tests.unit.table.test_snapshots import metadata
+from tests.table_metadata import metadata
 
 LINE = metadata((1, None, "append"), (2, 1, "append"), (3, 2, "append"), current=3)
 # 3 was rolled back to 1, then 4 came.

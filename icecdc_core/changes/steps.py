@@ -1,0 +1,170 @@
+"""From a range of snapshots to the steps that must be read: lineage and cuts at compactions. Pure Python, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from icecdc_core.table.snapshots import ancestors, missing_snapshot, operation, require_first_snapshot
+
+
+@dataclass(frozen=True)
+class Step:
+    """One comparison of two snapshots, (from, to].
+
+    Attributes:
+        ordinal: Place of the step in its range, oldest first, from 0.
+        from_snapshot_id: The older state; None is the empty table.
+        to_snapshot_id: The newer state.
+        path: The snapshots whose commits separate the two states; None when some of them are no longer known.
+    """
+
+    ordinal: int
+    from_snapshot_id: int | None
+    to_snapshot_id: int
+    path: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The data and delete files that one commit added and removed: path to size in bytes."""
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan_steps(
+    metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int, mode: str = "net"
+) -> list[Step]:
+    """Turn a range of snapshots into steps.
+
+    ``net`` compares the two ends once. ``snapshot`` makes one step per snapshot that is not a ``replace``,
+    because a replace (compaction, manifest rewrite) changes no row by the Iceberg specification. When the
+    start is not an ancestor of the end (a rollback, another branch) the first step goes back to their common
+    ancestor.
+
+    Args:
+        metadata: The table's metadata.
+        start_snapshot_id: Exclusive start; None is the empty table before the first snapshot.
+        end_snapshot_id: Inclusive end.
+        mode: ``net`` or ``snapshot``.
+
+    Raises:
+        HistoryGapError: The start, the end or, in ``snapshot`` mode, a snapshot between them has expired.
+    """
+    for snapshot_id in (start_snapshot_id, end_snapshot_id):
+        if snapshot_id is not None and (gap := missing_snapshot(metadata, snapshot_id)) is not None:
+            raise gap
+    if start_snapshot_id == end_snapshot_id:
+        return []
+    if mode == "net":
+        path = _path(metadata, start_snapshot_id, end_snapshot_id)
+        return [Step(0, start_snapshot_id, end_snapshot_id, path)]
+    return _snapshot_steps(metadata, start_snapshot_id, end_snapshot_id)
+
+
+def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, SnapshotFiles]) -> list[Step]:
+    """Split a net step at its ``replace`` snapshots where that reads fewer bytes.
+
+    A range with a compaction would compare every compacted file by value. Cutting it into (from, parent of
+    the replace] and (replace, to] leaves the compaction unread. With several, the cheapest set of cuts is
+    found by dynamic programming over the stretches between them.
+
+    Args:
+        metadata: The table's metadata.
+        step: A step whose ``path`` is the straight line from its start to its end.
+        files: What each commit of the path added and removed.
+
+    Returns:
+        The steps, with ordinals from 0; the given step alone when no cut helps.
+    """
+    path = step.path or ()
+    by_id = _by_id(metadata)
+    line = (step.from_snapshot_id, *path)
+    straight = all(by_id[b].parent_snapshot_id == a for a, b in zip(line, path, strict=False) if b is not None)
+    if step.from_snapshot_id is None or not path or not straight:
+        return [step]
+    replaces = [i for i, s in enumerate(path) if operation(by_id[s]) == "replace"]
+    if not replaces:
+        return [step]
+    # Node k of the graph is "everything up to and with replace k is done"; an edge is one stretch that is
+    # read.
+    starts = [0, *(i + 1 for i in replaces)]
+    ends = [*replaces, len(path)]
+    best: list[tuple[int, int, list[tuple[int, int]]]] = [(0, 0, [])]
+    for last in range(len(ends)):
+        options = []
+        for first in range(last + 1):
+            before = best[first]
+            stretch = (starts[first], ends[last])
+            count = before[1] + (stretch[0] < stretch[1])
+            options.append((before[0] + _bytes(path[slice(*stretch)], files), count, [*before[2], stretch]))
+        best.append(min(options, key=lambda option: option[:2]))
+    steps: list[Step] = []
+    for begin, end in best[-1][2]:
+        if begin < end:
+            start = step.from_snapshot_id if begin == 0 else path[begin - 1]
+            steps.append(Step(len(steps), start, path[end - 1], tuple(path[begin:end])))
+    return steps
+
+
+def _bytes(path: Sequence[int], files: Mapping[int, SnapshotFiles]) -> int:
+    added: dict[str, int] = {}
+    removed: dict[str, int] = {}
+    for snapshot_id in path:
+        change = files.get(snapshot_id, SnapshotFiles())
+        for location, size in change.removed.items():
+            if added.pop(location, None) is None:
+                removed[location] = size
+        added.update(change.added)
+    return sum(added.values()) + sum(removed.values())
+
+
+def _snapshot_steps(metadata: TableMetadata, start: int | None, end: int) -> list[Step]:
+    by_id = _by_id(metadata)
+    chain = ancestors(metadata, end)
+    steps: list[Step] = []
+    if start in chain:
+        wanted = chain[: chain.index(start)]
+    else:
+        undone = ancestors(metadata, start)
+        common = next((s for s in undone if s in chain), None)
+        if common is None and start is not None:
+            return [Step(0, start, end, None)]
+        wanted = chain[: chain.index(common)] if common is not None else chain
+        if common is not None:
+            steps.append(Step(0, start, common, tuple(undone[: undone.index(common)])))
+        else:
+            require_first_snapshot(metadata, end)
+    for snapshot_id in reversed(wanted):
+        if operation(by_id[snapshot_id]) != "replace":
+            parent = by_id[snapshot_id].parent_snapshot_id
+            steps.append(Step(len(steps), parent, snapshot_id, (snapshot_id,)))
+    return steps
+
+
+def _path(metadata: TableMetadata, start: int | None, end: int) -> tuple[int, ...] | None:
+    """Snapshots whose commits separate two states: those undone from start, then those done to the end."""
+    by_id = _by_id(metadata)
+
+    def chain(snapshot_id: int | None) -> list[int | None]:
+        known = ancestors(metadata, snapshot_id)
+        before = by_id[known[-1]].parent_snapshot_id if known else snapshot_id
+        # A chain ends at the empty table (None) or at an expired parent, which is unknown territory.
+        return [*known, None] if before is None else [*known]
+
+    undone, done = chain(start), chain(end)
+    reachable = set(undone)
+    common = next((s for s in done if s in reachable), "unknown")
+    if common == "unknown":
+        return None
+    back = undone[: undone.index(common)]  # type: ignore[arg-type]
+    forth = done[: done.index(common)]  # type: ignore[arg-type]
+    return tuple(s for s in [*back, *reversed(forth)] if s is not None)
+
+
+def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
+    return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}

@@ -1,0 +1,49 @@
+"""From the documents that a validation compared to the bulk lines that repair them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from icecdc_core.columns import unused
+from icecdc_core.commits.position_format import Position
+from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
+from icecdc_core.table.source import Source
+
+
+def differing_documents(differences: DataFrame) -> DataFrame:
+    """Return the documents that are missing, stale or extra.
+
+    Args:
+        differences: (id, verdict, version) from the validation.
+    """
+    return differences.where(F.col("verdict").isNotNull())
+
+
+def newest_version(wrong: DataFrame) -> tuple[str, int | None]:
+    """Return the document with the highest version of those that differ, and this version.
+
+    Args:
+        wrong: The documents that differ.
+    """
+    newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
+    return newest[0], newest[1]
+
+
+def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
+    """Return the bulk lines that bring the documents that differ to the position's snapshot.
+
+    Args:
+        source: The table.
+        position: The position.
+        wrong: The documents that differ.
+        epoch: The epoch of the repair.
+        on_duplicate: ``fail`` or ``last``, see ``on_duplicate_identifier``.
+    """
+    ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
+    key = unused("_document_id", rows.columns)
+    wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
+    rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
+    upserts = to_actions(rows, ids, epoch).select("action")
+    deletes = delete_actions(wrong.where(F.col("verdict") == "extra").select("id"), epoch).select("action")
+    return upserts.unionAll(deletes)

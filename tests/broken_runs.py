@@ -1,0 +1,25 @@
+"""Positions as a run leaves them that ends at an unlucky moment."""
+
+from __future__ import annotations
+
+from icecdc_core.commits.positions import PositionStore
+
+
+def forget_commit(opensearch, config, report):
+    """Put the position back to where it was before the commit, as if the process had died before it."""
+    identity = f"position:{config.index}"
+    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
+    log = PositionStore(opensearch, config).log()[0]
+    names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "physical_index", "table_uuid", "selection")
+    names += ("on_duplicate_identifier",)
+    position["batch"] = {**{name: log[name] for name in names}, "schema": position["schema"]}
+    position["snapshot_id"] = report.from_snapshot_id
+    opensearch.index(index=config.positions_index, id=identity, body=position)
+
+
+def move_elsewhere(opensearch, config):
+    """Let the lock look like one of a run on another machine."""
+    identity = f"position:{config.index}"
+    position = opensearch.get(index=config.positions_index, id=identity)["_source"]
+    position["owner"]["host"] = "another machine"
+    opensearch.index(index=config.positions_index, id=identity, body=position)

@@ -1,0 +1,173 @@
+"""A table as lists of its files, written as texts; without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from icecdc_core.table.file_tasks import CommitFiles
+from tests.table_metadata import metadata
+
+
+class File(NamedTuple):
+    """A data file as a state sees it."""
+
+    location: str
+    deletes: frozenset[str] = frozenset()
+    sequence_number: int = 1
+    has_row_ids: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is asked of a table about its files."""
+
+    marks_deletes: bool = True
+
+    def locations(self, files):
+        return [file.location for file in files]
+
+    def delete_counts(self, files):
+        return [len(file.deletes) for file in files]
+
+    def delete_digests(self, files):
+        return [",".join(sorted(file.deletes)) for file in files]
+
+    def sequence_numbers(self, files):
+        return [file.sequence_number for file in files]
+
+    def have_row_ids(self, files):
+        return all(file.has_row_ids for file in files)
+
+    def select(self, files, positions):
+        return [files[position] for position in positions]
+
+
+def files(text, **more):
+    """``a b+x+y``: the data file a, and b with the delete files x and y."""
+    parts = [part.split("+") for part in text.split()]
+    return [File(location, frozenset(deletes), **more) for location, *deletes in parts]
+
+
+def shown(tasks):
+    return " ".join("+".join([file.location, *sorted(file.deletes)]) for file in tasks)
+
+
+class JavaList(list[Any]):
+    """A list of the JVM."""
+
+    def size(self) -> int:
+        return len(self)
+
+
+class History(Table):
+    """A table with a history, and a record of what was planned of it.
+
+    Args:
+        states: The files of snapshot 1, 2, ... A delete file whose name begins with ``*`` may apply to any data file;
+            others name theirs, except ``?`` in the commit that removes them. ``a@1`` is a data file with the sequence
+            number 1, otherwise it has that of its commit.
+        parents: The parents of snapshots, if they are not the ones before them.
+        operations: What snapshots say that they did, if it is no overwrite.
+
+    Attributes:
+        planned: The states that were planned, each with the data files that were asked for; None: all.
+    """
+
+    def __init__(
+        self,
+        *states: str,
+        parents: Mapping[int, int | None] | None = None,
+        operations: Mapping[int, str] | None = None,
+    ) -> None:
+        super().__init__()
+        # Frozen, as its parent is.
+        facts = vars(self)
+        facts["parents"] = {n: (parents or {}).get(n, n - 1 or None) for n in range(1, len(states) + 1)}
+        facts["states"] = {None: []}
+        facts["planned"], facts["read_snapshots"] = [], set()
+        for number, text in enumerate(states, 1):
+            older = {file.location: file.sequence_number for file in self.states.get(self.parents[number], [])}
+            self.states[number] = [_file(part, older, number) for part in text.split()]
+        lineage = [(n, self.parents[n], (operations or {}).get(n, "overwrite")) for n in self.parents]
+        facts["metadata"] = metadata(*lineage, current=len(states))
+
+    def commit_files(self, snapshot_id: int) -> CommitFiles:
+        before, after = self.states[self.parents[snapshot_id]], self.states[snapshot_id]
+        added, removed = _beyond(after, before), _beyond(before, after)
+        old, new = _deletes(before), _deletes(after)
+        more, fewer = new.keys() - old.keys(), old.keys() - new.keys()
+        return CommitFiles(
+            {file.location: 1 for file in added},
+            {file.location: 1 for file in removed},
+            dict.fromkeys(more, 1),
+            dict.fromkeys(fewer, 1),
+            frozenset(new[name] for name in more if name[0] != "*")
+            | {old[name] for name in fewer if name[0] not in "*?"},
+            any(name[0] == "*" for name in more),
+            any(name[0] in "*?" for name in fewer),
+            added,
+            removed,
+        )
+
+    def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> list[File]:
+        self.planned.append((snapshot_id, None if locations is None else " ".join(sorted(locations))))
+        return [
+            file
+            for file in self.states[snapshot_id]
+            if locations is None or file.location in locations or (deletes and file.deletes)
+        ]
+
+    def targeted_deletes(self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()) -> Any:
+        deletes = _deletes(self.states[snapshot_id])
+        if not locations and not places:
+            return {}, set()
+        if any(name[0] == "*" for name in deletes):
+            return None
+        found = {name: target for name, target in deletes.items() if target in locations or name in places}
+        return found, set(found.values())
+
+    def chosen(self, lists: Sequence[list[File]], locations: Collection[str]) -> list[File]:
+        return [file for each in lists for file in each if file.location in locations]
+
+    def tasks_of(self, data_files: list[File], deletes: Mapping[str, str]) -> list[File]:
+        return [
+            file._replace(deletes=frozenset(name for name, target in deletes.items() if target == file.location))
+            for file in data_files
+        ]
+
+    def data_files(self, tasks: list[File]) -> list[File]:
+        return tasks
+
+    def sizes(self, tasks: list[File]) -> list[int]:
+        return [1] * len(tasks)
+
+    def joined(self, *parts: list[File]) -> list[File]:
+        return [file for part in parts for file in part]
+
+    def nothing(self) -> list[File]:
+        return []
+
+
+def _file(text: str, older: Mapping[str, int], number: int) -> File:
+    name, *deletes = text.split("+")
+    location, _, given = name.partition("@")
+    return File(location, frozenset(deletes), int(given) if given else older.get(location, number))
+
+
+def _beyond(some: list[File], others: list[File]) -> JavaList:
+    """The data files of a state that another one does not have, or not so often; without their deletes."""
+    left = Counter(file.location for file in others)
+    found = JavaList()
+    for file in some:
+        left[file.location] -= 1
+        if left[file.location] < 0:
+            found.append(file._replace(deletes=frozenset()))
+    return found
+
+
+def _deletes(state: list[File]) -> dict[str, str]:
+    """The delete files of a state, with a data file that each applies to."""
+    return {name: file.location for file in state for name in file.deletes}
