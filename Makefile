@@ -22,7 +22,7 @@ WORKERS ?= 3
 PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
 ARGS ?=
-# What `make histories` lives: how many random histories, and which.
+# How many random histories `make histories` runs, and the seed that decides which.
 HISTORIES ?= 500
 SEED ?= 20261121
 # What `make faults` does, and how long `make soak` takes.
@@ -104,7 +104,7 @@ test-lowest: $(LOWEST)/.installed ## Run the unit tests and some integration tes
 	@$(LOWEST)/bin/python -m pytest tests/unit $(LOWEST_INTEGRATION) $(LOWEST_NOT) $(ARGS)
 
 .PHONY: histories
-histories: setup ## Live 500 random histories on every kind of table, and the support matrix; HISTORIES=, SEED=
+histories: setup ## Run 500 randomized table histories and the whole support matrix; HISTORIES=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
 
 .PHONY: model
@@ -121,12 +121,12 @@ simulate: setup ## Run the jobs in 100,000 simulated schedules, and wrong ones u
 	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
 
 .PHONY: faults
-faults: setup ## Kill drivers 100 times, cut runs off at every request, raise storms; FAULTS=, STORMS=, SEED=
+faults: setup ## Kill drivers 100 times, cut runs off at every request, overload the server; FAULTS=, STORMS=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \
 		$(VENV_PYTHON) -m pytest tests/faults -s --timeout 0 $(ARGS)
 
 .PHONY: soak
-soak: setup ## Change tables, sync and make trouble for an hour; MINUTES=, SEED=
+soak: setup ## Change tables, sync and inject faults for an hour; MINUTES=, SEED=
 	@ICECDC_COMPILED_PLANS=1 ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
 
 .PHONY: monitoring
@@ -208,7 +208,7 @@ clean: ## Remove what builds, tests and the demo left here (.venv and the downlo
 		.ruff_cache artifacts derby.log metastore_db spark-warehouse warehouse
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-# Resolved anew each time that pyproject.toml changes; a lock of old versions would be out of date at once.
+# Resolved again whenever pyproject.toml changes; a lock of old versions would be out of date at once.
 $(LOWEST)/.installed: $(VENV)/.installed pyproject.toml
 	@echo "Making $(LOWEST) with the lowest versions"
 	@$(BIN)/uv --quiet --no-config venv --clear --python $(VENV_PYTHON) $(LOWEST)

@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     Args:
         arguments: The arguments of the command line; None takes those of the process.
         program: How the program was called; all but `icecdc` print JSON always.
+
+    Raises:
+        SystemExit: The arguments ask for the help or the version, which was printed; its code is 0.
     """
     listed = list(sys.argv[1:] if arguments is None else arguments)
     if listed[:1] == [SERVICES]:

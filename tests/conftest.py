@@ -15,10 +15,18 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.logs import log_fields
 from icecdc_core.session import get_spark
-from tests.fast_java import INTERPRETED, QUICK_DAEMON, SPARK_CONF, set_java_options, use_memory_for_files
+from tests.fast_java import (
+    INTERPRETED,
+    QUICK_DAEMON,
+    SPARK_CONF,
+    remember_java_names,
+    set_java_options,
+    use_memory_for_files,
+)
 from tests.kafka_topics import Topic
 
 set_java_options()
+remember_java_names()
 use_memory_for_files()
 _numbers = itertools.count(1)
 

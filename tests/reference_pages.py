@@ -143,9 +143,10 @@ def commands_page() -> str:
     """The page of the commands."""
     lines = ["# Commands", "", MADE, ""]
     lines += [
-        "A command takes options, `--name value`. Every [parameter](parameters.md) is an option: `identifier_columns`",
-        "is `--identifier-columns`. `--help` after a command lists all of them. What it prints is in",
-        "[operations](operations.md#jobs-from-a-command-line), and what is in its JSON in [reports](reports.md).",
+        "A command takes options, `--name value` or `--name=value`. Every [parameter](parameters.md) is an option:",
+        "`identifier_columns` is `--identifier-columns`. A boolean needs no value: `--dry-run`, `--no-dry-run`.",
+        "`--help` after a command lists all of them. What a command prints is in",
+        "[operations](operations.md#jobs-from-a-command-line), and what its JSON contains in [reports](reports.md).",
         "",
         "| Option | Meaning |",
         "|---|---|",
@@ -240,15 +241,21 @@ class _Text:
     def remedy(self, call: ast.Call) -> str:
         """The remedy of an error; all that a local variable may have, "" without one."""
         node = next((each.value for each in call.keywords if each.arg == "remedy"), None)
-        if isinstance(node, ast.Name) and call in self._functions:
-            named = [
-                self.of(each.value)
-                for each in ast.walk(self._functions[call])
-                if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
-                if each.targets[0].id == node.id
-            ]
+        if isinstance(node, ast.Name):
+            named = [self.of(each) for each in self._assigned(call, node.id)]
             return "; or: ".join(filter(_says, named)).replace("……", "…") or self.of(node)
         return self.of(node) if node else ""
+
+    def _assigned(self, node: ast.expr, name: str) -> list[ast.expr]:
+        """All that the function around a node assigns to a local variable."""
+        function = self._functions.get(node)
+        assigned = [each for each in ast.walk(function) if isinstance(each, ast.Assign)] if function else []
+        return [each.value for each in assigned if isinstance(each.targets[0], ast.Name) and each.targets[0].id == name]
+
+    def _value(self, name: ast.Name) -> str:
+        """The text of a name: of the constant, or of the only value that its function gives it."""
+        named = self._assigned(name, name.id)
+        return self.of(named[0] if len(named) == 1 and isinstance(named[0], (ast.Constant, ast.JoinedStr)) else name)
 
     def of(self, node: ast.expr | None) -> str:
         """The text of an expression; what depends on the case is `…`."""
@@ -257,7 +264,7 @@ class _Text:
         if isinstance(node, ast.JoinedStr):
             return "".join(self.of(each) for each in node.values)
         if isinstance(node, ast.FormattedValue):
-            return self.of(node.value) if isinstance(node.value, ast.Name) else "…"
+            return self._value(node.value) if isinstance(node.value, ast.Name) else "…"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return self.of(node.left) + self.of(node.right)
         if isinstance(node, ast.Name) and isinstance(self._constants.get(node.id), (ast.Constant, ast.JoinedStr)):
@@ -286,7 +293,8 @@ def _said() -> dict[str, list[tuple[str, str]]]:
                 # The composed messages of ConfigError have nothing in common.
                 is_composed = not _says(message)
                 if name in names and remedy and not (is_composed and (name == "ConfigError" or not _says(remedy))):
-                    found[name].append((message, remedy.lstrip("…") if _says(remedy) else "what the error says"))
+                    shown = remedy.lstrip("…") if _says(remedy) else "follow the remedy in the message"
+                    found[name].append((message, shown))
     return {
         name: [(_named(message, pairs), text) for message, text in sorted(pairs)] for name, pairs in found.items()
     } | {name: [] for name in names - set(found)}

@@ -15,7 +15,12 @@ from icecdc_core.reporting.reports import Report, report_json, write_report
 
 
 def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
-    """Print a report: as one JSON object on one line, or as a table; a failure has no table."""
+    """Print a report: as one JSON object on one line, or as a table; a failure has no table.
+
+    Args:
+        report: The report of a job, or the values of a failure.
+        as_json: Whether to print JSON instead of a table.
+    """
     if as_json:
         print(report_json(dict(report) if isinstance(report, Mapping) else report.to_dict()), flush=True)  # noqa: T201
     elif isinstance(report, Report):
@@ -23,7 +28,14 @@ def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
 
 
 def print_failure(program: str, message: str, remedy: str = "", log: str = "") -> None:
-    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error."""
+    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error.
+
+    Args:
+        program: What failed, such as `icecdc sync`; the line begins with it.
+        message: Why the run failed; line breaks in it become spaces.
+        remedy: What the user can do; empty: nothing is added. One inside the message has precedence.
+        log: The path of Spark's log; empty: there is none.
+    """
     text = message if not remedy or "Remedy: " in message else f"{message.rstrip('.')}. Remedy: {remedy}"
     text = re.sub(r"\s+", " ", text.replace("\n- ", " ")).strip()
     text += f"{'' if text.endswith('.') else '.'} Spark's log: {log}" if log else ""
@@ -34,6 +46,10 @@ def print_failure(program: str, message: str, remedy: str = "", log: str = "") -
 def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> None:
     """Write the summary of the indexes that name a `report_path` to it.
 
+    Args:
+        report: The report on all indexes of the run.
+        configs: The parameters of each index by its name; only `report_path` is used.
+
     Raises:
         ConfigError: A file cannot be written.
     """
@@ -43,7 +59,12 @@ def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> No
 
 
 def replace_report(report: Mapping[str, Any], path: str) -> None:
-    """Write the failure of a job that did not begin: the report of an older run must not stay."""
+    """Write the failure of a job that did not begin: the report of an older run must not stay.
+
+    Args:
+        report: The values of the failure.
+        path: The job's `report_path`; empty: nothing is written.
+    """
     if path:
         with suppress(ConfigError):  # it must not hide why the run failed
             write_report(report, path)

@@ -156,7 +156,7 @@ def stored_position(source: Mapping[str, Any]) -> Position:
         raise _unreadable(index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown])
     texts = ("run_id", "host", "started", "since")
     if wrong := [name for name in texts if not isinstance((holder or {}).get(name, ""), str)]:
-        raise _unreadable(index, [_problem(f"owner.{name}", "", "it is not a text") for name in wrong])
+        raise _unreadable(index, [_problem(f"owner.{name}", "", "it is not a string") for name in wrong])
     return position
 
 

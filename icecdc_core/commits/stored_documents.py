@@ -21,7 +21,7 @@ def source_of(answer: Any, doing: str) -> dict[str, Any]:
     found = answer.get("_source") if isinstance(answer, dict) else None
     if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
         raise PositionError(
-            f"The index '{answer.get('_index')}' keeps no sources, so no position can be read from it",
+            f"The index '{answer.get('_index')}' does not store `_source`, so no position can be read from it",
             subject="positions_index",
             value=answer.get("_index"),
             remedy="find the index template that switches `_source` off and exclude this index; then restore the "

@@ -109,7 +109,7 @@ class _Reader:
                     merged = {**self._merged(source), **merged}
                 continue
             if not isinstance(key, yaml.ScalarNode) or key.tag == f"{_PREFIX}null":
-                raise _at(key, "has a key that is not a text", "name it by a text")
+                raise _at(key, "has a key that is not a string", "use a string as the key")
             if key.value in own:
                 raise _at(key, f"has the key {key.value!r} twice", "keep one of them")
             own[key.value] = item

@@ -133,7 +133,7 @@ class SyncConfig(ParameterModel):
     select: Select = Field(
         default_factory=list,
         examples=['["* EXCEPT (email)", "sha2(email, 256) AS owner"]'],
-        description="Fields of the document as Spark SQL expressions, a list or JSON array of texts as "
+        description="Fields of the document as Spark SQL expressions, a list or JSON array of strings as "
         "DataFrame.selectExpr takes them. Default: the columns.",
     )
     mapping: JsonObject = Field(
@@ -206,7 +206,8 @@ class SyncConfig(ParameterModel):
     )
     poll_interval_seconds: Seconds = Field(
         default=0.0,
-        description="Seconds between two polls, at most with target_lag; 0: target_lag alone decides, or sync once.",
+        description="Seconds between two polls; with target_lag, the longest pause. "
+        "0: target_lag sets the pause; without it, sync once.",
     )
     max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
     target_lag: Lag = Field(

@@ -21,7 +21,11 @@ URL_REMEDY = (
 
 
 def opensearch_url(text: str) -> str:
-    """An http(s) URL of a node or load balancer, without credentials."""
+    """An http(s) URL of a node or load balancer, without credentials.
+
+    Raises:
+        PydanticCustomError: The text is no such URL, or the URL has credentials, a query or a fragment.
+    """
     remedy = "write it as http://host:port or https://host:port"
     if "@" in text:
         raise refused(
@@ -42,7 +46,11 @@ def opensearch_url(text: str) -> str:
 
 
 def cluster_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, and not of OpenSearch Serverless."""
+    """A URL as `opensearch_url` checks it, and not of OpenSearch Serverless.
+
+    Raises:
+        PydanticCustomError: `opensearch_url` refuses it, or it is a URL of OpenSearch Serverless.
+    """
     url = opensearch_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
         raise _serverless()
@@ -50,7 +58,11 @@ def cluster_url(text: str) -> str:
 
 
 def aws_service(value: Any) -> Any:
-    """The service to sign requests for; Serverless is refused with the reason."""
+    """The service to sign requests for; Serverless is refused with the reason.
+
+    Raises:
+        PydanticCustomError: It is `aoss`, the service of OpenSearch Serverless.
+    """
     if value == "aoss":
         raise _serverless()
     return value
@@ -65,17 +77,29 @@ def _serverless() -> PydanticCustomError:
 
 
 def optional_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, or an empty string."""
+    """A URL as `opensearch_url` checks it, or an empty string.
+
+    Raises:
+        PydanticCustomError: `opensearch_url` refuses it.
+    """
     return opensearch_url(text) if text else text
 
 
 def catalog_properties(given: Properties) -> Properties:
-    """Catalog properties, refused when a URL has credentials in it."""
+    """Catalog properties, refused when a URL has credentials in it.
+
+    Raises:
+        PydanticCustomError: A URL has a user or a password in it.
+    """
     return _without_credentials(given, urls_with_credentials(given))
 
 
 def spark_conf(given: Properties) -> Properties:
-    """Spark settings, refused when a URL of a catalog has credentials in it."""
+    """Spark settings, refused when a URL of a catalog has credentials in it.
+
+    Raises:
+        PydanticCustomError: Such a URL has a user or a password in it.
+    """
     return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
 
 

@@ -37,7 +37,11 @@ def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomEr
 
 
 def table_parts(text: str) -> tuple[str, ...]:
-    """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes."""
+    """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes.
+
+    Raises:
+        PydanticCustomError: The text is no table name, or has fewer than three parts or an unusable one.
+    """
     remedy = "name it catalog.namespace.table, as Spark does; put parts with dots or blanks in back-quotes"
     parts: list[str] = []
     rest = text
@@ -62,18 +66,34 @@ def table_parts(text: str) -> tuple[str, ...]:
 
 
 def table_name(text: str) -> str:
-    """A table name with at least three parts."""
+    """A table name with at least three parts.
+
+    Raises:
+        PydanticCustomError: The text is no such name.
+    """
     table_parts(text)
     return text
 
 
 def optional_table_name(text: str) -> str:
-    """A table name with at least three parts, or an empty string."""
+    """A table name with at least three parts, or an empty string.
+
+    Raises:
+        PydanticCustomError: The text is neither.
+    """
     return table_name(text) if text else text
 
 
 def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
-    """A name that OpenSearch accepts for an index."""
+    """A name that OpenSearch accepts for an index.
+
+    Args:
+        text: The name.
+        max_bytes: How long the name may be in UTF-8; OpenSearch allows 255 bytes.
+
+    Raises:
+        PydanticCustomError: OpenSearch would refuse the name.
+    """
     wrong = ""
     if text != text.lower():
         wrong = "has upper-case letters"
@@ -94,12 +114,20 @@ def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
 
 
 def target_index_name(text: str) -> str:
-    """The name of an index, short enough for the longer names of its physical indexes."""
+    """The name of an index, short enough for the longer names of its physical indexes.
+
+    Raises:
+        PydanticCustomError: OpenSearch would refuse the name, or that of a physical index.
+    """
     return index_name(text, MAX_TARGET_BYTES)
 
 
 def secret_reference(text: str) -> str:
-    """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
+    """A reference to a secret, or an empty string; a secret itself is refused and not shown.
+
+    Raises:
+        PydanticCustomError: The text is neither.
+    """
     if text and not is_reference(text):
         raise refused(
             "must be a reference to a secret, not the secret itself (value not shown)",
@@ -110,7 +138,11 @@ def secret_reference(text: str) -> str:
 
 
 def column_names(value: object) -> object:
-    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
+    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates.
+
+    Raises:
+        PydanticCustomError: The value is no such list, or has a blank name or the same name twice.
+    """
     names: object = value
     if isinstance(value, str):
         is_array = value.startswith("[")
@@ -125,7 +157,15 @@ def column_names(value: object) -> object:
 
 
 def json_array(text: str, remedy: str) -> object:
-    """The value of a string that begins like a JSON array."""
+    """The value of a string that begins like a JSON array.
+
+    Args:
+        text: The string.
+        remedy: How to write the parameter, for the error.
+
+    Raises:
+        PydanticCustomError: The string is not valid JSON, has a key twice, or has NaN or Infinity.
+    """
     try:
         return _json_value(text)
     except (ValueError, RecursionError) as error:
@@ -158,8 +198,12 @@ def _json_problem(error: ValueError | RecursionError) -> str:
 
 
 def properties(value: object) -> Properties:
-    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
-    remedy = 'give a JSON object of texts, such as {"type":"rest","uri":"http://localhost:8181"}'
+    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings.
+
+    Raises:
+        PydanticCustomError: The value is no such mapping. The error does not show it, because it may hold secrets.
+    """
+    remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
             value = _json_value(value)
@@ -171,15 +215,19 @@ def properties(value: object) -> Properties:
     texts: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(key, str) or not key.strip() or not isinstance(item, (str, bool, int, float)):
-            raise refused(f"has no text under {key!r} (value not shown)", remedy, show=False)
+            raise refused(f"has no string under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
 
 
 def expressions(value: object) -> object:
-    """Spark SQL expressions from a list, a JSON array or one text; or a function from frame to frame."""
+    """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame.
+
+    Raises:
+        PydanticCustomError: The value is none of these, or has a blank expression.
+    """
     remedy = (
-        'give a list of texts as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
+        'give a list of strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
     )
     if callable(value):
         return value
@@ -193,7 +241,11 @@ def expressions(value: object) -> object:
 
 
 def json_object(value: object) -> object:
-    """A mapping with texts as keys, from a mapping or a JSON object."""
+    """A mapping with strings as keys, from a mapping or a JSON object.
+
+    Raises:
+        PydanticCustomError: The value is no such mapping.
+    """
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
     if isinstance(value, str):
         try:
@@ -206,7 +258,12 @@ def json_object(value: object) -> object:
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value."""
+    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value.
+
+    Args:
+        nested: The mapping.
+        prefix: What every path begins with, such as `mapping.`.
+    """
     for name, value in nested.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{prefix}{name}.")
@@ -221,14 +278,22 @@ def duration(value: object) -> object:
 
 
 def reserved(value: object) -> object:
-    """The value of a parameter that this release does not support: an empty one."""
+    """The value of a parameter that this release does not support: an empty one.
+
+    Raises:
+        PydanticCustomError: The value is not empty.
+    """
     if value:
         raise refused("is not supported by this release", "leave it out")
     return ""
 
 
 def start_point(text: str) -> str | int | datetime | None:
-    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
+    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC.
+
+    Raises:
+        PydanticCustomError: The text is none of these, or a number that no snapshot id can be.
+    """
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
@@ -247,7 +312,11 @@ def start_point(text: str) -> str | int | datetime | None:
 
 
 def start_text(value: object) -> object:
-    """`start_from` as a checked string; a number is a snapshot id, a datetime a time."""
+    """`start_from` as a checked string; a number is a snapshot id, a datetime a time.
+
+    Raises:
+        PydanticCustomError: `start_point` refuses the string.
+    """
     if isinstance(value, datetime):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -257,7 +326,11 @@ def start_text(value: object) -> object:
 
 
 def plain_name(text: str) -> str:
-    """A name that is not blank and has no control characters."""
+    """A name that is not blank and has no control characters.
+
+    Raises:
+        PydanticCustomError: The name is empty or has control characters.
+    """
     if not text or _CONTROL.search(text):
         raise refused("is blank or has control characters", "give the name as the table's metadata has it")
     return text

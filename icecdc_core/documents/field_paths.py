@@ -41,13 +41,23 @@ def holder_of(properties: Properties, path: str, may_add: bool = True) -> tuple[
 
 
 def find_field(properties: Properties, path: str) -> dict[str, Any] | None:
-    """Return the field or the multi-field at a path; None if there is none."""
+    """Return the field or the multi-field at a path; None if there is none.
+
+    Args:
+        properties: The fields, as a mapping has them in `properties`.
+        path: The path, such as `place.city` or `title.keyword`.
+    """
     holder, name = holder_of(properties, path, may_add=False)
     return holder.get(name)
 
 
 def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the paths of all fields, objects and multi-fields included."""
+    """Return the paths of all fields, objects and multi-fields included.
+
+    Args:
+        properties: The fields, as a mapping has them in `properties`.
+        prefix: What every path begins with, such as `place.`; empty for the fields of a document.
+    """
     names = []
     for name, field in properties.items():
         names += [f"{prefix}{name}", *(f"{prefix}{name}.{each}" for each in field.get("fields", {}))]
@@ -62,7 +72,14 @@ def outer_paths(path: str) -> list[str]:
 
 
 def wrong(message: str, value: object, remedy: str, subject: str = "mapping") -> ConfigError:
-    """Return the error for a wrong mapping."""
+    """Return the error for a wrong mapping.
+
+    Args:
+        message: What is wrong.
+        value: The part of the mapping that is wrong, such as the path of a field.
+        remedy: What the user can do.
+        subject: The parameter that has the wrong value.
+    """
     return ConfigError(message, subject=subject, value=value, remedy=remedy)
 
 

@@ -87,7 +87,12 @@ def has_field_type(mapping: object, field_type: str) -> bool:
 
 
 def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a date field with the format of our dates, unless it has one: the default cannot read every year."""
+    """Return a date field with the format of our dates, unless it has one: the default cannot read every year.
+
+    Args:
+        field: The options of the field, as the user gives them.
+        generated: The options of the field that the column's type gives.
+    """
     is_date = field.get("type") in ("date", "date_nanos") and generated.get("type") == "date"
     return {"format": generated["format"], **field} if is_date else field
 
@@ -111,9 +116,10 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
                 _check_field(f"{path}.{inner.name}", inner.dataType, merged)
     if field_type in ("date", "date_nanos") and kind in _READABLE and not _reads(str(field.get("format", "")), kind):
         raise wrong(
-            f"The field '{path}' has the format '{field['format']}', which cannot read texts such as {_EXAMPLES[kind]}",
+            f"The field '{path}' has the format '{field['format']}', which cannot read strings such as "
+            f"{_EXAMPLES[kind]}",
             path,
-            "add ||strict_date_optional_time_nanos to the format, or make a text of that format in select with "
+            "add ||strict_date_optional_time_nanos to the format, or make a string of that format in select with "
             "date_format()",
         )
 

@@ -119,7 +119,12 @@ def open_columns(generated: Properties) -> list[str]:
 
 
 def is_made(path: str, made: Iterable[str]) -> bool:
-    """Return whether one of the made fields is at a path, inside it or around it."""
+    """Return whether one of the made fields is at a path, inside it or around it.
+
+    Args:
+        path: The path of a field.
+        made: The paths of the fields that no column makes.
+    """
     return any(path == each or each.startswith(f"{path}.") or path.startswith(f"{each}.") for each in made)
 
 

@@ -98,7 +98,17 @@ def index_mapping(
 def index_limits(
     schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`."""
+    """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`.
+
+    Args:
+        schema: The columns of a document.
+        mapping: The user's mapping of fields, merged over the generated one; None: there is none.
+        pipeline_fields: The fields that an ingest pipeline makes.
+
+    Raises:
+        UnsupportedTypeError: A document cannot have a column's type or name.
+        ConfigError: The user's mapping does not fit the documents.
+    """
     properties = index_mapping(schema, mapping, pipeline_fields)["properties"]
     fields, depth = _field_count(properties), _depth(properties)
     limits = {}

@@ -72,7 +72,12 @@ def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 
 def digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return a digest that differs if the spec means something else."""
+    """Return a digest that differs if the spec means something else.
+
+    Args:
+        mapping: The mapping of fields that the user chose.
+        settings: The index settings that the user chose; their order and spelling make no difference.
+    """
     parts = [dict(leaves(mapping)), _settings({SETTINGS: settings})]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -124,7 +129,12 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to change on an index in place; None resets one to OpenSearch's default."""
+    """Return the settings to change on an index in place; None resets one to OpenSearch's default.
+
+    Args:
+        stored: The spec that the index was built with.
+        current: The spec now.
+    """
     return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if _is_dynamic(path)}
 
 

@@ -81,7 +81,7 @@ def find_wanted(
     for name, text in texts.items():
         if named[name] is None:
             raise ConfigError(
-                f"'{text}' is no {kinds[name].simpleString()}, as column '{name}' needs",
+                f"'{text}' is not a valid {kinds[name].simpleString()} for column '{name}'",
                 subject=_PARAMETER,
                 value=given,
                 remedy=_remedy(identifier_columns),
@@ -115,7 +115,7 @@ def identifier_texts(
     parts = [re.sub(r"\\(.)", r"\1", part) for part in _parts(given)]
     if len(parts) != len(identifier_columns):
         raise ConfigError(
-            f"It has {len(parts)} parts, and the identifier has {len(identifier_columns)}",
+            f"The document id has {len(parts)} parts, but there are {len(identifier_columns)} identifier columns",
             subject=_PARAMETER,
             value=given,
             remedy=_remedy(identifier_columns),
@@ -124,7 +124,12 @@ def identifier_texts(
 
 
 def typed(text: str, kind: T.DataType) -> Column:
-    """Return the value that a text of an id stands for; null if it stands for none."""
+    """Return the value that a text of an id stands for; null if it stands for none.
+
+    Args:
+        text: The text of one identifier column, as the id has it.
+        kind: The type of that column.
+    """
     value = F.lit(text)
     return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
 

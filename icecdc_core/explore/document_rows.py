@@ -63,7 +63,12 @@ class History:
 
 
 def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
-    """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
+    """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates.
+
+    Args:
+        source: The table; its current snapshot is read.
+        wanted: The document, by its id and what is known of its identifier columns.
+    """
     if source.head is None:
         return []
     rows = replace(source.selection, with_row_position=False).select(

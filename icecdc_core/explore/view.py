@@ -105,7 +105,12 @@ class View:
 
 
 def typed(config: ExploreConfig, doing: str) -> Any:
-    """Return the context in which failures of OpenSearch become typed errors."""
+    """Return the context in which failures of OpenSearch become typed errors.
+
+    Args:
+        config: The parameters; the URL and the user name are part of the errors.
+        doing: What the requests of the block do, such as "reading the position".
+    """
     return typed_errors(config.opensearch_url, doing, config.opensearch_username)
 
 

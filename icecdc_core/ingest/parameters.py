@@ -33,7 +33,11 @@ _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset"
 
 
 def job_name(text: str) -> str:
-    """Check the name of a job, which snapshot summaries carry."""
+    """Check the name of a job, which snapshot summaries carry.
+
+    Raises:
+        PydanticCustomError: The text is no such name.
+    """
     if not _JOB.fullmatch(text):
         raise refused(
             "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
@@ -42,7 +46,11 @@ def job_name(text: str) -> str:
 
 
 def servers(value: object) -> object:
-    """Return brokers as `host:port`, joined by commas."""
+    """Return brokers as `host:port`, joined by commas.
+
+    Raises:
+        PydanticCustomError: The value is not a list of brokers.
+    """
     listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
         raise refused(
@@ -57,7 +65,11 @@ def _is_server(text: object) -> bool:
 
 
 def client_options(value: object) -> Properties:
-    """Return Kafka client properties, without the prefix `kafka.` that Spark uses."""
+    """Return Kafka client properties, without the prefix `kafka.` that Spark uses.
+
+    Raises:
+        PydanticCustomError: The value is no mapping of strings, or sets what the delivery guarantee depends on.
+    """
     options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
         raise refused(f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False)
@@ -65,7 +77,11 @@ def client_options(value: object) -> Properties:
 
 
 def namespace_name(text: str) -> str:
-    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text."""
+    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text.
+
+    Raises:
+        PydanticCustomError: The text is neither.
+    """
     if text:
         try:
             table_parts(f"{text}.t")
@@ -75,7 +91,11 @@ def namespace_name(text: str) -> str:
 
 
 def metadata_columns(value: object) -> object:
-    """Check that the names are in `METADATA`."""
+    """Check that the names are in `METADATA`.
+
+    Raises:
+        PydanticCustomError: The value is not a list of names, or a name is not in `METADATA` or is there twice.
+    """
     names = column_names(value)
     if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
         raise refused(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
@@ -83,7 +103,11 @@ def metadata_columns(value: object) -> object:
 
 
 def transforms(value: object) -> object:
-    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses."""
+    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses.
+
+    Raises:
+        PydanticCustomError: The value is no such list, or `transform` refuses a text.
+    """
     if isinstance(value, str):
         is_array = value.startswith("[")
         value = json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
@@ -94,7 +118,11 @@ def transforms(value: object) -> object:
 
 
 def transform(text: str) -> tuple[str, int, str]:
-    """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column."""
+    """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column.
+
+    Raises:
+        PydanticCustomError: The text is no transform, or its width is no positive 32-bit number.
+    """
     match = _TRANSFORM.fullmatch(text)
     if match is None:
         raise refused(
@@ -112,7 +140,11 @@ def transform(text: str) -> tuple[str, int, str]:
 
 
 def expression(text: str) -> str:
-    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect."""
+    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect.
+
+    Raises:
+        PydanticCustomError: The text is wrong in Python's dialect and certainly in Java's.
+    """
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about what Python may read like Java
             re.compile(text)
@@ -128,7 +160,11 @@ def expression(text: str) -> str:
 
 
 def routes(value: object) -> Properties:
-    """Return the regular expression of each table."""
+    """Return the regular expression of each table.
+
+    Raises:
+        PydanticCustomError: The value is no mapping of strings, or a table name or an expression is missing or wrong.
+    """
     given = properties(value)
     for table, pattern in given.items():
         table_parts(table)
@@ -139,7 +175,11 @@ def routes(value: object) -> Properties:
 
 
 def starting_offsets(value: object) -> object:
-    """Check `earliest`, `latest`, a timestamp, or offsets as JSON."""
+    """Check `earliest`, `latest`, a timestamp, or offsets as JSON.
+
+    Raises:
+        PydanticCustomError: The value is none of these.
+    """
     if isinstance(value, Mapping):
         value = json.dumps(value)
     text = str(value)
@@ -153,7 +193,11 @@ def starting_offsets(value: object) -> object:
 
 
 def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
-    """Return offsets from JSON as Spark writes it: topic to partition to next offset."""
+    """Return offsets from JSON as Spark writes it: topic to partition to next offset.
+
+    Raises:
+        PydanticCustomError: The text is not such JSON, or Kafka cannot have a partition or an offset in it.
+    """
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
         found = json.loads(text)

@@ -15,7 +15,16 @@ from icecdc_core.table.source import Source
 
 
 def dry_run_sync(run: Run, source: Source, stored: Position | None) -> RunReport:
-    """Count what a sync from the stored position would do."""
+    """Count what a sync from the stored position would do.
+
+    Args:
+        run: The dry run, which has the parameters and times the stages.
+        source: The table, opened for this run.
+        stored: The position of the index; None if it has none.
+
+    Raises:
+        IcecdcError: What the sync itself would raise before its first write.
+    """
     start = sync_start(stored or Position(run.config.index, run.config.table, source.table_uuid), source, run.config)
     position = start.position
     if start.creates_index:

@@ -82,6 +82,11 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
         run: The run.
         source: The table.
         lock: The locked index.
+
+    Raises:
+        HistoryGapError, TableReplacedError: The exported snapshot is gone, and ``on_history_gap`` is ``fail`` or the
+            last attempt failed too.
+        IcecdcError: Another one, as `export_table` raises it.
     """
     for _ in range(_ATTEMPTS - 1):
         try:

@@ -46,6 +46,10 @@ def follow_changes(
 
     Returns:
         One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
+
+    Raises:
+        Stopped: SIGTERM ended the first poll, so there is no report.
+        IcecdcError: A poll failed.
     """
     limit = config.max_polls if config.polls else 1
     pace = Pace(config.target_lag, config.poll_interval_seconds)

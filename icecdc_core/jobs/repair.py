@@ -68,7 +68,7 @@ def repair_differences(run: Run, source: Source, position: Position, differences
     Raises:
         IdentifierColumnsError: The table has no identifier columns.
         DocumentVersionError: A document's version is so high that no later write could exceed it.
-        TableLockedError: Another run holds the index, or wrote it after the comparison.
+        TableLockedError: Another run has locked the index, or wrote it after the comparison.
     """
     source.require_identifier_columns("a repair writes single documents")
     wrong = differing_documents(differences)

@@ -52,6 +52,10 @@ def has_extensions(spark: SparkSession, config: SyncConfig) -> bool:
     """Whether Spark's SQL has what Iceberg's extensions add to it: found out, because the setting alone proves nothing.
 
     Without the extensions the statement has a syntax error. With them it fails for its table, which does not exist.
+
+    Args:
+        spark: The session.
+        config: The parameters; the catalog and the namespace of `table` are used.
     """
     place = ".".join(map(quoted, config.table_parts[:-1]))
     try:

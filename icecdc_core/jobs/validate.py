@@ -67,8 +67,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     Raises:
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
-        TableLockedError: ``repair`` is asked for, and another run holds the index, wrote it after the comparison, or
-            did not finish a batch.
+        TableLockedError: ``repair`` is asked for, and another run has locked the index, wrote it after the
+            comparison, or did not finish a batch.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
     """
     with Run("validate", spark, config) as run:

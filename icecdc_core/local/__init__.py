@@ -85,7 +85,7 @@ def running_opensearch(
             f"The embedded OpenSearch ended while it was needed. The end of its log:\n{log_tail(server.log)}\n",
             subject="log",
             value=str(server.log),
-            remedy="read the log; often something killed it for want of memory",
+            remedy="read the log; often the system ended it because memory ran out",
         )
 
 

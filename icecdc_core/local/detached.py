@@ -48,8 +48,23 @@ def start_opensearch(
 ) -> ServerState:
     """Start an OpenSearch that outlives this process, or return the one that runs.
 
-    Port 9200, the default of `opensearch_url`, is used if it is free. The data survive a restart; they are in the
-    user's state folder unless `data_folder` is given. The arguments and errors are those of `running_opensearch`.
+    A healthy server that runs already is returned as it is, whatever the arguments. The data survive a restart.
+
+    Args:
+        data_folder: A folder for the data; None: one in the user's state folder.
+        heap: The server's heap, such as "512m" or "2g".
+        version: "2.19.1.0" or "3.8.0.0"; None: ICECDC_OPENSEARCH_VERSION, else what fits the Java of Spark.
+        port: The HTTP port; 0: 9200, the default of `opensearch_url`, if it is free, else any free one.
+        timeout_seconds: How long the start may take.
+
+    Raises:
+        ConfigError: There is no such version, or the server cannot use the port.
+        JavaNotFoundError: No Java fits.
+        DependencyError: Spark, whose compiler is used, is not installed.
+        DownloadError: The jars could not be downloaded.
+        PortInUseError: The given port is in use, or no port is free.
+        DiskFullError: The disk is full.
+        ServiceStartError: It did not start; the message has the end of its log.
     """
 
     def start(folder: Path) -> ServerState:

@@ -36,7 +36,12 @@ def usable(data_folder: Path, service: str) -> Iterator[None]:
 
 
 def disk_full(data_folder: Path, service: str) -> DiskFullError:
-    """The error of a full disk."""
+    """The error of a full disk.
+
+    Args:
+        data_folder: The folder on that disk.
+        service: The name of the server, for the message.
+    """
     return DiskFullError(
         f"No room left for the data of the embedded {service}",
         subject="data_folder",

@@ -106,7 +106,7 @@ def running_kafka(
 def start_broker(
     folder: Path, data: Path, port: int, heap: str, settings: dict[str, str], seconds: float, spawn: Spawn
 ) -> Broker:
-    """Start a broker and wait until it answers; raises what `running_kafka` raises.
+    """Start a broker and wait until it answers.
 
     Args:
         folder: Where its configuration and its log go.
@@ -116,6 +116,13 @@ def start_broker(
         settings: Settings beside the usual ones.
         seconds: How long one attempt may take.
         spawn: Starts the command with the log as its output, and returns the process.
+
+    Raises:
+        JavaNotFoundError: No Java fits.
+        DownloadError: The jars could not be downloaded.
+        PortInUseError: The given port is in use, or no attempt found free ones.
+        DiskFullError: The disk is full.
+        ServiceStartError: It did not start; the message has the end of its log.
     """
     java = find_spark_java()
     jars = kafka_jars(f"broker-{KAFKA_VERSION}", java)
@@ -139,7 +146,7 @@ def start_broker(
         "The port of the embedded Kafka broker is in use",
         subject="port",
         value=port,
-        remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
+        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
     )
 
 

@@ -99,12 +99,17 @@ def start_server(
         "The port is in use" if len(ports) == 1 else "All ports for the embedded OpenSearch are in use",
         subject="port",
         value=ports[0] if len(ports) == 1 else f"{min(ports)} to {max(ports)}",
-        remedy="end what listens there (lsof -i -P | grep LISTEN), or let a free port be found (no port given)",
+        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
     )
 
 
 def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
-    """The cluster health of the server at the URL; empty if no healthy server answers in time."""
+    """The cluster health of the server at the URL; empty if no healthy server answers in time.
+
+    Args:
+        url: The URL of the server.
+        seconds: How long the server may take to answer.
+    """
     # Not through a proxy of the environment, which cannot reach this loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

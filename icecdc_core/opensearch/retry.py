@@ -69,7 +69,18 @@ class RetryingTransport(Transport):
         self.deserializer = AnswerDeserializer(self.deserializer.serializers)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        """Perform a request as the client asks for it."""
+        """Perform a request as the client asks for it, and repeat it while that may help.
+
+        Args:
+            method: The HTTP method.
+            url: The path of the request, with its query if there is one.
+            args: Further arguments of the client's own transport.
+            kwargs: Named arguments of the client's own transport, such as `params` and `body`.
+
+        Raises:
+            TransportError: The request failed in a way that no retry helps, or until `retry_seconds` were over. Without
+                any answer it is a `ConnectionError`.
+        """
         backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
         while True:
             try:

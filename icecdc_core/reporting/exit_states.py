@@ -17,7 +17,7 @@ class ExitState(NamedTuple):
 
 
 EXIT_STATES: dict[str, ExitState] = {
-    "ok": ExitState(0, "done, or nothing to do", "none"),
+    "ok": ExitState(0, "done, or nothing to do", "nothing"),
     "failed": ExitState(1, "an unexpected error", "see the log and please report it"),
     "config": ExitState(2, "a parameter or the environment is wrong", "correct it; a retry does not help"),
     "data": ExitState(
@@ -27,7 +27,7 @@ EXIT_STATES: dict[str, ExitState] = {
         4, "the changes can no longer be read", "run the export, or set on_history_gap or on_schema_change"
     ),
     "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert if it persists"),
-    "locked": ExitState(6, "another run has locked the index", "none; the other run does the work"),
+    "locked": ExitState(6, "another run has locked the index", "nothing; the other run does the work"),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
         8, "a validation found a difference", "validate with repair; find out who else writes the index"

@@ -148,7 +148,13 @@ _LABEL: dict[str, Any] = {
 
 
 def panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure with so many axes side by side; ``grid`` is matplotlib's, and ``sharey``."""
+    """Return a figure with so many axes side by side.
+
+    Args:
+        count: The number of axes.
+        height: The height of the figure in inches.
+        grid: Options of matplotlib's ``GridSpec``, such as ``width_ratios``; and ``sharey``, one y axis for all.
+    """
     figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     sharey = grid.pop("sharey", False)
     axes = figure.subplots(1, count, squeeze=False, sharey=sharey, gridspec_kw=grid)[0]

@@ -164,7 +164,12 @@ class JobRun(Generic[C]):
 
 
 def publish(metrics: RunMetrics, config: ParameterModel) -> None:
-    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
+    """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
+
+    Args:
+        metrics: The metrics of a run, or of its target lag.
+        config: The job's parameters; `metrics_folder` and `metrics_url` say where the metrics go.
+    """
     job, index = metrics.labels["job"], metrics.labels["index"]
     problems = []
     if config.metrics_folder:

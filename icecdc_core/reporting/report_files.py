@@ -35,6 +35,10 @@ def check_report_path(path: str) -> None:
 def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
     """Write the report as JSON to a file, folders made as needed.
 
+    Args:
+        report: The report, or the plain values of one, as of a failure.
+        path: The file; an older one is overwritten. `~` is the user's home.
+
     Raises:
         ConfigError: The file cannot be written.
     """

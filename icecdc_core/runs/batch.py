@@ -65,7 +65,16 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
 
 
 def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
-    """Move the position to the end of the begun batch, and append the batch with its counts to the commit log."""
+    """Move the position to the end of the begun batch, and append the batch with its counts to the commit log.
+
+    Args:
+        lock: The locked index, with the begun batch.
+        source: The table that the batch read; the position keeps its selection and schema.
+        report: The report on the batch, which has the counts.
+
+    Raises:
+        FencedError: Another run acquired the lock in the meantime.
+    """
     lock.commit(position_after(lock.position, source, begun_batch(lock)), log_entry(report))
 
 
@@ -82,7 +91,13 @@ def begun_batch(lock: IndexLock) -> Batch:
 
 
 def position_after(position: Position, source: Source, batch: Batch) -> Position:
-    """Return the position that a batch leads to."""
+    """Return the position that a batch leads to.
+
+    Args:
+        position: The position before the batch.
+        source: The table that the batch read.
+        batch: The batch; its end snapshot and its physical index become those of the position.
+    """
     return replace(
         position,
         table=source.table.name,

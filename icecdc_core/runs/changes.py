@@ -135,7 +135,17 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> Batc
 
 
 def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: int) -> DataFrame | None:
-    """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
+    """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request.
+
+    Args:
+        source: The table, whose identifier columns make the document ids.
+        plan: What the batch reads; the size of its files decides how many partitions there are.
+        changes: The changes of the batch.
+        epoch: The number of the batch, which becomes part of the document versions.
+
+    Returns:
+        A frame of bulk lines; None if no file differs.
+    """
     if changes.rows is None:
         return None
     actions = to_actions(changes.rows, source.key_columns, epoch)

@@ -118,6 +118,10 @@ def store_dead_letters(
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     """Return the unresolved dead letters of the index; empty if there never was one.
 
+    Args:
+        spark: A session in which the table's catalog is configured.
+        config: The job's parameters; `index` and the name of the dead letter table are used.
+
     Raises:
         ConfigError: The table cannot be read.
     """
@@ -137,6 +141,9 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
         spark: The session.
         config: The job's parameters.
         resolved: The key columns of dead letters and their ``resolution``.
+
+    Raises:
+        ConfigError: The table cannot be written.
     """
     name = table_name(config)
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))

@@ -49,6 +49,11 @@ class Range:
 def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
     """Decide how a sync starts.
 
+    Args:
+        position: The stored position; without any, a new one, which does not exist yet.
+        source: The table.
+        config: The job's parameters; `start_from` and `branch` are used.
+
     Raises:
         HistoryGapError: ``start_from`` lies before the history, or names a snapshot that is not there.
     """
@@ -68,6 +73,11 @@ def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
     """Return whether to export again because the changes cannot be read.
 
+    Args:
+        position: The position that the changes follow.
+        source: The table.
+        config: The job's parameters; `on_history_gap` and `on_schema_change` are the policies.
+
     Raises:
         IcecdcError: They cannot be read, and the policy says to fail.
     """
@@ -80,12 +90,23 @@ def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bo
 
 
 def has_other_spec(position: Position, source: Source) -> bool:
-    """Return whether the index was built with another spec."""
+    """Return whether the index was built with another spec.
+
+    Args:
+        position: The position of the index, which keeps the spec that it was built with.
+        source: The table, with the spec of the parameters.
+    """
     return bool(position.selection.get(DIGEST) != source.spec.get(DIGEST))
 
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
-    """Return what the next batch covers: the begun one if it can be repeated, else all that is new."""
+    """Return what the next batch covers: the begun one if it can be repeated, else all that is new.
+
+    Args:
+        position: The position, with the begun batch if there is one.
+        source: The table, whose head ends what is new.
+        config: The job's parameters; a begun batch is repeated only under the same `on_duplicate_identifier`.
+    """
     begun = position.batch
     if begun is None:
         return Range(source.head)

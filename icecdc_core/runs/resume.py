@@ -39,7 +39,13 @@ def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = Tru
 
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
-    """Return what changed in the table or the parameters since an export began; empty: nothing."""
+    """Return what changed in the table or the parameters since an export began; empty: nothing.
+
+    Args:
+        begun: The begun export, as its position keeps it.
+        source: The table now.
+        config: The parameters now; `on_duplicate_identifier` and `max_rejected_documents` are compared.
+    """
     snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
     changes = {
         "documents were rejected when it ran last": bool(begun.failure),

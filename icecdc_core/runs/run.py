@@ -124,7 +124,12 @@ class Run(JobRun["SyncConfig"]):
         return position
 
     def note_lag(self, source: Source, position: Position | None) -> None:
-        """Note how far the index is behind its table."""
+        """Note how far the index is behind its table.
+
+        Args:
+            source: The table.
+            position: The position of the index; None if it has none: it then lacks every snapshot.
+        """
         snapshots, seconds = lag(source.metadata, position.snapshot_id if position else None, source.head)
         self.note(lag_snapshots=snapshots, lag_seconds=seconds)
         if position is not None and position.exists:
@@ -185,6 +190,9 @@ class Run(JobRun["SyncConfig"]):
 
         Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
         (``point_in_time.max_keep_alive``).
+
+        Raises:
+            RequestError: The cluster refuses it, and not because of how long it may be idle.
         """
         params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false"}
         try:
@@ -200,7 +208,15 @@ class Run(JobRun["SyncConfig"]):
         return self._points_in_time[-1]
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
-        """Return a report of this run, from ``start`` to ``end`` snapshot; ``found`` are more fields of it."""
+        """Return a report of this run.
+
+        Args:
+            kind: The kind of the run, see `RunReport`.
+            start: The snapshot that the run began at; None is the empty table.
+            end: The snapshot that the index equals after the run; None is the empty table.
+            strategy: How the changes were found, see `RunReport`.
+            found: Further fields of the report by their names, such as counts.
+        """
         return RunReport(
             kind=kind,
             table=self.config.table,

@@ -65,7 +65,12 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
 
 
 def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
-    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret."""
+    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret.
+
+    Args:
+        config: The job's parameters; `catalog_properties` and `spark_conf` show which values were references.
+        settings: The Spark settings by name, with the values that Spark gets.
+    """
     referred = {
         f"{catalog_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)
     }
@@ -85,5 +90,10 @@ def settings_in_spark_conf(config: ParameterModel) -> dict[str, str]:
 
 
 def is_catalog_setting(config: ParameterModel, key: str) -> bool:
-    """Whether a Spark setting belongs to the catalog."""
+    """Whether a Spark setting belongs to the catalog.
+
+    Args:
+        config: The job's parameters, which name the catalog.
+        key: The name of a Spark setting.
+    """
     return key == catalog_prefix(config) or key.startswith(f"{catalog_prefix(config)}.")

@@ -241,7 +241,7 @@ def _refusal(problem: str, found: Found) -> DependencyError:
             library = iceberg_packages(found.spark)[0]
             remedy = f"attach the library {library} to the cluster, or stop the session and let get_spark start one"
     return DependencyError(
-        f"icecdc does not support this Spark session: found is {problem}; supported is a classic session of {pairs}",
+        f"icecdc does not support this Spark session: found {problem}; supported: a classic session of {pairs}",
         subject="spark",
         value=found.spark or found.kind,
         remedy=remedy,

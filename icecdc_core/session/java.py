@@ -175,7 +175,7 @@ def _not_found(
     ]
     example = 21 if minimum <= 21 <= (maximum or 21) else minimum
     return JavaNotFoundError(
-        f"No suitable Java{for_what}: needed is {needed}, found is {', '.join(described) or 'none'}",
+        f"No suitable Java{for_what}: need {needed}, found {', '.join(described) or 'none'}",
         subject="JAVA_HOME",
         value=os.environ.get("JAVA_HOME", ""),
         remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, brew install "

@@ -19,12 +19,21 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
     For ``spark._jvm.org.apache.iceberg.Schema`` the gateway asks for each part of the name whether it is a class, and
     the JVM then looks into all its jars. In a small sync that was a third of the driver's work.
+
+    Args:
+        spark: The session.
+        name: The name with its package, such as ``java.util.ArrayList``.
     """
     return getattr(spark._jvm, name)
 
 
 def iceberg_class(spark: SparkSession, name: str) -> Any:
-    """Return a class of Iceberg's Java library, by its name below ``org.apache.iceberg``."""
+    """Return a class of Iceberg's Java library, by its name below ``org.apache.iceberg``.
+
+    Args:
+        spark: The session.
+        name: The rest of the name, such as ``spark.SparkSchemaUtil``.
+    """
     return java_class(spark, f"org.apache.iceberg.{name}")
 
 

@@ -113,7 +113,12 @@ def load_table(spark: SparkSession, name: str) -> Any:
 
 
 def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
-    """Return what is known about the catalog of a table that `load_table` returned."""
+    """Return what is known about the catalog of a table that `load_table` returned.
+
+    Args:
+        spark: The table's session.
+        table: The Java table.
+    """
     operations, io = table.operations(), table.io()
 
     def recorded_snapshots() -> frozenset[int]:
@@ -140,6 +145,9 @@ def create_table_once(spark: SparkSession, name: str, schema: str, properties: M
         name: The table, every part quoted.
         schema: Its columns in Spark's DDL.
         properties: Table properties beside the format version, which is 2.
+
+    Raises:
+        PySparkException, Py4JError: The table could not be created and is still missing.
     """
     if spark.catalog.tableExists(name):
         return

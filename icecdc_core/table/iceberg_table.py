@@ -124,7 +124,12 @@ class IcebergTable:
         )
 
     def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
-        """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
+        """Return the data files with these locations, from lists in the JVM, as one list in the JVM.
+
+        Args:
+            data_files: Lists of data files in the JVM.
+            locations: The paths of the files to keep.
+        """
         every = java_class(self.spark, "java.util.ArrayList")()
         for files in data_files:
             every.addAll(files)
@@ -151,7 +156,12 @@ class IcebergTable:
         return None if found is None else (found, set(_parted(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
-        """Return the tasks that planning would make of a list of data files in the JVM; ``{}``: without deletes."""
+        """Return the tasks that planning would make of a list of data files in the JVM.
+
+        Args:
+            data_files: The list of data files.
+            deletes: The delete files to apply, as ``targeted_deletes`` returns them; ``{}``: none.
+        """
         return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
 
     def data_files(self, tasks: FileTasks) -> Any:
@@ -253,7 +263,12 @@ class IcebergTable:
         return _numbers(self._of_data_files(tasks, "size"))
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        """Return the tasks at these positions, in this order."""
+        """Return the tasks at these positions, in this order.
+
+        Args:
+            tasks: The tasks to choose from.
+            positions: Their places in ``tasks``, from 0; empty: no task.
+        """
         if not positions:
             return self.nothing()
         return FileTasks(self._lists.at(tasks.java_list, _SEPARATOR.join(map(str, positions))))

@@ -26,6 +26,10 @@ def identifier_fields(schema: Schema) -> list[str]:
 def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
     """Refuse identifier columns of a type whose equal values have several texts.
 
+    Args:
+        names: The identifier columns.
+        schema: A schema that has them, as Spark reads it.
+
     Raises:
         IdentifierColumnsError: One has such a type.
     """

@@ -125,7 +125,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
         value=config.table,
-        remedy=f"Spark's log has the whole of it; {_STAYS}, so that the next run does the same work",
+        remedy=f"Spark's log has the full error; {_STAYS}, so that the next run does the same work",
     )
 
 

@@ -25,7 +25,12 @@ _UNKNOWN_TO_PYICEBERG = ("variant", "geometry", "geography")
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
-    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables."""
+    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables.
+
+    Args:
+        spark: The table's session, whose Iceberg decides which types can be converted.
+        table: The Java table.
+    """
     reserved = iceberg_class(spark, "MetadataColumns")
     found = {}
     for name in top_level_names(spark, table):
@@ -43,19 +48,33 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
 
 
 def top_level_names(spark: SparkSession, table: Any) -> list[str]:
-    """Return the names of a Java table's top-level columns, in order, with one call into the JVM."""
+    """Return the names of a Java table's top-level columns, in order, with one call into the JVM.
+
+    Args:
+        spark: The table's session.
+        table: The Java table.
+    """
     schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     return [str(field["name"]) for field in schema["fields"]]
 
 
 def spark_schema(spark: SparkSession, table: Any) -> StructType:
-    """Return the columns of a Java table as Spark reads them."""
+    """Return the columns of a Java table as Spark reads them.
+
+    Args:
+        spark: The table's session.
+        table: The Java table, without the columns that Spark cannot read.
+    """
     converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
     """Refuse columns that Spark cannot read.
+
+    Args:
+        unreadable: The columns that Spark cannot read and the reasons, from `unreadable_columns`.
+        columns: The columns that are to be read.
 
     Raises:
         UnsupportedTypeError: A column cannot be read.
@@ -72,6 +91,11 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
 
 def require_distinct(spark: SparkSession, schema: StructType, columns: Collection[str]) -> None:
     """Refuse selected columns, or fields within them, whose names Spark cannot distinguish.
+
+    Args:
+        spark: The session; its ``spark.sql.caseSensitive`` decides whether the case matters.
+        schema: The table's columns.
+        columns: The selected top-level columns; the others may have any names.
 
     Raises:
         UnsupportedTypeError: Two names differ only in upper and lower case, and Spark ignores the case.
@@ -106,7 +130,13 @@ def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
-    """Return a copy of the Java table without these top-level columns, for reading staged tasks only."""
+    """Return a copy of the Java table without these top-level columns, for reading staged tasks only.
+
+    Args:
+        spark: The table's session.
+        table: The Java table, which stays as it is.
+        names: The columns to leave out.
+    """
     return _changed(spark, table, lambda content: _drop_columns(content, names))
 
 
@@ -116,6 +146,10 @@ def without_row_lineage(spark: SparkSession, table: Any) -> Any:
     From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
     metadata column: neither `_file` nor `_pos` nor `_deleted`. The tasks themselves say what the files contain and
     which deletes apply, whatever the version.
+
+    Args:
+        spark: The table's session.
+        table: The Java table, which stays as it is.
     """
     return _changed(spark, table, _drop_row_lineage)
 
@@ -142,6 +176,10 @@ def reads_in_batches(kind: DataType, within: bool = False) -> bool:
     """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants.
 
     It reads all columns of a file, not only the selected ones.
+
+    Args:
+        kind: The table's schema, or the type of a value in it.
+        within: Whether the value is inside a list or a map.
     """
     if isinstance(kind, StructType):
         return all(reads_in_batches(field.dataType, within) for field in kind.fields)

@@ -43,7 +43,12 @@ class Selection:
         return (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
-        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
+        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions).
+
+        Args:
+            rows: Rows with all columns of the table, from ``IcebergTable.read`` or ``read_marked``.
+            more: SQL expressions over those rows, such as names of metadata columns.
+        """
         selected = [quoted(name) for name in self.columns]
         for name in self.identifier_columns if self.projection else ():
             selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
@@ -56,12 +61,23 @@ class Selection:
         return rows if self.projection is None else self.projection.apply(rows)
 
     def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
-        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
+        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled.
+
+        Args:
+            rows: Deleted rows with all columns of the table.
+            more: Further columns, as in ``select``; they stay filled.
+        """
         return only_filled(self.select(rows, *more), self.row_columns, self.delete_columns)
 
 
 def only_filled(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
-    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty."""
+    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty.
+
+    Args:
+        rows: Rows of a table, selected or whole.
+        columns: The columns that may become null; other columns stay filled.
+        filled: Those of them that stay filled.
+    """
     if not filled:
         return rows
     # A null of the column's own type.
@@ -71,6 +87,10 @@ def only_filled(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
     """Check that the position of every row of these files is known.
+
+    Args:
+        table: The table that the files belong to.
+        tasks: The files that are to be read.
 
     Raises:
         IdentifierColumnsError: The files are older than the upgrade to format version 3, and nothing was committed

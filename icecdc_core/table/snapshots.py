@@ -15,6 +15,10 @@ MAIN_BRANCH = "main"
 def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
     """Return the snapshot a branch points to, None for an empty table.
 
+    Args:
+        metadata: The table's metadata.
+        branch: The name of a branch or a tag.
+
     Raises:
         HistoryGapError: The branch does not exist.
     """
@@ -31,7 +35,12 @@ def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int 
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
-    """Return a snapshot and its known ancestors, newest first."""
+    """Return a snapshot and its known ancestors, newest first.
+
+    Args:
+        metadata: The table's metadata.
+        snapshot_id: The snapshot; None or an expired one has no ancestors.
+    """
     by_id = _by_id(metadata)
     chain: list[int] = []
     while snapshot_id is not None and snapshot_id in by_id:
@@ -41,18 +50,34 @@ def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
 
 
 def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None) -> int | None:
-    """Return the newest snapshot that both descend from or are; None when none is known."""
+    """Return the newest snapshot that both descend from or are; None when none is known.
+
+    Args:
+        metadata: The table's metadata.
+        one: A snapshot; None is the empty table.
+        other: Another snapshot; None is the empty table.
+    """
     chain = set(ancestors(metadata, one))
     return next((snapshot_id for snapshot_id in ancestors(metadata, other) if snapshot_id in chain), None)
 
 
 def sequence_number(metadata: TableMetadata, snapshot_id: int) -> int:
-    """Return a snapshot's sequence number; 0 for format v1, which has none."""
+    """Return a snapshot's sequence number; 0 for format v1, which has none.
+
+    Args:
+        metadata: The table's metadata.
+        snapshot_id: A snapshot that has not expired.
+    """
     return int(_by_id(metadata)[snapshot_id].sequence_number or 0)
 
 
 def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
-    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown."""
+    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown.
+
+    Args:
+        metadata: The table's metadata.
+        snapshot_id: The snapshot; None is the empty table.
+    """
     snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
@@ -61,8 +86,13 @@ def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
     """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all.
 
+    Args:
+        metadata: The table's metadata.
+        timestamp_ms: The time, in milliseconds since 1970 (UTC).
+        branch: The branch's name.
+
     Raises:
-        HistoryGapError: The time lies before the oldest snapshot that has not expired.
+        HistoryGapError: The time lies before the oldest snapshot that has not expired, or there is no such branch.
     """
     by_id = _by_id(metadata)
     chain = ancestors(metadata, head_snapshot_id(metadata, branch))
@@ -75,7 +105,12 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
 
 
 def missing_snapshot(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
-    """Return the error that says a snapshot is gone, None while it is there."""
+    """Return the error that says a snapshot is gone, None while it is there.
+
+    Args:
+        metadata: The table's metadata.
+        snapshot_id: The snapshot to look for.
+    """
     return None if snapshot_id in _by_id(metadata) else _gap(metadata, "snapshot", snapshot_id)
 
 

@@ -158,7 +158,12 @@ class Source:
         return self.selection.select(self.table.read(tasks))
 
     def rows_as_inserts(self, tasks: FileTasks, on_duplicate: str) -> DataFrame:
-        """Read these files as INSERT rows with the change columns; with ``last``, one row of each identifier."""
+        """Read these files as INSERT rows with the change columns; with ``last``, one row of each identifier.
+
+        Args:
+            tasks: The files to read.
+            on_duplicate: ``last``, or ``fail``, which keeps all rows and checks nothing.
+        """
         rows = self.rows(tasks).select(
             "*",
             F.lit(INSERT).alias(CHANGE_TYPE),
@@ -170,7 +175,12 @@ class Source:
         return rows
 
     def current_rows(self, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
-        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does."""
+        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does.
+
+        Args:
+            snapshot_id: The snapshot to read.
+            on_duplicate: See ``rows_as_inserts``.
+        """
         return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
 
     def files(self, snapshot_id: int | None) -> FileTasks:

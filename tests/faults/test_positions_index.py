@@ -79,7 +79,7 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
         with pytest.raises(PositionError, match="does not store whole sources"):
             export_table(spark, exported)
         opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body={"type": "position"})
-        with pytest.raises(PositionError, match="keeps no sources"):
+        with pytest.raises(PositionError, match="does not store `_source`"):
             sync_changes(spark, exported)
 
     def it_is_refused_when_its_name_means_several_indexes(self, spark, exported, opensearch):

@@ -41,7 +41,7 @@ def unreadable(text: Column, problem: Column) -> Column:
         text: The JSON text.
         problem: The problem of a text that is not too long.
     """
-    limit = f"a text in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
+    limit = f"a string in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
     too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
     return F.when(F.length(text) > LONGEST_TEXT, too_long).otherwise(problem)
 

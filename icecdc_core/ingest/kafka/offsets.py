@@ -40,12 +40,24 @@ def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def get(offsets: Mapping[str, Mapping[int, int]], topic: str, partition: int, default: int = 0) -> int:
-    """Return the offset of a partition, or the default."""
+    """Return the offset of a partition, or the default.
+
+    Args:
+        offsets: The offsets to look in.
+        topic: The topic to look up.
+        partition: The number of the partition.
+        default: What to return for a partition that is not in ``offsets``.
+    """
     return offsets.get(topic, {}).get(partition, default)
 
 
 def furthest(first: Offsets, *others: Offsets) -> Offsets:
-    """Return the highest offset of each partition."""
+    """Return the highest offset of each partition.
+
+    Args:
+        first: Offsets, which stay as they are.
+        others: Further offsets; a partition may be in any of them.
+    """
     found = {topic: dict(parts) for topic, parts in first.items()}
     for other in others:
         for topic, partition, offset in each(other):
@@ -55,17 +67,32 @@ def furthest(first: Offsets, *others: Offsets) -> Offsets:
 
 
 def at_most(offsets: Offsets, limit: Offsets) -> Offsets:
-    """Return the offsets, lowered to those of the limit in partitions that the limit has."""
+    """Return the offsets, lowered to those of the limit in partitions that the limit has.
+
+    Args:
+        offsets: The offsets.
+        limit: The highest offset of a partition; a partition that it lacks has no limit.
+    """
     return from_entries((t, p, min(offset, get(limit, t, p, offset))) for t, p, offset in each(offsets))
 
 
 def covers(offsets: Offsets, other: Offsets) -> bool:
-    """Return whether the offsets are at least as high as the others in each partition of these."""
+    """Return whether the offsets are at least as high as the others in each partition of these.
+
+    Args:
+        offsets: The offsets; a partition that they lack counts as 0.
+        other: The offsets to reach.
+    """
     return all(get(offsets, topic, partition) >= offset for topic, partition, offset in each(other))
 
 
 def count(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets are between start and end: records, and transaction markers."""
+    """Return how many offsets are between start and end: records, and transaction markers.
+
+    Args:
+        start: The first offset of each partition; a partition that it lacks starts at 0.
+        end: The offset after the last one of each partition; other partitions are not counted.
+    """
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
 
 

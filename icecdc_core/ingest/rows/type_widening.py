@@ -19,6 +19,10 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
     Structs are merged field by field, by name; a field that one of them lacks is optional. The merged field has the
     metadata of the left one.
 
+    Args:
+        left: The first type, whose field metadata stays.
+        right: The second type.
+
     Example:
         >>> merged(T.IntegerType(), T.LongType()).simpleString()
         'bigint'

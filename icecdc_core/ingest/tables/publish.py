@@ -187,6 +187,9 @@ def raise_if_moved(
         name: The table, every part quoted.
         before: `table_version` before the commit.
         error: What the commit raised.
+
+    Raises:
+        MovedError: Another writer committed in between.
     """
     conflict = next((cause for cause in causes(error) if cause.kind in COMMIT_CONFLICTS), None)
     if conflict is not None and table_version(load_table(spark, name)) != before:

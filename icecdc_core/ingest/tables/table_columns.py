@@ -106,6 +106,11 @@ def metadata_names(config: IngestConfig) -> list[str]:
 def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
     """The columns that identify a row: those of the parameters, else the table's identifier fields.
 
+    Args:
+        spark: The table's session.
+        table: The Java table.
+        config: The ingest's parameters; `identifier_columns` is used.
+
     Raises:
         IdentifierColumnsError: There are none, or one is not in the table.
     """

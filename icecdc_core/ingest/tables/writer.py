@@ -93,7 +93,7 @@ class Writer:
                 return entry, dead_letters
         if conflict is not None:
             raise IngestWriteError(
-                f"The write was done {self.attempts} times, and each time others committed under it: "
+                f"The write was attempted {self.attempts} times, and each time another writer committed first: "
                 f"{conflict.message}",
                 subject="table",
                 value=name,

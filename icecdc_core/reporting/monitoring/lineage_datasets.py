@@ -118,7 +118,12 @@ def index_dataset(config: SyncConfig, source: Source | None = None, table: Datas
 
 
 def topic_datasets(bootstrap_servers: str, topics: Iterable[str]) -> list[Dataset]:
-    """Return the datasets of Kafka topics: `kafka://host:port` of the first server, and the topic."""
+    """Return the datasets of Kafka topics: `kafka://host:port` of the first server, and the topic.
+
+    Args:
+        bootstrap_servers: The brokers as `host:port`, several with commas.
+        topics: The names of the topics.
+    """
     server = bootstrap_servers.split(",")[0].strip().rpartition("://")[2]
     return [Dataset(f"kafka://{server}", topic) for topic in topics]
 

@@ -109,10 +109,20 @@ class Observer:
         """A batch of an ingest began, in a thread of Spark."""
 
     def batch_ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """A batch of an ingest ended, in the same thread."""
+        """A batch of an ingest ended, in the same thread.
+
+        Args:
+            facts: What the batch wrote; may be empty if it failed.
+            error: Why it failed; None if it did not.
+        """
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """The run ended; the facts are those of its report, as far as there is one."""
+        """The run ended.
+
+        Args:
+            facts: The fields of its report, as far as they are known.
+            error: Why it failed or was interrupted; None if it did not.
+        """
 
 
 class Observers:
@@ -162,7 +172,12 @@ class Observers:
             yield facts
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """Notify how the run ended."""
+        """Notify how the run ended.
+
+        Args:
+            facts: The fields of its report, as far as they are known.
+            error: Why it failed or was interrupted; None if it did not.
+        """
         self._notify(lambda observer: observer.ended(facts, error))
 
     def wait(self) -> None:

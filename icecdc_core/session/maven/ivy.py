@@ -160,7 +160,12 @@ def _size_of_jars(folder: Path) -> int:
 
 
 def disk_error(error: OSError, folder: Path) -> DiskFullError | DownloadError:
-    """The typed error for an error of the operating system in the cache folder."""
+    """The typed error for an error of the operating system in the cache folder.
+
+    Args:
+        error: The error; its number says whether the disk is full.
+        folder: The cache folder, for the message.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(
             "No room left for the jars of the embedded service (about 120 MB while fetching)",

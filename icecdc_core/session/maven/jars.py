@@ -24,7 +24,17 @@ from icecdc_core.session.maven.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error
 
 
 def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """The jars of one part of Kafka, such as `broker-4.1.2` or `connector-4.1`; see `jars_in_cache`."""
+    """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing.
+
+    Args:
+        part: An entry of `kafka_jars.json`, such as `broker-4.1.2` or `connector-4.1`.
+        java: The Java that runs Ivy.
+        ivy_settings: An Ivy settings file, for a mirror; for the default see `jars_in_cache`.
+
+    Raises:
+        DownloadError: A jar could not be fetched, or its SHA-256 differs from the listed one.
+        DiskFullError: There is no room for the jars.
+    """
     return jars_in_cache(
         read_jars(read_manifest("icecdc_core.session.maven", "kafka_jars.json")[part]),
         f"kafka-{part}",
@@ -69,7 +79,12 @@ def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str 
 
 
 def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int]]]:
-    """Return a manifest of jars from a package: the jars of each version or part."""
+    """Return a manifest of jars from a package: the jars of each version or part.
+
+    Args:
+        package: The package, by the name that Python imports.
+        name: The file in it, such as `kafka_jars.json`.
+    """
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
     return manifest

@@ -34,6 +34,10 @@ def needed_bundles(properties: Mapping[str, str]) -> list[str]:
 def bundle_package(bundle: str, pyspark_version: str = pyspark.__version__) -> str:
     """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime.
 
+    Args:
+        bundle: A name of `BUNDLES`.
+        pyspark_version: The version of pyspark to fit; the default is the installed one.
+
     Raises:
         DependencyError: No Iceberg runtime is known for that version of pyspark.
     """
@@ -42,6 +46,10 @@ def bundle_package(bundle: str, pyspark_version: str = pyspark.__version__) -> s
 
 def iceberg_packages(pyspark_version: str = pyspark.__version__, bundles: Sequence[str] = ()) -> list[str]:
     """Return the Maven coordinates that fit a pyspark version.
+
+    Args:
+        pyspark_version: The version of pyspark; the default is the installed one.
+        bundles: The names of `BUNDLES` that object stores need, from `needed_bundles`.
 
     Raises:
         DependencyError: No Iceberg runtime is known for that version.

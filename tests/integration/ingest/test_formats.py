@@ -485,7 +485,7 @@ class DescribeDebeziumJson:
 
 
 class DescribeRecordsBeyondTheLimit:
-    LIMIT = "a text in it has more than 20,000,000 characters, which are the limit; the record has {:,} bytes: '"
+    LIMIT = "a string in it has more than 20,000,000 characters, which are the limit; the record has {:,} bytes: '"
 
     @pytest.mark.parametrize(
         ("format_", "record"),

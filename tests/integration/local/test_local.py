@@ -241,7 +241,7 @@ class DescribeStartOpensearch:
         self, state_folder: Path, occupied_port: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["up", "--port", str(occupied_port)]) == 1
-        assert "Remedy: end what listens there" in capsys.readouterr().err
+        assert "Remedy: stop the process that uses it" in capsys.readouterr().err
 
 
 class DescribeEndProcess:

@@ -72,7 +72,7 @@ class DescribeAStoredPosition:
             ({"batch": {**OLD["batch"], "shard": 3}}, "batch.shard is unknown"),
             ({"owner": {**OLD["owner"], "token": 3}}, "owner.token is unknown"),
             ({"owner": "me"}, "owner: it is not an object"),
-            ({"owner": {**OLD["owner"], "run_id": ["r"]}}, "owner.run_id: it is not a text"),
+            ({"owner": {**OLD["owner"], "run_id": ["r"]}}, "owner.run_id: it is not a string"),
             ({"epoch": "many"}, "epoch: Input should be a valid integer"),
             ({"batch": {"kind": "sync"}}, "batch.epoch: Field required"),
             ({"batch": []}, "batch"),
@@ -105,7 +105,7 @@ class DescribeAnAnswer:
             source_of(answer, "reading")
 
     def it_names_an_index_that_stores_no_sources(self):
-        with pytest.raises(PositionError, match=r"'p' keeps no sources.*template"):
+        with pytest.raises(PositionError, match=r"'p' does not store `_source`.*template"):
             source_of({"_index": "p", "_id": "x", "_seq_no": 1, "_primary_term": 1, "found": True}, "reading")
 
     @pytest.mark.parametrize("answer", [None, "text", {}, {"_seq_no": 1}, {"_seq_no": None, "_primary_term": 1}])

@@ -156,8 +156,8 @@ class DescribeRefusals:
             ({"vector": {"type": "knn_vector", "dimension": 0}}, "no valid dimension"),
             ({"vector": {"type": "knn_vector", "dimension": "3"}}, "no valid dimension"),
             ({"vector": {"type": "geo_shape"}}, "'vector' of the type array<float>"),
-            ({"day": {"format": "epoch_millis"}}, r"cannot read texts such as 2026-01-31.*date_format\(\)"),
-            ({"at": {"type": "date", "format": "yyyy-MM-dd"}}, r"cannot read texts such as 2026-01-31T12"),
+            ({"day": {"format": "epoch_millis"}}, r"cannot read strings such as 2026-01-31.*date_format\(\)"),
+            ({"at": {"type": "date", "format": "yyyy-MM-dd"}}, r"cannot read strings such as 2026-01-31T12"),
         ],
     )  # fmt: skip
     def it_names_the_field_and_the_remedy(self, mapping, message):

@@ -138,7 +138,7 @@ class DescribeFitted:
 
     def it_names_the_limit_that_a_record_exceeds(self, fit):
         [actual] = fit("x string, n bigint", [json.dumps({"x": "y" * 25_000_000})])
-        limit = "a text in it has more than 20,000,000 characters, which are the limit"
+        limit = "a string in it has more than 20,000,000 characters, which are the limit"
         assert actual.startswith(f"{limit}; the record has 25,000,009 bytes: ")
 
     def it_rejects_invalid_utf8_and_missing_values(self, fit):

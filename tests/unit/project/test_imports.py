@@ -136,7 +136,7 @@ pyspark.__version__ = "3.5.2"
     )
     def it_is_refused_before_anything_else_is_imported(self, statement):
         last = python(f"{self.OLD}{statement}").stderr.splitlines()[-1]
-        assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
+        assert "DependencyError: icecdc does not support this Spark session: found Spark 3.5.2" in last
 
     # A process that has not imported pyspark yet, and finds one without what pyspark 4 added.
     OLD_AND_NOT_IMPORTED = """
@@ -157,7 +157,7 @@ del sys.modules["pyspark"]
     def it_is_refused_whatever_is_imported_first(self, name):
         module, _, function = name.rpartition(".")
         last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.{module} import {function}").stderr.splitlines()[-1]
-        assert "DependencyError: icecdc does not support this Spark session: found is Spark 3.5.2" in last
+        assert "DependencyError: icecdc does not support this Spark session: found Spark 3.5.2" in last
 
 
 class DescribeAMissingPackageForNotebooks:

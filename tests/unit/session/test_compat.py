@@ -115,8 +115,8 @@ class DescribeRequireSupported:
     @pytest.mark.parametrize(
         ("session", "words"),
         [
-            (ConnectSession(), "found is a Spark Connect session"),
-            (BlockedSession.__new__(BlockedSession), "found is a cluster that blocks access to Spark's JVM"),
+            (ConnectSession(), "found a Spark Connect session"),
+            (BlockedSession.__new__(BlockedSession), "found a cluster that blocks access to Spark's JVM"),
         ],
         ids=["connect", "blocked"],
     )
@@ -129,9 +129,7 @@ class DescribeRequireSupported:
 
 class DescribeRequirePyspark:
     def it_refuses_an_older_pyspark_with_the_same_error(self):
-        with pytest.raises(
-            DependencyError, match=r"found is Spark 3\.5\.2; supported is a classic session of Spark 4\.0"
-        ):
+        with pytest.raises(DependencyError, match=r"found Spark 3\.5\.2; supported: a classic session of Spark 4\.0"):
             require_pyspark("3.5.2")
 
     def it_leaves_newer_ones_to_the_check_of_the_session(self):

@@ -109,7 +109,7 @@ class DescribeFindJava:
         old = _java_home(tmp_path / "old", 'JAVA_VERSION="1.8.0_402"')
         with pytest.raises(JavaNotFoundError) as caught:
             find_java(17, 24, purpose="Spark", homes=[new, old])
-        expected = f"No suitable Java for Spark: needed is Java 17 to 24, found is Java 25 in {new}, Java 8 in {old}"
+        expected = f"No suitable Java for Spark: need Java 17 to 24, found Java 25 in {new}, Java 8 in {old}"
         assert caught.value.message == expected
 
     def it_says_which_modules_a_trimmed_runtime_lacks(self, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ class DescribeFindJava:
             find_java(17, modules=["jdk.localedata"], homes=[trimmed])
 
     def it_says_how_to_get_one(self) -> None:
-        with pytest.raises(JavaNotFoundError, match=r"found is none .*install a full JDK 21.*set JAVA_HOME"):
+        with pytest.raises(JavaNotFoundError, match=r"found none .*install a full JDK 21.*set JAVA_HOME"):
             find_java(17, 24, homes=[])
 
 
