@@ -130,6 +130,8 @@ class Source:
             stored["select"] = list(self.projection.stored)
             if self.projection.time_zone:
                 stored["time_zone"] = self.projection.time_zone
+            if not self.identifier_columns and not self.table.has_row_lineage:
+                stored["document_ids"] = "digests of row positions"  # they were plain once
         return {**stored, **self.spec}
 
     def columns_since(self, schema: str) -> frozenset[str]:

@@ -17,6 +17,7 @@ from icecdc_core.errors import (
     SparkJobError,
 )
 from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.reporting.reports import report_json
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.faults.test_killed_runs import _forget_commit
 
@@ -90,13 +91,17 @@ class DescribeADocumentOfExpressions:
         _forget_commit(opensearch, config, sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
 
-    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config):
+    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config, opensearch):
         create(sql)
+        sql("ALTER TABLE {t} ADD PARTITION FIELD email")  # its values are in the paths of files
         config = make_config(select=SELECT, identifier_columns=[])
         export_table(spark, config)
-        sql("INSERT INTO {t} VALUES (1, 'x', 'twice', 1, 2, 0)")
+        sql(f"INSERT INTO {{t}} VALUES (1, '{SECRET}x', 'twice', 1, 2, 0)")
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
+        found = opensearch.search(index=config.index, body={"size": 99})["hits"]["hits"]
+        assert {len(hit["_id"]) for hit in found} == {64}
+        assert (len(found), SECRET in json.dumps(found)) == (21, False)
 
     @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
     def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(
@@ -199,6 +204,7 @@ class DescribeAChangeOfTheTable:
 class DescribeAMaskedValue:
     def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
         create(sql)
+        sql("ALTER TABLE {t} ADD PARTITION FIELD email")
         letters = f"lake.ns.letters_{name}"
         log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
         config = make_config(
@@ -208,10 +214,9 @@ class DescribeAMaskedValue:
             log_path=str(log),
             report_path=str(report),
         )
-        export_table(spark, config)
+        reports = [job(spark, config) for job in (export_table, check_setup)]
         sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
-        sync_changes(spark, config)
-        replay_dead_letters(spark, config)
+        reports += [job(spark, config) for job in (sync_changes, replay_dead_letters, validate_table)]
         assert spark.table(letters).count() == 1
         fails = config.replace(select=["cast(email AS int) AS number"], on_schema_change="reexport")
         with pytest.raises(ConfigError, match="CAST_INVALID_INPUT") as failed:
@@ -224,8 +229,9 @@ class DescribeAMaskedValue:
             "log": log.read_text(),
             "error": str(failed.value),
             "positions": json.dumps(opensearch.search(index=config.positions_index, body={"size": 1000})),
-            "setup": str(check_setup(spark, config)),
-            "validation": str(validate_table(spark, config)),
+            "reports": "".join(f"{each}{each.text()}{report_json(each)}" for each in reports),
+            "counts": str(changes_per_snapshot(spark, config, reports[2], exact=True)),
+            "report of the failure": report.read_text(),
         }
         spark.sql(f"DROP TABLE {letters}")
         assert [where for where, text in found.items() if SECRET in text] == []
