@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -26,6 +25,7 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.field_origins import FieldOrigin, expression_id, field_origins, is_attribute, node_class
 from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, USER_DEFINED, expression_names, is_stable
+from icecdc_core.table.used_columns import used_columns
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
 _PROJECT, _ALIAS = "Project", "SubqueryAlias"
@@ -36,7 +36,6 @@ _REMEDY = (
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
 # They read or write times of the session's zone as texts, so no type of the plan shows the time.
 _ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
-_OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 _TIMES = ('"timestamp"', '"variant"')
 # The process in which Spark numbered an expression.
 _PROCESS = re.compile(r'"jvmId":"[^"]*"')
@@ -51,8 +50,8 @@ class Projection:
         schema: The fields.
         columns: The table's columns, which the function may use.
         used_columns: Those that it does use.
-        computed_from: Those that a field is computed from as a whole; one that a field only repeats is none, nor is a
-            struct of which it takes a field.
+        computed_from: The columns, and the fields in them, that a field is computed from, as paths; what a field only
+            repeats is none of them.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
         time_zone: The session's time zone if the result depends on it, else empty.
         origins: The columns of each field.
@@ -134,31 +133,17 @@ def open_projection(
     selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     _require_true_identifiers(selections, table_columns, identifier_columns, shown)
-    used, computed = _used(selections)
+    used = used_columns(selections, table_columns)
     return Projection(
         function,
         fields,
         tuple(schema.names),
-        frozenset(name for key, name in table_columns.items() if key in used or not selections),
+        used.names if selections else frozenset(schema.names),
         (f"function {digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
         spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
-        frozenset(name for key, name in table_columns.items() if key in computed),
+        used.computed_from,
         field_origins(selections, table_columns),
     )
-
-
-def _used(selections: Sequence[list[list[dict[str, Any]]]]) -> tuple[set[str], set[str]]:
-    """The ids of what the fields use, from the last selection down, and of what they compute with."""
-    used: set[str] = set()
-    computed: set[str] = set()
-    for number, selection in enumerate(selections):
-        for item in selection:
-            if number == 0 or expression_id(item[0]) in used:
-                used |= {expression_id(node) for node in item if is_attribute(node)}
-                if len(item) > 2 or expression_id(item[0]) in computed:
-                    inside = [node for outer, node in pairwise(item) if node_class(outer) not in _OF_STRUCTS]
-                    computed |= {expression_id(node) for node in inside if is_attribute(node)}
-    return used, computed
 
 
 def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.used_columns import UsedColumns
 from icecdc_core.table.visible_history import require_visible_history
 from icecdc_core.updates import merge_updates
 
@@ -56,6 +57,7 @@ class Source:
         filter_columns: The columns the condition looks at; they need not be part of the document.
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
+        filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
     """
 
     table: IcebergTable
@@ -70,6 +72,7 @@ class Source:
     filter_columns: frozenset[str] = frozenset()
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
+    filter_computed_from: frozenset[str] = frozenset()
 
     @property
     def key_columns(self) -> list[str]:
@@ -140,19 +143,14 @@ class Source:
         return frozenset(self.columns) - older
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
-        """Return whether changes of the schema change a field of ``select`` for rows that stay the same.
+        """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay.
 
         A `*` inside a function, such as ``to_json(struct(*))``, takes in a column that the table gets.
         """
-        if self.projection is None:
-            return False
-        # The order of columns matters for a `*` only.
-        kinds = _RECOMPUTING if any("*" in text for text in self.projection.stored) else _RECOMPUTING - {"reordered"}
-        return any(
-            (change.kind in kinds and change.column == name)
-            or (change.kind in _RECOMPUTING and change.column.startswith(f"{name}."))
-            for change in changes
-            for name in self.projection.computed_from
+        texts = self.projection.stored if self.projection else ()
+        computed_from = self.projection.computed_from if self.projection else frozenset()
+        return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
+            changes, self.filter_computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
         )
 
     def rows(self, tasks: FileTasks) -> DataFrame:
@@ -239,7 +237,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
             remedy="add them to columns",
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
-    filter_columns = condition_columns(spark, schema, config.row_filter) if config.row_filter else frozenset()
+    condition = condition_columns(spark, schema, config.row_filter) if config.row_filter else UsedColumns()
     _require_branch(metadata, config.branch)
     return Source(
         table,
@@ -251,8 +249,22 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         config.row_filter,
         config.branch,
         list(config.columns),
-        filter_columns,
+        condition.names,
         projection,
+        filter_computed_from=condition.computed_from,
+    )
+
+
+def _recomputes(
+    changes: Sequence[SchemaChange], computed_from: Collection[str], texts: Sequence[str], kinds: Collection[str]
+) -> bool:
+    # The order of columns matters for a `*` only.
+    own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in texts)}
+    return any(
+        (change.kind in own and change.column == path)
+        or (change.kind in kinds and change.column.startswith(f"{path}."))
+        for change in changes
+        for path in computed_from
     )
 
 

@@ -109,6 +109,28 @@ class DescribeProjection:
         assert found.computed_from == {"lat", "lon"}
         assert projection(lambda rows: rows.withColumn("mail", F.upper("email"))).computed_from == {"email"}
 
+    @pytest.mark.parametrize(
+        ("select", "expected"),
+        [
+            (["place", "place.x AS x", "place.* EXCEPT (x)"], set()),
+            (["cast(place AS string) AS p"], {"place"}),
+            (["place.x + 1 AS p"], {"place.x"}),
+            (["to_json(struct(place.*)) AS p"], {"place.x", "place.y"}),
+            (["cast(deep.inner AS string) AS p"], {"deep.inner"}),
+            (["cast(deep.inner.a AS string) AS p"], {"deep.inner.a"}),
+            (["to_json(items.inner) AS p"], {"items.element.inner"}),
+            (["array_max(items.inner.a) AS p"], {"items.element.inner.a"}),
+            (["to_json(items[0].inner) AS p"], {"items"}),
+            (["transform(items, i -> to_json(i.inner)) AS p"], {"items"}),
+            (["deep.inner AS i", "hash(i) AS p"], {"deep.inner"}),
+            (lambda rows: rows.select(F.col("deep.inner").alias("i")).select(F.hash("i.a")), {"deep.inner.a"}),
+        ],
+    )
+    def it_knows_the_fields_within_columns_that_it_computes_with(self, spark, select, expected):
+        nested = "deep struct<inner:struct<a:int>>, items array<struct<inner:struct<a:int>>>"
+        schema = spark.createDataFrame([], f"{SCHEMA}, {nested}").schema
+        assert open_projection(spark, schema, select, "", ["id"]).computed_from == expected
+
     def it_stores_another_digest_for_any_other_function(self, projection):
         def many(last):
             return lambda rows: rows.select(*((F.col("lat") + at).alias(f"f{at}") for at in range(40)), last)
