@@ -24,7 +24,8 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.field_origins import FieldOrigin, expression_id, field_origins, is_attribute, node_class
-from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, USER_DEFINED, expression_names, is_stable
+from icecdc_core.table.schema_projection import minds_case, same_names
+from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, expression_names, is_stable, registered_functions
 from icecdc_core.table.used_columns import used_columns
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
@@ -124,11 +125,11 @@ def open_projection(
     names = expression_names(text)
     if names & SUBQUERIES:
         raise _refused("has a subquery", shown)
-    if calls := sorted(names & EXTERNAL | (set() if callable(select) else names & USER_DEFINED)):
+    if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(text))):
         raise _refused(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
     if not deterministic or not is_stable(text, () if callable(select) else select):
         raise _refused("is not deterministic", shown)
-    _require_distinct_names(fields, shown)
+    _require_distinct_names(spark, fields, shown)
     nodes = json.loads(text)
     selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
@@ -183,10 +184,16 @@ def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
     return selections[::-1]
 
 
-def _require_distinct_names(fields: StructType, shown: object) -> None:
-    names = [name.lower() for name in fields.names]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise _refused(f"makes fields twice (upper and lower case are the same): {', '.join(twice)}", shown)
+def _require_distinct_names(spark: SparkSession, fields: StructType, shown: object) -> None:
+    """The fields of a document are distinguished without case; those in a struct as Spark does."""
+    apart = minds_case(spark)
+    twice = {
+        other.replace("\0", ".").lower()
+        for one, other in same_names(fields)
+        if one == other or not apart or "\0" not in other
+    }
+    if twice:
+        raise _refused(f"makes fields twice (upper and lower case are the same): {', '.join(sorted(twice))}", shown)
 
 
 def _require_true_identifiers(
