@@ -94,18 +94,18 @@ def _is_random_encryption(nodes: list[dict[str, Any]], position: int) -> bool:
         return False
     arguments, begin = [], position + 1
     for _ in range(nodes[position]["num-children"]):
-        end = _end(nodes, begin)
+        end = end_of(nodes, begin)
         arguments.append(nodes[begin:end])
         begin = end
     is_ecb = str(arguments[_MODE][-1].get("value")).upper() == "ECB"
     return not is_ecb and arguments[_VECTOR][-1].get("value") == ""
 
 
-def _end(nodes: list[dict[str, Any]], begin: int) -> int:
-    """The position after a node and all that is inside it."""
+def end_of(nodes: Sequence[dict[str, Any]], begin: int) -> int:
+    """Return the position after a node and all that is inside it."""
     end = begin + 1
     for _ in range(nodes[begin]["num-children"]):
-        end = _end(nodes, end)
+        end = end_of(nodes, end)
     return end
 
 
