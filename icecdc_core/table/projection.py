@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from icecdc_core.session.jvm import java_class
 from icecdc_core.table.field_origins import FieldOrigin, expression_id, field_origins, is_attribute, node_class
 from icecdc_core.table.schema_projection import minds_case, same_names
 from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, expression_names, is_stable, registered_functions
+from icecdc_core.table.stars import without_excepted
 from icecdc_core.table.used_columns import used_columns
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
@@ -87,6 +88,7 @@ def open_projection(
     select: Sequence[str] | Callable[[DataFrame], DataFrame],
     alias: str,
     identifier_columns: Sequence[str],
+    unreadable_columns: Collection[str] = (),
 ) -> Projection:
     """Analyse the expressions of a document, before anything is read.
 
@@ -96,6 +98,7 @@ def open_projection(
         select: Texts as `DataFrame.selectExpr` takes them, or a function from a frame of rows to one of documents.
         alias: A name for the table in the expressions; may be empty.
         identifier_columns: The columns of the document id.
+        unreadable_columns: Columns that the schema lacks; a `*` may leave them out by name.
 
     Raises:
         ConfigError: They are no expressions over the table's columns, do not make one row of one row, may give
@@ -103,7 +106,8 @@ def open_projection(
             make a field that has the name of an identifier column and another value.
     """
     shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
-    function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(select, alias)
+    texts = () if callable(select) else [without_excepted(text, unreadable_columns) for text in select]
+    function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)
     rows = spark.createDataFrame([], schema)
     try:
         documents = function(rows)
@@ -127,7 +131,7 @@ def open_projection(
         raise _refused("has a subquery", shown)
     if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(text))):
         raise _refused(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
-    if not deterministic or not is_stable(text, () if callable(select) else select):
+    if not deterministic or not is_stable(text, texts):
         raise _refused("is not deterministic", shown)
     _require_distinct_names(spark, fields, shown)
     nodes = json.loads(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.stars import takes_in
 from icecdc_core.table.used_columns import UsedColumns
 from icecdc_core.table.visible_history import require_visible_history
 from icecdc_core.updates import merge_updates
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
     from icecdc_core.table.schema_changes import SchemaChange
 
-# A `*` that stands for columns; one that multiplies follows an operand.
-_STAR = re.compile(r"(?:^|[(,.])\s*\*")
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
@@ -217,17 +215,18 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    takes_all = callable(config.select) or any(_STAR.search(text) for text in config.select)
-    wanted = list(config.columns) or (table.unreadable if takes_all or not config.select else [])
-    require_readable(table.unreadable, wanted)
+    _require_readable_columns(table, config)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
     identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
-    projection = open_projection(spark, schema, config.select, config.alias, identifiers) if config.select else None
-    if projection is not None:
+    projection = None
+    if config.select:
+        projection = open_projection(
+            spark, schema, config.select, config.alias, identifiers, unreadable_columns=table.unreadable
+        )
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
@@ -253,6 +252,17 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         projection,
         filter_computed_from=condition.computed_from,
     )
+
+
+def _require_readable_columns(table: IcebergTable, config: SyncConfig) -> None:
+    select = config.select
+    if not select:
+        require_readable(table.unreadable, config.columns or table.unreadable)
+        return
+    texts = ["*"] if callable(select) else select
+    wanted = [name for name in table.unreadable if any(takes_in(text, name, config.alias) for text in texts)]
+    remedy = "make select a list of expressions without it: the columns by name, or * EXCEPT ({})"
+    require_readable(table.unreadable, wanted, remedy)
 
 
 def _recomputes(
