@@ -20,6 +20,7 @@ from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.reporting.reports import report_json
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.faults.test_killed_runs import _forget_commit
+from tests.integration.jobs.test_dead_letters import take_nan
 
 KINDS = [("2", "copy-on-write"), ("3", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read")]
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
@@ -90,6 +91,20 @@ class DescribeADocumentOfExpressions:
         sql("UPDATE {t} SET name = 'again' WHERE id = 8")
         _forget_commit(opensearch, config, sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
+
+    def it_is_replayed_from_a_dead_letter(self, spark, sql, make_config, opensearch, name):
+        create(sql)
+        letters = f"lake.ns.letters_{name}"
+        config = make_config(select=["lat", OWNER], max_rejected_documents=1, dead_letter_table=letters)
+        export_table(spark, config)
+        sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
+        sync_changes(spark, config)
+        take_nan(opensearch, config)
+        assert replay_dead_letters(spark, config).steps[0]["replayed"] == 1
+        spark.sql(f"DROP TABLE {letters}")
+        found = document(opensearch, config, "5")
+        assert (found["lat"], len(found["owner"])) == ("NaN", 64)
+        assert validate_table(spark, config).ok
 
     def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config, opensearch):
         create(sql)
@@ -264,6 +279,19 @@ class DescribeAMaskedValue:
         sql("INSERT INTO {t} VALUES (3, 'x', 'n', 1, 2, 0), (3, 'y', 'n', 1, 2, 0)")
         with pytest.raises(DuplicateIdentifierError, match="'id': 3"):
             sync_changes(spark, config)
+
+    @pytest.mark.parametrize(
+        ("select", "hidden"),
+        [
+            (["* EXCEPT (email)", "sha2(email, 256) AS owner"], True),
+            (["name"], True),
+            (["upper(email) AS mail"], False),
+        ],
+    )
+    def it_is_noted_when_the_ids_of_documents_show_it(self, spark, sql, make_config, select, hidden):
+        create(sql)
+        found = check_setup(spark, make_config(select=select, identifier_columns=["email"]))
+        assert (found.ok, any("values of 'email'" in note for note in found.notes)) == (True, hidden)
 
     def it_names_the_identifier_column_that_is_null(self, spark, sql, make_config):
         create(sql)
