@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from icecdc_core.columns import quoted
 from icecdc_core.errors import UnsupportedTypeError
 from icecdc_core.session.jvm import iceberg_class, java_class
 
@@ -55,17 +54,8 @@ def spark_schema(spark: SparkSession, table: Any) -> StructType:
     return StructType.fromJson(json.loads(converted.json()))
 
 
-def require_readable(
-    unreadable: Mapping[str, str],
-    columns: Collection[str],
-    remedy: str = "leave it out with the columns parameter",
-) -> None:
+def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
     """Refuse columns that Spark cannot read.
-
-    Args:
-        unreadable: The columns that Spark cannot read, each with the reason.
-        columns: The columns to read.
-        remedy: How to leave a column out; `{}` stands for its name.
 
     Raises:
         UnsupportedTypeError: A column cannot be read.
@@ -76,7 +66,7 @@ def require_readable(
                 f"Column '{name}' {problem}",
                 subject="column",
                 value=name,
-                remedy=f"{remedy.format(quoted(name))} (Spark 4.1 and newer), or change it in the table",
+                remedy="leave it out with the columns parameter (Spark 4.1 and newer), or change it in the table",
             )
 
 

@@ -25,7 +25,7 @@ from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
-from icecdc_core.table.stars import takes_in
+from icecdc_core.table.stars import require_readable_stars
 from icecdc_core.table.used_columns import UsedColumns
 from icecdc_core.table.visible_history import require_visible_history
 from icecdc_core.updates import merge_updates
@@ -215,7 +215,10 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    _require_readable_columns(table, config)
+    if config.select:
+        require_readable_stars(table.unreadable, ["*"] if callable(config.select) else config.select, config.alias)
+    else:
+        require_readable(table.unreadable, config.columns or table.unreadable)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
@@ -252,17 +255,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         projection,
         filter_computed_from=condition.computed_from,
     )
-
-
-def _require_readable_columns(table: IcebergTable, config: SyncConfig) -> None:
-    select = config.select
-    if not select:
-        require_readable(table.unreadable, config.columns or table.unreadable)
-        return
-    texts = ["*"] if callable(select) else select
-    wanted = [name for name in table.unreadable if any(takes_in(text, name, config.alias) for text in texts)]
-    remedy = "make select a list of expressions without it: the columns by name, or * EXCEPT ({})"
-    require_readable(table.unreadable, wanted, remedy)
 
 
 def _recomputes(

@@ -8,13 +8,38 @@ Spark knows the table without these columns. So a `*` must leave them out by nam
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+
+from icecdc_core.columns import quoted
+from icecdc_core.errors import UnsupportedTypeError
 
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 # A `*` that stands for all columns; one that multiplies follows an operand.
 _STAR = re.compile(r"(?:^|[(,])\s*(?:(?P<alias>\w+|`[^`]+`)\s*\.\s*)?\*")
 _EXCEPT = re.compile(r"\*\s*EXCEPT\s*\((?P<names>[^()]*)\)", re.IGNORECASE)
 _NAME = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
+
+
+def require_readable_stars(unreadable: Mapping[str, str], texts: Sequence[str], alias: str) -> None:
+    """Refuse a `*` that stands for a column that Spark cannot read, too.
+
+    Args:
+        unreadable: The columns that Spark cannot read, each with the reason.
+        texts: The expressions of `select`.
+        alias: The name of the table in them; may be empty.
+
+    Raises:
+        UnsupportedTypeError: There is one.
+    """
+    for name, problem in unreadable.items():
+        if any(takes_in(text, name, alias) for text in texts):
+            raise UnsupportedTypeError(
+                f"Column '{name}' {problem}, and select takes it in",
+                subject="column",
+                value=name,
+                remedy=f"make select a list of expressions with the columns by name or * EXCEPT ({quoted(name)}) "
+                "(Spark 4.1 and newer), or change it in the table",
+            )
 
 
 def takes_in(text: str, column: str, alias: str) -> bool:
