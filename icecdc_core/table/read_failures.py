@@ -91,9 +91,11 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     chain = causes(error)
     # A file can be what everything else follows from, but nothing else makes a file disappear.
     missing = next((cause for cause in chain if cause.is_missing_file), None)
-    is_network = any(cause.is_network for cause in chain)
+    network = next((cause for cause in chain if cause.is_network), None)
     reason = failure_message(text)
-    if config.select and not is_network:  # the text of any other failure may show a value that select masks
+    if config.select and network is not None:
+        reason = masked(f"{network.kind}: {network.text}")[:500]
+    elif config.select:  # the text of any other failure may show a value that select masks
         named = _NAME.match(reason)
         reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
     # The text of a failed expression has values of rows, which may read like any other failure.
@@ -119,7 +121,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             "s3.secret-access-key, ...), else those of the environment of driver and executors",
         )
     # Iceberg's readers report a broken connection too, so it rules out damage.
-    damaged = None if is_network else next((cause for cause in chain if cause.is_damaged_file), None)
+    damaged = None if network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
             f"A file of '{config.table}' is damaged: {damaged.kind}: {_of_file(damaged, config)}",

@@ -105,3 +105,12 @@ class DescribeAFileThatCannotBeRead:
         assert said in str(error)
         assert "planted" not in str(error)
         assert FILE in str(failed(FILTER, exception, thrower))
+
+    def it_is_not_shown_when_the_connection_to_it_breaks(self):
+        opened = f"org.apache.iceberg.exceptions.RuntimeIOException: Failed to open Parquet file: {FILE}"
+        text = (
+            f"Lost task 0.0: {opened}\n\tat a.b.C.d(C.java:1)\njava.net.SocketException: Reset\n\tat a.b.C.d(C.java:1)"
+        )
+        with pytest.raises(SparkJobError, match="SocketException: Reset") as raised, spark_errors(SELECT):
+            raise PySparkException(text)
+        assert "planted" not in str(raised.value)
