@@ -7,6 +7,7 @@ the problems of all of them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,13 @@ ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", 
 """Parameters that describe one table and its documents, so `defaults` must not have them."""
 
 _JSON = ("mapping", "settings")
+# Positions, errors and reports show these texts, and no reference in them is resolved.
+_EXPRESSIONS = ("select", "row_filter")
+_KEEP_OUT = (
+    "leave {} out, as positions, errors and logs show expressions; for a keyed hash make select a Python function that "
+    "reads the key"
+)
+_VARIABLE = re.compile(r"\$\{env:(\w+)")
 _SECTIONS = ("defaults", "indexes")
 
 
@@ -136,7 +144,10 @@ class IndexFile:
                 remedy = (error.context or {}).get("remedy", "")
                 section.problems.append(f"{where}: {error.message()}. Remedy: {remedy}.")
                 continue
-            section.parameters[name] = substituted(parsed, where, section.problems, self._secrets(name, where))
+            remedy = {"remedy": _KEEP_OUT} if name in _EXPRESSIONS else {}
+            section.parameters[name] = substituted(
+                parsed, where, section.problems, self._secrets(name, where), **remedy
+            )
         return section
 
     def _parsed(self, name: str, value: Any) -> Any:
@@ -151,6 +162,8 @@ class IndexFile:
 
     def _secrets(self, name: str, where: str) -> Any:
         """Whether a text of this parameter may hold a secret, by its place below the parameter."""
+        if name in _EXPRESSIONS:
+            return lambda _, text: any(looks_secret(variable) for variable in _VARIABLE.findall(text))
         if self._types[name] != "dict[str, str]":
             return lambda _, text: looks_secret(name)
         return lambda place, text: redacted(place[len(where) + 1 :], text) == REDACTED

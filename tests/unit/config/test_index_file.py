@@ -513,6 +513,24 @@ class DescribeSubstitution:
         assert "write env:ICECDC_TEST_" in problem
         assert "hunter2" not in problem
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            """select: ["sha2(concat('${env:ICECDC_TEST_SECRET}', email), 256) AS owner"]""",
+            """row_filter: "email <> '${env:ICECDC_TEST_SECRET}'\"""",
+            """select: ["concat('${env:ICECDC_TEST_TOKEN:-hunter2}', email) AS owner"]""",
+        ],
+    )
+    def it_writes_no_secret_into_an_expression(self, problems, line):
+        (problem,) = problems(f"{ONE}    {line}\n")
+        assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
+        assert "make select a Python function" in problem
+        assert "hunter2" not in problem
+
+    def it_writes_other_variables_into_an_expression(self, write):
+        path = write(f"""{ONE}    row_filter: "name = '${{env:ICECDC_TEST_A}}'"\n""")
+        assert SyncConfig.load(path).row_filter == "name = 'a'"
+
     def it_does_not_take_a_name_of_the_file_for_that_of_a_secret(self, write):
         path = write('indexes: {tokens: {table: l.n.t, catalog_properties: {uri: "http://${env:ICECDC_TEST_A}"}}}')
         assert SyncConfig.load(path).catalog_properties["uri"] == "http://a"
