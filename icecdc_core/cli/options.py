@@ -168,8 +168,11 @@ def _combination_problems(request: Request) -> list[str]:
     for name in ("table", "index"):
         if request.file and many and request.parameters.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    if "repair" in command.fixed and request.parameters.get("dry_run", "").lower() not in _FALSE:
+    is_dry_run = request.parameters.get("dry_run", "").lower() not in _FALSE
+    if is_dry_run and "repair" in command.fixed:
         problems.append("--dry-run: a repair writes. Remedy: run validate; it shows what a repair would correct.")
+    if is_dry_run and request.command == "replay":
+        problems.append("--dry-run: a replay writes. Remedy: run status; it counts the open dead letters.")
     if "repair" in command.fixed and request.parameters.get("repair", "").lower() in _FALSE - {""}:
         problems.append("--no-repair: this command repairs. Remedy: run validate.")
     return problems

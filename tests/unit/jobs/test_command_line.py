@@ -138,6 +138,7 @@ class DescribeOptions:
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a repair writes"),
+            (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a replay writes"),
             (["--table", "lake.ns.t", "ingest"], "Remedy: write the job first"),
             (["statsu"], "did you mean status"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
