@@ -217,7 +217,8 @@ def _overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """The indexes that an index before them in the file has already, by name, with the problem."""
     owners: dict[tuple[str, ...], str] = {}
     for name, config in made.items():
-        key = (config.opensearch_url.lower(), config.positions_index, config.index)
+        # Another positions_index is no other index: each entry would delete what the other one exported.
+        key = (config.opensearch_url.lower(), config.index)
         owner = owners.setdefault(key, name)
         if owner != name:
             problem = f"indexes.{name}.index: {config.index!r} is also the index of indexes.{owner}"

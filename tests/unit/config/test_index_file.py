@@ -256,7 +256,7 @@ class DescribeProblemsOfAFile:
             ("{table: lake.ns.b, index: a}", True),
             ("{table: lake.ns.a, index: a, opensearch_url: 'HTTP://127.0.0.1:9200/'}", True),
             ("{table: lake.ns.b, index: a, opensearch_url: 'https://other:9200'}", False),
-            ("{table: lake.ns.b, index: a, positions_index: other}", False),
+            ("{table: lake.ns.b, index: a, positions_index: other}", True),
             ("{table: lake.ns.a}", False),
         ],
     )
