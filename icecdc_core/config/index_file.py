@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -117,9 +118,11 @@ class IndexFile:
             if name in only:
                 problems += found
         problems += [problem for name, problem in _overwritten(made) if name in only]
+        chosen = {name: config for name, config in made.items() if name in only}
+        problems += _mixed(chosen)
         if problems:
             raise _wrong(self._path, problems)
-        return {name: config for name, config in made.items() if name in only}
+        return chosen
 
     def _section(self, given: Any, place: str) -> _Section:
         if given is not None and not isinstance(given, dict):
@@ -224,6 +227,35 @@ def _overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             problem = f"indexes.{name}.index: {config.index!r} is also the index of indexes.{owner}"
             for either in (name, owner):
                 yield either, f"{problem}. Remedy: give one of them another index."
+
+
+def _mixed(chosen: Mapping[str, Any]) -> list[str]:
+    """The problems of indexes of one name, on different clusters, that would mix their dead letters or metrics."""
+    problems = []
+    for (owner, first), (name, second) in combinations(chosen.items(), 2):
+        if first.index != second.index or first.opensearch_url.lower() == second.opensearch_url.lower():
+            continue
+        shared = {
+            # Dead letters name index and table, but no cluster; metrics name a job and an index.
+            "dead_letter_table": _letters(first) == _letters(second),
+            "metrics_folder": bool(first.metrics_folder) and _folder(first) == _folder(second),
+            "metrics_url": bool(first.metrics_url) and first.metrics_url == second.metrics_url,
+        }
+        problems += [
+            f"indexes.{name}.{parameter}: is that of indexes.{owner}, too, whose index is also {first.index!r}. "
+            f"Remedy: give one of them another {parameter} or another index."
+            for parameter, is_shared in shared.items()
+            if is_shared
+        ]
+    return problems
+
+
+def _letters(config: Any) -> tuple[object, ...]:
+    return config.table, config.dead_letter_parts
+
+
+def _folder(config: Any) -> Path:
+    return Path(config.metrics_folder).absolute()
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> str:

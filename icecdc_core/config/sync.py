@@ -57,6 +57,8 @@ JsonObject = Annotated[dict[str, Any], BeforeValidator(values.json_object)]
 Reserved = Annotated[str, BeforeValidator(values.reserved)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
+_DEAD_LETTERS = "icecdc_dead_letters"
+
 
 class SyncConfig(ParameterModel):
     """What to sync, where to, and how; frozen, and can be pickled to executors.
@@ -337,6 +339,13 @@ class SyncConfig(ParameterModel):
     def quoted_table(self) -> str:
         """The full table name with every part in back-quotes, for Spark SQL and `spark.table`."""
         return ".".join(quoted(part) for part in self.table_parts)
+
+    @property
+    def dead_letter_parts(self) -> tuple[str, ...]:
+        """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
+        if self.dead_letter_table:
+            return values.table_parts(self.dead_letter_table)
+        return (*self.table_parts[:-1], _DEAD_LETTERS)
 
     @property
     def start_point(self) -> str | int | datetime | None:
