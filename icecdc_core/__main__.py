@@ -17,7 +17,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
+from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
@@ -128,7 +129,13 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     facts["stage"] = "run"
     # Each report is part of the summary, which is written once.
     own = {name: config.replace(report_path="") for name, config in configs.items()}
-    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=request.parallel)
+
+    def on_poll(so_far: ManyReport) -> None:
+        with suppress(ConfigError):  # the last one says why
+            write_summaries(so_far, configs)
+
+    parallel = request.parallel
+    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=parallel, on_poll=on_poll)
     write_summaries(report, configs)
     return report
 

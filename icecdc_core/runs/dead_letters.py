@@ -1,8 +1,8 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-A dead letter is identified by index, table, document id and version, so a replayed batch stores none twice. A replay writes it
-with its version, so a newer document always wins; only into the physical index it was meant for; and only while the
-table still has the row, because the index may have forgotten that the document was deleted since.
+A dead letter is identified by index, table, document id and version, so a replayed batch stores none twice. A replay
+writes it with its version, so a newer document always wins; only into the physical index it was meant for; and only
+while the table still has the row, because the index may have forgotten that the document was deleted since.
 """
 
 from __future__ import annotations
