@@ -109,6 +109,13 @@ def secret_reference(text: str) -> str:
     return text
 
 
+def no_reference(text: str) -> str:
+    """A text that is used as it is; a reference to a secret would be taken literally, so it is refused."""
+    if is_reference(text):
+        raise refused("takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}")
+    return text
+
+
 def column_names(value: object) -> object:
     """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
     names: object = value
