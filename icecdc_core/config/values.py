@@ -209,7 +209,12 @@ def json_object(value: object) -> object:
             raise refused(f"is not valid JSON: {_json_problem(error)}", remedy) from None
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise refused("is not an object", remedy)
-    return dict(value)
+    try:
+        return json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise refused(
+            "has a value that is no JSON", "give strings, numbers, booleans, null, lists and objects"
+        ) from None
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

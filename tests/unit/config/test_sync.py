@@ -298,6 +298,22 @@ class DescribeSettingsGivenTwice:
         assert SyncConfig(table="lake.ns.t", settings=settings).settings == settings
 
 
+class DescribeJsonObjects:
+    @pytest.mark.parametrize("name", ["mapping", "settings"])
+    @pytest.mark.parametrize(
+        "value",
+        [{1, 2}, datetime(2026, 1, 31, tzinfo=timezone.utc), float("nan"), 10**5000, object(), {(1,): 2}],
+        ids=["set", "datetime", "nan", "huge", "object", "key"],
+    )
+    def it_refuses_a_value_that_is_no_json(self, name, value):
+        (problem,) = problems(**{name: {"a": {"b": value}}})
+        assert problem.startswith(f"{name}: has a value that is no JSON [")
+
+    def it_keeps_values_as_json_reads_them(self):
+        actual = SyncConfig(table="lake.ns.t", settings={"a": (1, 2.5), "b": {1: None, "c": True}})
+        assert actual.settings == {"a": [1, 2.5], "b": {"1": None, "c": True}}
+
+
 class DescribeSecretsInParameters:
     SECRETS = (
         {"opensearch_username": "u", "opensearch_password": "hunter2"},
