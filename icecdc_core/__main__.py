@@ -26,6 +26,7 @@ from icecdc_core.cli.help import command_help, overview
 from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.index_file import IndexFile
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, state_of
@@ -76,7 +77,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         quiet = program == _CONSOLE and "verbose" not in request.flags
         report = _many(request, facts, quiet) if request.file else _one(request, facts, quiet)
     except (Exception, KeyboardInterrupt) as error:
-        if state_of(error) == "failed" or "verbose" in request.flags:
+        is_unexpected = state_of(error) == "failed" and not isinstance(error, KeyboardInterrupt)
+        if is_unexpected or "verbose" in request.flags:
             sys.stderr.write(masked(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
@@ -119,6 +121,7 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     from icecdc_core.jobs.many import require_one_session, run_many
 
     command = COMMANDS[request.command]
+    facts["report_paths"] = _report_paths(request)
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)
@@ -138,6 +141,15 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     report = run_many(spark, command.job_of_one, own, command=request.command, parallel=parallel, on_poll=on_poll)
     write_summaries(report, configs)
     return report
+
+
+def _report_paths(request: Request) -> list[str]:
+    """The paths that an index file names for reports, as far as it can be read."""
+    if given := request.parameters.get("report_path"):
+        return [given]
+    with suppress(ConfigError):
+        return IndexFile(request.file, SyncConfig).texts("report_path", request.only)
+    return []
 
 
 def get_spark(*configs: ParameterModel) -> SparkSession:

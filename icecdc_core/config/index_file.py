@@ -88,6 +88,23 @@ class IndexFile:
             remedy=f"{f'did you mean {near[0]}; ' if near else ''}name one of {', '.join(self.names)}",
         )
 
+    def texts(self, parameter: str, only: Collection[str] = ()) -> list[str]:
+        """Return the values of a text parameter, also if others are wrong.
+
+        Args:
+            parameter: Its name.
+            only: Names of the indexes that are asked for; empty for all.
+        """
+        found = []
+        for name, entry in self._entries.items():
+            given = parameter in entry.parameters
+            section, place = (entry, f"indexes.{name}") if given else (self._defaults, "defaults")
+            value = section.parameters.get(parameter)
+            is_wrong = any(problem.startswith(f"{place}.{parameter}:") for problem in section.problems)
+            if (not only or name in only) and isinstance(value, str) and value and not is_wrong:
+                found.append(value)
+        return list(dict.fromkeys(found))
+
     def configurations(self, kind: type[C], only: Collection[str], overrides: Mapping[str, Any]) -> dict[str, C]:
         """Make the configurations of indexes.
 
