@@ -22,6 +22,7 @@ from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 _LONGEST_PAUSE = 60.0
+_SINGLE_SYNC = "target_lag counts only in a run that polls: set max_polls, 0 for no limit"
 
 
 def follow_changes(
@@ -81,6 +82,8 @@ def follow_changes(
                     raise
                 continue
             failure, failures = None, 0
+            if config.target_lag and "max_polls" not in config.model_fields_set:
+                report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
             if limit != 1:
                 verdict = pace.poll_ended(began, clock(), report.worst_lag_seconds)
                 report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)

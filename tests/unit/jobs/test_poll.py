@@ -162,6 +162,11 @@ class DescribeTargetLag:
         fake.follow(target_lag="10s", max_polls=max_polls)
         assert len(fake.pauses) + 1 == expected
 
+    @pytest.mark.parametrize(("given", "is_noted"), [({}, True), ({"max_polls": 1}, False), ({"max_polls": 2}, False)])
+    def it_says_that_a_single_sync_does_not_keep_it_unless_that_was_asked_for(self, given, is_noted):
+        report = FakeTime(*[(0.2, None)] * 2).follow(target_lag="10s", **given)
+        assert ["set max_polls" in note for note in report.notes] == [True] * is_noted
+
     def it_goes_on_without_a_limit_when_max_polls_is_zero(self):
         fake = FakeTime(*[(0.2, None)] * 20)
         with pytest.raises(StopIteration):
