@@ -118,7 +118,8 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
 
 def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
-    from icecdc_core.jobs.many import require_one_session, run_many
+    from icecdc_core.jobs.many import run_many
+    from icecdc_core.jobs.one_session import require_one_session
 
     command = COMMANDS[request.command]
     facts["report_paths"] = _report_paths(request)

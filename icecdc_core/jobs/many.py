@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 
-from icecdc_core.errors import ConfigError, IcecdcError
+from icecdc_core.errors import IcecdcError
+from icecdc_core.jobs.one_session import require_one_session
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
@@ -22,7 +23,6 @@ from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
 from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
-from icecdc_core.session.catalog_settings import is_catalog_setting
 from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm
 from icecdc_core.session.threads import active_session
 
@@ -36,38 +36,6 @@ Job = Callable[["SparkSession", Any], Report]
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 10.0
 _REPEATED_STATES = ("retry", "locked")
-
-
-def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
-    """Check that one Spark application can serve all of these parameters.
-
-    Args:
-        configs: The parameters of each index by its name.
-
-    Raises:
-        ConfigError: Two of them configure one catalog differently, or have different Spark settings.
-    """
-    problems = []
-    catalogs: dict[str, tuple[str, object]] = {}
-    first, conf = next(((name, dict(config.spark_conf)) for name, config in configs.items()), ("", {}))
-    for name, config in configs.items():
-        other, described = catalogs.setdefault(config.catalog, (name, _catalog(config)))
-        if described != _catalog(config):
-            problems.append(
-                f"catalog_properties: '{other}' and '{name}' describe the catalog '{config.catalog}' differently "
-                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the "
-                "catalog in spark_conf, or give the catalogs different names."
-            )
-            continue
-        own = dict(config.spark_conf)
-        differing = sorted(key for key in {*conf, *own} if conf.get(key) != own.get(key))
-        if differing:
-            problems.append(
-                f"spark_conf: '{first}' and '{name}' differ in {', '.join(differing)} (values not shown). Remedy: give "
-                "all indexes of the file the same spark_conf, because they share a Spark application."
-            )
-    if problems:
-        raise ConfigError("The indexes cannot share a Spark application", problems=problems)
 
 
 def run_many(
@@ -246,9 +214,3 @@ def _run_all(spark: SparkSession, runs: Sequence[_Run], turns: _Turns) -> None:
         with suppress(Py4JError, OSError):  # Spark has ended; the reports say so
             # For PySpark the active session is the last one that made a frame, in whatever thread.
             spark.createDataFrame([], "none int")
-
-
-def _catalog(config: SyncConfig) -> object:
-    """How the parameters describe their catalog, without its name and without resolving a secret."""
-    in_conf = {key: value for key, value in config.spark_conf.items() if is_catalog_setting(config, key)}
-    return dict(config.catalog_properties), config.warehouse and config.warehouse_location, in_conf

@@ -12,7 +12,8 @@ from py4j.protocol import Py4JNetworkError
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, SchemaChangeError, TableLockedError
 from icecdc_core.jobs import many
-from icecdc_core.jobs.many import _run_all, _Turns, require_one_session, run_many
+from icecdc_core.jobs.many import _run_all, _Turns, run_many
+from icecdc_core.jobs.one_session import require_one_session
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.shutdown import Stop
