@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values as values
 from icecdc_core.config.environment import substituted
+from icecdc_core.config.index_conflicts import mixed, overwritten
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
@@ -134,9 +134,9 @@ class IndexFile:
                 found += self._placed(error.problems, name, given)
             if name in only:
                 problems += found
-        problems += [problem for name, problem in _overwritten(made) if name in only]
+        problems += [problem for name, problem in overwritten(made) if name in only]
         chosen = {name: config for name, config in made.items() if name in only}
-        problems += _mixed(chosen)
+        problems += mixed(chosen)
         if problems:
             raise _wrong(self._path, problems)
         return chosen
@@ -231,48 +231,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         lower = below.get(key)
         merged[key] = _merged(lower, value) if isinstance(lower, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """The indexes that an index before them in the file has already, by name, with the problem."""
-    owners: dict[tuple[str, ...], str] = {}
-    for name, config in made.items():
-        # Another positions_index is no other index: each entry would delete what the other one exported.
-        key = (config.opensearch_url.lower(), config.index)
-        owner = owners.setdefault(key, name)
-        if owner != name:
-            problem = f"indexes.{name}.index: {config.index!r} is also the index of indexes.{owner}"
-            for either in (name, owner):
-                yield either, f"{problem}. Remedy: give one of them another index."
-
-
-def _mixed(chosen: Mapping[str, Any]) -> list[str]:
-    """The problems of indexes of one name, on different clusters, that would mix their dead letters or metrics."""
-    problems = []
-    for (owner, first), (name, second) in combinations(chosen.items(), 2):
-        if first.index != second.index or first.opensearch_url.lower() == second.opensearch_url.lower():
-            continue
-        shared = {
-            # Dead letters name index and table, but no cluster; metrics name a job and an index.
-            "dead_letter_table": _letters(first) == _letters(second),
-            "metrics_folder": bool(first.metrics_folder) and _folder(first) == _folder(second),
-            "metrics_url": bool(first.metrics_url) and first.metrics_url == second.metrics_url,
-        }
-        problems += [
-            f"indexes.{name}.{parameter}: is that of indexes.{owner}, too, whose index is also {first.index!r}. "
-            f"Remedy: give one of them another {parameter} or another index."
-            for parameter, is_shared in shared.items()
-            if is_shared
-        ]
-    return problems
-
-
-def _letters(config: Any) -> tuple[object, ...]:
-    return config.table, config.dead_letter_parts
-
-
-def _folder(config: Any) -> Path:
-    return Path(config.metrics_folder).absolute()
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> str:
