@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values as values
 from icecdc_core.config.environment import substituted
+from icecdc_core.config.index_conflicts import mixed, overwritten
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
@@ -95,6 +96,23 @@ class IndexFile:
             remedy=f"{f'did you mean {near[0]}; ' if near else ''}name one of {', '.join(self.names)}",
         )
 
+    def texts(self, parameter: str, only: Collection[str] = ()) -> list[str]:
+        """Return the values of a text parameter, also if others are wrong.
+
+        Args:
+            parameter: Its name.
+            only: Names of the indexes that are asked for; empty for all.
+        """
+        found = []
+        for name, entry in self._entries.items():
+            given = parameter in entry.parameters
+            section, place = (entry, f"indexes.{name}") if given else (self._defaults, "defaults")
+            value = section.parameters.get(parameter)
+            is_wrong = any(problem.startswith(f"{place}.{parameter}:") for problem in section.problems)
+            if (not only or name in only) and isinstance(value, str) and value and not is_wrong:
+                found.append(value)
+        return list(dict.fromkeys(found))
+
     def configurations(self, kind: type[C], only: Collection[str], overrides: Mapping[str, Any]) -> dict[str, C]:
         """Make the configurations of indexes.
 
@@ -124,10 +142,12 @@ class IndexFile:
                 found += self._placed(error.problems, name, given)
             if name in only:
                 problems += found
-        problems += [problem for name, problem in _overwritten(made) if name in only]
+        problems += [problem for name, problem in overwritten(made) if name in only]
+        chosen = {name: config for name, config in made.items() if name in only}
+        problems += mixed(chosen)
         if problems:
             raise _wrong(self._path, problems)
-        return {name: config for name, config in made.items() if name in only}
+        return chosen
 
     def _section(self, given: Any, place: str) -> _Section:
         if given is not None and not isinstance(given, dict):
@@ -224,18 +244,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         lower = below.get(key)
         merged[key] = _merged(lower, value) if isinstance(lower, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """The indexes that an index before them in the file has already, by name, with the problem."""
-    owners: dict[tuple[str, ...], str] = {}
-    for name, config in made.items():
-        key = (config.opensearch_url.lower(), config.positions_index, config.index)
-        owner = owners.setdefault(key, name)
-        if owner != name:
-            problem = f"indexes.{name}.index: {config.index!r} is also the index of indexes.{owner}"
-            for either in (name, owner):
-                yield either, f"{problem}. Remedy: give one of them another index."
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> str:

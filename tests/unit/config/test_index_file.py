@@ -256,7 +256,7 @@ class DescribeProblemsOfAFile:
             ("{table: lake.ns.b, index: a}", True),
             ("{table: lake.ns.a, index: a, opensearch_url: 'HTTP://127.0.0.1:9200/'}", True),
             ("{table: lake.ns.b, index: a, opensearch_url: 'https://other:9200'}", False),
-            ("{table: lake.ns.b, index: a, positions_index: other}", False),
+            ("{table: lake.ns.b, index: a, positions_index: other}", True),
             ("{table: lake.ns.a}", False),
         ],
     )
@@ -268,6 +268,35 @@ class DescribeProblemsOfAFile:
         for only in ((), ("a",), ("b",)):
             (problem,) = problems(text, only)
             assert problem.startswith("indexes.b.index: 'a' is also the index of indexes.a.")
+
+    @pytest.mark.parametrize(
+        ("defaults", "second", "parameters"),
+        [
+            ("{}", "table: lake.ns.a, index: a", ["dead_letter_table"]),
+            (
+                "{}",
+                "table: lake.ns.a, index: a, dead_letter_table: lake.ns.`icecdc_dead_letters`",
+                ["dead_letter_table"],
+            ),
+            ("{}", "table: lake.ns.a, index: a, dead_letter_table: lake.ns.other", []),
+            ("{dead_letter_table: lake.ns.letters}", "table: lake.ns.b, index: a", []),
+            ("{metrics_folder: /m}", "table: lake.ns.b, index: a", ["metrics_folder"]),
+            ("{metrics_folder: /m}", "table: lake.ns.b, index: a, metrics_folder: /n", []),
+            ("{metrics_url: 'http://m:9091'}", "table: lake.ns.b, index: a", ["metrics_url"]),
+            ("{metrics_folder: /m, metrics_url: 'http://m:9091'}", "table: lake.ns.a, index: b", []),
+        ],
+    )
+    def it_refuses_to_mix_two_indexes_of_one_name_on_two_clusters(self, write, problems, defaults, second, parameters):
+        text = f"""
+        defaults: {defaults}
+        indexes:
+          a: {{table: lake.ns.a}}
+          b: {{opensearch_url: 'https://other:9200', {second}}}
+        """
+        found = problems(text) if parameters else SyncConfig.load_all(write(text)) and []
+        assert [problem.partition(": ")[0] for problem in found] == [f"indexes.b.{name}" for name in parameters]
+        # Only what works on both mixes anything.
+        assert [SyncConfig.load(write(text), name).opensearch_url[:5] for name in "ab"] == ["http:", "https"]
 
 
 class DescribeYaml:
