@@ -17,7 +17,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ from icecdc_core.cli.help import command_help, overview
 from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.index_file import IndexFile
 from icecdc_core.dependencies import installed_version
+from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.many_report import ManyReport
@@ -78,7 +80,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
         quiet = program == _CONSOLE and "verbose" not in request.flags
         report = _many(request, facts, quiet) if request.file else _one(request, facts, quiet)
     except (Exception, KeyboardInterrupt) as error:
-        if state_of(error) == "failed" or "verbose" in request.flags:
+        is_unexpected = state_of(error) == "failed" and not isinstance(error, KeyboardInterrupt)
+        if is_unexpected or "verbose" in request.flags:
             sys.stderr.write(masked(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
@@ -118,9 +121,11 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
 
 def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
-    from icecdc_core.jobs.many import require_one_session, run_many
+    from icecdc_core.jobs.many import run_many
+    from icecdc_core.jobs.one_session import require_one_session
 
     command = COMMANDS[request.command]
+    facts["report_paths"] = _report_paths(request)
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)
@@ -131,9 +136,24 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     facts["stage"] = "run"
     # Each report is part of the summary, which is written once.
     own = {name: config.replace(report_path="") for name, config in configs.items()}
-    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=request.parallel)
+
+    def on_poll(so_far: ManyReport) -> None:
+        with suppress(ConfigError):  # the last one says why
+            write_summaries(so_far, configs)
+
+    parallel = request.parallel
+    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=parallel, on_poll=on_poll)
     write_summaries(report, configs)
     return report
+
+
+def _report_paths(request: Request) -> list[str]:
+    """The paths that an index file names for reports, as far as it can be read."""
+    if given := request.parameters.get("report_path"):
+        return [given]
+    with suppress(ConfigError):
+        return IndexFile(request.file, SyncConfig).texts("report_path", request.only)
+    return []
 
 
 def get_spark(*configs: ParameterModel) -> SparkSession:

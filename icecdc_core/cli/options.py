@@ -75,8 +75,7 @@ def parse(arguments: Sequence[str]) -> Request:
         return request
     problems += _command_problems(request.command, kind)
     for name in _OF_FILE:
-        value = given.pop(name, "")
-        if value and (problem := _file_option(request, name, value)):
+        if name in given and (problem := _file_option(request, name, given.pop(name))):
             problems.append(problem)
     request.parameters = given
     problems += [] if problems else _combination_problems(request)
@@ -101,9 +100,8 @@ def _read(
             return f"{option}: takes no value. Remedy: leave it out."
         if name in _FLAGS:
             request.flags.add(name)
-        else:
-            given[positive] = "false"
-        return None
+            return None
+        return _put(given, positive, "false", option)
     if name not in types:
         match = _OPTION.match(text)
         if match is not None and match[0] == text:
@@ -116,6 +114,13 @@ def _read(
             return f"argument {option}: expected one argument. Remedy: write {option} VALUE or {option}=VALUE."
         else:
             value = left.popleft()
+    return _put(given, name, value, option)
+
+
+def _put(given: dict[str, str], name: str, value: str, option: str) -> str | None:
+    """Keep the value of an option; returns the problem if it has one already."""
+    if name in given:
+        return f"{option}: given twice. Remedy: keep one of them."
     given[name] = value
     return None
 
@@ -147,11 +152,15 @@ def _command_problems(command: str, kind: type[ParameterModel]) -> list[str]:
 def _file_option(request: Request, name: str, value: str) -> str | None:
     """Put an option about many indexes into the request; returns what is wrong with it."""
     if name == "file":
+        if not value.strip():  # as of a variable that is not set: the run would work on something else
+            return "--file: is empty. Remedy: name the file with the indexes, or leave the option out."
         request.file = value
     elif name == "only":
         request.only = [index.strip() for index in value.split(",")]
         if not all(request.only):
-            return "--only: has a blank name. Remedy: write a,b."
+            return "--only: has a blank name. Remedy: write a,b, or leave the option out for all indexes."
+    elif not value:
+        request.parallel = DEFAULT_PARALLEL
     elif not re.fullmatch(r"\d{1,3}", value) or not 1 <= int(value) <= _MOST_PARALLEL:
         return f"--parallel: is not a number from 1 to {_MOST_PARALLEL} (not shown). Remedy: write --parallel 4."
     else:
@@ -168,8 +177,11 @@ def _combination_problems(request: Request) -> list[str]:
     for name in ("table", "index"):
         if request.file and many and request.parameters.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    if "repair" in command.fixed and request.parameters.get("dry_run", "").lower() not in _FALSE:
+    is_dry_run = request.parameters.get("dry_run", "").lower() not in _FALSE
+    if is_dry_run and "repair" in command.fixed:
         problems.append("--dry-run: a repair writes. Remedy: run validate; it shows what a repair would correct.")
+    if is_dry_run and request.command == "replay":
+        problems.append("--dry-run: a replay writes. Remedy: run status; it counts the open dead letters.")
     if "repair" in command.fixed and request.parameters.get("repair", "").lower() in _FALSE - {""}:
         problems.append("--no-repair: this command repairs. Remedy: run validate.")
     return problems

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy import OpenSearch
@@ -48,7 +49,7 @@ class PositionStore:
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
         self._config = config
-        self._url = config.opensearch_url
+        self._typed_errors = partial(typed_errors, config.opensearch_url, username=config.opensearch_username)
         self._positions_index = config.positions_index
         self._index = config.index
         default = float(type(config).model_fields["lease_seconds"].default)
@@ -75,7 +76,7 @@ class PositionStore:
         if highest_epoch is not None:
             wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
         query = {"bool": {"filter": wanted}}
-        with typed_errors(self._url, doing):
+        with self._typed_errors(doing):
             if not client.indices.exists(index=self._positions_index):
                 return []
             client.indices.refresh(index=self._positions_index)
@@ -99,7 +100,7 @@ class PositionStore:
         this_run = LeaseHolder.this(run_id, self._config.lease_seconds)
         seen: tuple[int, int] | None = None
         seen_since = 0.0
-        with typed_errors(self._url, "acquiring the lock"):
+        with self._typed_errors("acquiring the lock"):
             ensure_positions_index(self.client, self._positions_index)
             while True:
                 document = self._get()
@@ -157,7 +158,7 @@ class PositionStore:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
         if timeout_seconds is not None:
             condition["request_timeout"] = timeout_seconds
-        with typed_errors(self._url, _WRITING):
+        with self._typed_errors(_WRITING):
             try:
                 answer = self._put(f"position:{self._index}", position_document(position, holder), condition)
                 return version_of(answer, _WRITING)
@@ -186,7 +187,7 @@ class PositionStore:
         Raises:
             IndexNotFoundError: The positions index was deleted.
         """
-        with typed_errors(self._url, "writing the commit log"):
+        with self._typed_errors("writing the commit log"):
             try:
                 self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
             except ConflictError:
@@ -203,7 +204,7 @@ class PositionStore:
 
     def _get(self, timeout_seconds: float | None = None) -> Any:
         params = {} if timeout_seconds is None else {"request_timeout": timeout_seconds}
-        with typed_errors(self._url, _READING):
+        with self._typed_errors(_READING):
             try:
                 return self.client.get(index=self._positions_index, id=f"position:{self._index}", params=params)
             except NotFoundError:

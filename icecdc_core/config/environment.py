@@ -13,7 +13,11 @@ _SUBSTITUTION = re.compile(
 
 
 def substituted(
-    value: Any, place: str, problems: list[str], is_secret: Callable[[str, str], bool] = lambda place, text: False
+    value: Any,
+    place: str,
+    problems: list[str],
+    is_secret: Callable[[str, str], bool] = lambda place, text: False,
+    remedy: str = "write env:{} as the whole value; it is read when it is needed",
 ) -> Any:
     """Replace `${env:NAME}` and `${env:NAME:-default}` in all texts of a value; `$${` is a literal `${`.
 
@@ -24,14 +28,15 @@ def substituted(
         place: Where it is, for problems.
         problems: A sentence is added here for each substitution that cannot be made.
         is_secret: Whether a text at a place may hold a secret: a variable must not be written into it.
+        remedy: What to do then, with `{}` for the variable's name.
 
     Returns:
         The value with the texts of the variables.
     """
     if isinstance(value, dict):
-        return {key: substituted(item, f"{place}.{key}", problems, is_secret) for key, item in value.items()}
+        return {key: substituted(item, f"{place}.{key}", problems, is_secret, remedy) for key, item in value.items()}
     if isinstance(value, list):
-        return [substituted(item, place, problems, is_secret) for item in value]
+        return [substituted(item, place, problems, is_secret, remedy) for item in value]
     if not isinstance(value, str) or "${" not in value:
         return value
     names: list[str] = []
@@ -59,7 +64,7 @@ def substituted(
         # The secret would be part of the configuration, which logs and reports show.
         found = [
             f"{place}: may hold a secret, so it must not be written into it from a variable (value not shown). "
-            f"Remedy: write env:{names[0]} as the whole value; it is read when it is needed."
+            f"Remedy: {remedy.format(names[0])}."
         ]
     problems += found
     return result

@@ -7,6 +7,7 @@ the problems of all of them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values as values
 from icecdc_core.config.environment import substituted
+from icecdc_core.config.index_conflicts import mixed, overwritten
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
@@ -26,6 +28,13 @@ ONLY_IN_AN_INDEX = ("table", "index", "identifier_columns", "columns", "alias", 
 """Parameters that describe one table and its documents, so `defaults` must not have them."""
 
 _JSON = ("mapping", "settings")
+# Positions, errors and reports show these texts, and no reference in them is resolved.
+_EXPRESSIONS = ("select", "row_filter")
+_KEEP_OUT = (
+    "leave {} out, as positions, errors and logs show expressions; for a keyed hash make select a Python function that "
+    "reads the key"
+)
+_VARIABLE = re.compile(r"\$\{env:(\w+)")
 _SECTIONS = ("defaults", "indexes")
 
 
@@ -87,6 +96,23 @@ class IndexFile:
             remedy=f"{f'did you mean {near[0]}; ' if near else ''}name one of {', '.join(self.names)}",
         )
 
+    def texts(self, parameter: str, only: Collection[str] = ()) -> list[str]:
+        """Return the values of a text parameter, also if others are wrong.
+
+        Args:
+            parameter: Its name.
+            only: Names of the indexes that are asked for; empty for all.
+        """
+        found = []
+        for name, entry in self._entries.items():
+            given = parameter in entry.parameters
+            section, place = (entry, f"indexes.{name}") if given else (self._defaults, "defaults")
+            value = section.parameters.get(parameter)
+            is_wrong = any(problem.startswith(f"{place}.{parameter}:") for problem in section.problems)
+            if (not only or name in only) and isinstance(value, str) and value and not is_wrong:
+                found.append(value)
+        return list(dict.fromkeys(found))
+
     def configurations(self, kind: type[C], only: Collection[str], overrides: Mapping[str, Any]) -> dict[str, C]:
         """Make the configurations of indexes.
 
@@ -116,10 +142,12 @@ class IndexFile:
                 found += self._placed(error.problems, name, given)
             if name in only:
                 problems += found
-        problems += [problem for name, problem in _overwritten(made) if name in only]
+        problems += [problem for name, problem in overwritten(made) if name in only]
+        chosen = {name: config for name, config in made.items() if name in only}
+        problems += mixed(chosen)
         if problems:
             raise _wrong(self._path, problems)
-        return {name: config for name, config in made.items() if name in only}
+        return chosen
 
     def _section(self, given: Any, place: str) -> _Section:
         if given is not None and not isinstance(given, dict):
@@ -136,7 +164,10 @@ class IndexFile:
                 remedy = (error.context or {}).get("remedy", "")
                 section.problems.append(f"{where}: {error.message()}. Remedy: {remedy}.")
                 continue
-            section.parameters[name] = substituted(parsed, where, section.problems, self._secrets(name, where))
+            remedy = {"remedy": _KEEP_OUT} if name in _EXPRESSIONS else {}
+            section.parameters[name] = substituted(
+                parsed, where, section.problems, self._secrets(name, where), **remedy
+            )
         return section
 
     def _parsed(self, name: str, value: Any) -> Any:
@@ -151,6 +182,8 @@ class IndexFile:
 
     def _secrets(self, name: str, where: str) -> Any:
         """Whether a text of this parameter may hold a secret, by its place below the parameter."""
+        if name in _EXPRESSIONS:
+            return lambda _, text: any(looks_secret(variable) for variable in _VARIABLE.findall(text))
         if self._types[name] != "dict[str, str]":
             return lambda _, text: looks_secret(name)
         return lambda place, text: redacted(place[len(where) + 1 :], text) == REDACTED
@@ -211,18 +244,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         lower = below.get(key)
         merged[key] = _merged(lower, value) if isinstance(lower, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """The indexes that an index before them in the file has already, by name, with the problem."""
-    owners: dict[tuple[str, ...], str] = {}
-    for name, config in made.items():
-        key = (config.opensearch_url.lower(), config.positions_index, config.index)
-        owner = owners.setdefault(key, name)
-        if owner != name:
-            problem = f"indexes.{name}.index: {config.index!r} is also the index of indexes.{owner}"
-            for either in (name, owner):
-                yield either, f"{problem}. Remedy: give one of them another index."
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from icecdc_core.secrets import Properties, redacted
 OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
+Text = Annotated[str, AfterValidator(values.no_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 TextMapping = Annotated[Properties, BeforeValidator(values.properties), WithJsonSchema(_TEXTS)]
@@ -49,17 +50,17 @@ CatalogProperties = Annotated[
     ),
 ]
 Warehouse = Annotated[
-    str,
+    Text,
     Field(
         examples=["/data/warehouse"],
         description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
     ),
 ]
 ReportPath = Annotated[
-    str, Field(examples=["report.json"], description="File for the report as JSON. Default: none is written.")
+    Text, Field(examples=["report.json"], description="File for the report as JSON. Default: none is written.")
 ]
 LogPath = Annotated[
-    str,
+    Text,
     Field(
         examples=["/var/log/icecdc.jsonl"],
         description="File for the structured log, JSON lines; - for the standard error. Default: none is written.",

@@ -29,12 +29,13 @@ from icecdc_core.config.model import (
     Seconds,
     SecretReference,
     SparkConf,
+    Text,
     Warehouse,
 )
 from icecdc_core.config.problems import combination_problems
 from icecdc_core.config.values import MAX_LEASE_SECONDS
 from icecdc_core.quoting import quoted
-from icecdc_core.secrets import Properties, resolve
+from icecdc_core.secrets import Properties, is_reference, resolve
 
 __all__ = ["Parameter", "SyncConfig"]
 
@@ -56,6 +57,8 @@ Lag = Annotated[Seconds, BeforeValidator(values.duration)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.json_object)]
 Reserved = Annotated[str, BeforeValidator(values.reserved)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+_DEAD_LETTERS = "icecdc_dead_letters"
 
 
 class SyncConfig(ParameterModel):
@@ -82,30 +85,33 @@ class SyncConfig(ParameterModel):
         description="http(s)://host:port of OpenSearch, without credentials.",
     )
     opensearch_username: str = Field(
-        default="", examples=["icecdc"], description="User name for basic authentication. Default: none."
+        default="",
+        examples=["icecdc"],
+        description="User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. "
+        "Default: none.",
     )
     opensearch_password: SecretReference = Field(
         default="",
         examples=["env:OPENSEARCH_PASSWORD"],
         description="Reference to the password: env:NAME or secret:scope/key; never the password itself.",
     )
-    opensearch_ca_certs: str = Field(
+    opensearch_ca_certs: Text = Field(
         default="",
         examples=["/etc/ssl/search-ca.pem"],
         description="File with the CA certificates. Default: the system's.",
     )
     opensearch_verify_certs: bool = Field(default=True, description="Check the server's certificate.")
-    opensearch_client_cert: str = Field(
+    opensearch_client_cert: Text = Field(
         default="",
         examples=["/etc/ssl/icecdc.pem"],
         description="PEM file with this client's certificate. Default: none.",
     )
-    opensearch_client_key: str = Field(
+    opensearch_client_key: Text = Field(
         default="",
         examples=["/etc/ssl/icecdc.key"],
         description="PEM file with the private key of the client certificate. Default: in the certificate's file.",
     )
-    opensearch_aws_region: str = Field(
+    opensearch_aws_region: Text = Field(
         default="",
         examples=["eu-central-1"],
         description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
@@ -218,7 +224,7 @@ class SyncConfig(ParameterModel):
     )
     report_path: ReportPath = ""
     log_path: LogPath = ""
-    metrics_folder: str = Field(
+    metrics_folder: Text = Field(
         default="",
         examples=["/var/lib/node_exporter"],
         description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none.",
@@ -340,9 +346,25 @@ class SyncConfig(ParameterModel):
         return ".".join(quoted(part) for part in self.table_parts)
 
     @property
+    def dead_letter_parts(self) -> tuple[str, ...]:
+        """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
+        if self.dead_letter_table:
+            return values.table_parts(self.dead_letter_table)
+        return (*self.table_parts[:-1], _DEAD_LETTERS)
+
+    @property
     def start_point(self) -> str | int | datetime | None:
         """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
         return values.start_point(self.start_from)
+
+    def resolved_username(self) -> str:
+        """The user name, with a reference replaced by its secret.
+
+        Raises:
+            SecretError: The reference cannot be resolved.
+        """
+        name = self.opensearch_username
+        return resolve(name, "opensearch_username") if is_reference(name) else name
 
     def resolved_password(self) -> str:
         """The password itself; "" when there is none.

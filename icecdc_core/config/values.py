@@ -137,6 +137,13 @@ def secret_reference(text: str) -> str:
     return text
 
 
+def no_reference(text: str) -> str:
+    """A text that is used as it is; a reference to a secret would be taken literally, so it is refused."""
+    if is_reference(text):
+        raise refused("takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}")
+    return text
+
+
 def column_names(value: object) -> object:
     """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates.
 
@@ -254,7 +261,12 @@ def json_object(value: object) -> object:
             raise refused(f"is not valid JSON: {_json_problem(error)}", remedy) from None
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise refused("is not an object", remedy)
-    return dict(value)
+    try:
+        return json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise refused(
+            "has a value that is no JSON", "give strings, numbers, booleans, null, lists and objects"
+        ) from None
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from icecdc_core.config.model import (
     Seconds,
     SecretReference,
     SparkConf,
+    Text,
     TextMapping,
     Warehouse,
 )
@@ -105,7 +106,7 @@ class IngestConfig(ParameterModel):
         LowerCase,
     ] = Field(default="json", description="json, avro, json_schema, debezium_json, debezium_avro or dms.")
     schema_registry_url: OptionalUrl = Field(default="", description="http(s)://host:port of the schema registry.")
-    schema_registry_username: str = Field(default="", description="User name for the schema registry. Default: none.")
+    schema_registry_username: Text = Field(default="", description="User name for the schema registry. Default: none.")
     schema_registry_password: SecretReference = Field(
         default="", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
     )
@@ -208,7 +209,7 @@ class IngestConfig(ParameterModel):
     warehouse: Warehouse = ""
     report_path: ReportPath = ""
     log_path: LogPath = ""
-    metrics_folder: str = Field(default="", description="Folder for the metrics as Prometheus text. Default: none.")
+    metrics_folder: Text = Field(default="", description="Folder for the metrics as Prometheus text. Default: none.")
     metrics_url: MetricsUrl = ""
     spark_conf: SparkConf = Properties()
 

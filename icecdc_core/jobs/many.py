@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import IcecdcError
+from icecdc_core.jobs.one_session import require_one_session
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
@@ -16,7 +19,6 @@ from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
 from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
-from icecdc_core.session.catalog_settings import is_catalog_setting
 from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
 
@@ -27,47 +29,24 @@ if TYPE_CHECKING:
 
 Job = Callable[["SparkSession", Any], Report]
 
-
-def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
-    """Check that one Spark application can serve all of these parameters.
-
-    Args:
-        configs: The parameters of each index by its name.
-
-    Raises:
-        ConfigError: Two of them configure one catalog differently, or have different Spark settings.
-    """
-    problems = []
-    catalogs: dict[str, tuple[str, object]] = {}
-    first, conf = next(((name, dict(config.spark_conf)) for name, config in configs.items()), ("", {}))
-    for name, config in configs.items():
-        other, described = catalogs.setdefault(config.catalog, (name, _catalog(config)))
-        if described != _catalog(config):
-            problems.append(
-                f"catalog_properties: '{other}' and '{name}' describe the catalog '{config.catalog}' differently "
-                "(values not shown). Remedy: give both the same catalog_properties, warehouse and settings of the "
-                "catalog in spark_conf, or give the catalogs different names."
-            )
-            continue
-        own = dict(config.spark_conf)
-        differing = sorted(key for key in {*conf, *own} if conf.get(key) != own.get(key))
-        if differing:
-            problems.append(
-                f"spark_conf: '{first}' and '{name}' differ in {', '.join(differing)} (values not shown). Remedy: give "
-                "all indexes of the file the same spark_conf, because they share a Spark application."
-            )
-    if problems:
-        raise ConfigError("The indexes cannot share a Spark application", problems=problems)
+_REPEATED_STATES = ("retry", "locked")
 
 
 def run_many(
-    spark: SparkSession, job: Job, configs: Mapping[str, SyncConfig], *, command: str, parallel: int = 2
+    spark: SparkSession,
+    job: Job,
+    configs: Mapping[str, SyncConfig],
+    *,
+    command: str,
+    parallel: int = 2,
+    on_poll: Callable[[ManyReport], object] | None = None,
 ) -> ManyReport:
     """Run a job for each index, ``parallel`` of them at a time, each in a thread and a Spark session of its own.
 
-    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. SIGTERM, and for polling
-    runs an interrupt, stops all loops and begins no further syncs. In the session a scheduler pool for each index
-    shares the cores fairly, if ``spark.scheduler.mode`` is ``FAIR``.
+    A polling sync runs in a loop for each index; ``parallel`` then limits the polls at a time. The loop goes on after a
+    poll that ends in state ``retry`` or ``locked``; other failures end it. SIGTERM, and for polling runs an interrupt,
+    stops all loops and begins no further syncs. In the session a scheduler pool for each index shares the cores fairly,
+    if ``spark.scheduler.mode`` is ``FAIR``.
 
     Args:
         spark: A session of the application, see ``get_spark``.
@@ -75,6 +54,7 @@ def run_many(
         configs: The parameters of each index by its name.
         command: The name of the job in failure reports.
         parallel: Jobs, or polls, at a time.
+        on_poll: Gets the report so far after each poll of a polling sync, one call at a time.
 
     Returns:
         A report for each index, in the order of ``configs``.
@@ -89,53 +69,86 @@ def run_many(
     stop = Stop()
     # Those of one catalog describe it alike, and to look at a session's settings takes time.
     catalogs = {config.catalog: config for config in configs.values()}.values()
-    runs = {
-        name: _Run(name, command, job, config, session_of_its_own(spark, catalogs)) for name, config in configs.items()
-    }
+    runs: dict[str, _Run] = {}
+    one_at_a_time = threading.Lock()
+
+    def so_far() -> ManyReport:
+        return ManyReport(
+            {name: run.report for name, run in runs.items()},
+            round(time.monotonic() - began, 3),
+            {name: run.traceback for name, run in runs.items() if run.traceback},
+        )
+
+    def polled() -> None:
+        if polls and on_poll is not None:
+            with one_at_a_time:
+                on_poll(so_far())
+
+    for name, config in configs.items():
+        runs[name] = _Run(name, command, job, config, session_of_its_own(spark, catalogs), polled)
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
             run_in_threads(spark, runs, Slots(parallel, stop))
     else:
         run_in_threads(spark, runs, Slots(parallel, stop))
-    return ManyReport(
-        {name: run.report for name, run in runs.items()},
-        round(time.monotonic() - began, 3),
-        {name: run.traceback for name, run in runs.items() if run.traceback},
-    )
+    return so_far()
 
 
 class _Run:
     """The job of one index, in a thread of its own.
 
     Attributes:
-        report: Its report, or its failure.
+        report: Its report so far, or its failure.
         traceback: Where an unexpected error came from.
     """
 
-    def __init__(self, name: str, command: str, job: Job, config: SyncConfig, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: str,
+        job: Job,
+        config: SyncConfig,
+        spark: SparkSession,
+        polled: Callable[[], object] = lambda: None,
+    ) -> None:
         self.name, self.traceback = name, ""
         self._command, self._work, self._config, self._spark = command, job, config, spark
-        self.report: Report | dict[str, Any] = RunReport(
-            command, config.table, config.index, strategy="none", stopped=True
-        )
+        self._polled, self._began = polled, time.monotonic()
+        self.report: Report | dict[str, Any] = RunReport(command, config.table, config.index, strategy="none")
 
     def __call__(self, slots: Slots) -> None:
         """Run the job and keep its report."""
-        begin, context = time.monotonic(), self._spark.sparkContext
+        context = self._spark.sparkContext
+        self._began = time.monotonic()
         try:
             context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
             context.setLocalProperty("spark.scheduler.pool", self.name)
             with active_session(self._spark):
                 self.report = self._result(slots)
         except Stopped:
-            pass
+            self.report = replace(self.report, stopped=True) if isinstance(self.report, RunReport) else self.report
         except BaseException as error:
-            facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - begin, 3)}
-            self.report = failure_of(error) or failure_report(error, facts)
             if state_of(error) == "failed":
                 self.traceback = masked(traceback.format_exc())
-            # Others may poll for days before the summary.
-            print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        facts = {"job": self._command, **self._config.subject, "seconds": round(time.monotonic() - self._began, 3)}
+        self.report = failure_of(error) or failure_report(error, facts)
+        # Others may poll for days before the summary.
+        print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
+        self._polled()
+
+    def _is_repeated(self, error: IcecdcError) -> bool:
+        """Whether a further poll may succeed; the failure is the report until then."""
+        if state_of(error) not in _REPEATED_STATES:
+            return False
+        self._failed(error)
+        return True
+
+    def _poll_ended(self, report: RunReport) -> None:
+        self.report = report
+        self._polled()
 
     def _result(self, slots: Slots) -> Report:
         if self._work is not follow_changes:
@@ -146,10 +159,6 @@ class _Run:
             with slots.slot():
                 return sync_changes(spark, config)
 
-        return follow_changes(self._spark, self._config, sync=sync)
-
-
-def _catalog(config: SyncConfig) -> object:
-    """How the parameters describe their catalog, without its name and without resolving a secret."""
-    in_conf = {key: value for key, value in config.spark_conf.items() if is_catalog_setting(config, key)}
-    return dict(config.catalog_properties), config.warehouse and config.warehouse_location, in_conf
+        return follow_changes(
+            self._spark, self._config, sync=sync, on_poll=self._poll_ended, on_failure=self._is_repeated
+        )

@@ -12,6 +12,7 @@ from itertools import count
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.pace import Pace, Verdict
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
@@ -19,6 +20,9 @@ from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
+
+_LONGEST_PAUSE = 60.0
+_SINGLE_SYNC = "target_lag counts only in a run that polls: set max_polls, 0 for no limit"
 
 
 def follow_changes(
@@ -28,6 +32,8 @@ def follow_changes(
     sync: Callable[[SparkSession, SyncConfig], RunReport] = sync_changes,
     sleep: Callable[[float], object] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    on_poll: Callable[[RunReport], object] | None = None,
+    on_failure: Callable[[IcecdcError], bool] | None = None,
 ) -> RunReport:
     """Sync once, or again and again until ``max_polls`` are done (0: no limit).
 
@@ -43,6 +49,9 @@ def follow_changes(
         sync: One poll; it may raise ``Stopped`` instead.
         sleep: Waits so many seconds between two polls; None: until SIGTERM at most.
         clock: A monotonic clock, in seconds.
+        on_poll: Gets the report so far after each poll.
+        on_failure: Gets the error of a poll that failed, and says whether to poll again. None: it ends the run. The
+            pause is 2 seconds, twice as long after each further failure, up to a minute, and never shorter than usual.
 
     Returns:
         One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
@@ -54,16 +63,31 @@ def follow_changes(
     limit = config.max_polls if config.polls else 1
     pace = Pace(config.target_lag, config.poll_interval_seconds)
     reports: list[RunReport] = []
+    failure: IcecdcError | None = None
+    failures = 0
     with stop_on_sigterm() as stop:
         for number in count(1):
             began = clock()
             try:
                 report = replace(sync(spark, config), target_lag_seconds=config.target_lag or None)
             except Stopped:
+                if failure is not None:
+                    raise failure from None
                 if not reports:
                     raise
                 stop.requested = True
                 break
+            except IcecdcError as error:
+                if number == limit or on_failure is None or not on_failure(error):
+                    raise
+                failure, failures = error, failures + 1
+                (sleep or stop.wait)(max(pace.pause, min(_LONGEST_PAUSE, 2.0 ** min(failures, 10))))
+                if stop.requested:
+                    raise
+                continue
+            failure, failures = None, 0
+            if config.target_lag and "max_polls" not in config.model_fields_set:
+                report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
             if limit != 1:
                 verdict = pace.poll_ended(began, clock(), report.worst_lag_seconds)
                 report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
@@ -72,6 +96,8 @@ def follow_changes(
             reports = [combine([*reports, report])]
             if config.report_path:
                 write_report(reports[0], config.report_path)
+            if on_poll is not None:
+                on_poll(reports[0])
             line = (
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
                 f"{report.deletes:,} deletes in {report.seconds:.1f} s ({config.index})"

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions
+from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, write_actions
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
@@ -43,11 +44,19 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         The counts; ``steps`` has one entry with the dead letters found, replayed, superseded and rejected again.
 
     Raises:
+        ConfigError: ``dry_run`` is set.
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: Another run has locked the index.
         IcecdcError: Any other error of the package.
     """
+    if config.dry_run:
+        raise ConfigError(
+            "A replay writes documents",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the status, which counts the open dead letters",
+        )
     with Run("replay", spark, config) as run:
         with run.stage("check"):
             source = run.open_source(needs_history=False)

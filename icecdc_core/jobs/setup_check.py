@@ -217,13 +217,23 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     ]
     columns += [_field(fields, name) for name in fields if name not in source.schema.names]
     identifiers = source.identifier_columns
-    note = "no identifier columns: a sync accepts appends only and refuses updates and deletes"
+    notes = [f"ids of documents have the values of '{name}', which no field shows" for name in _hidden(source)]
+    if not identifiers:
+        notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
     return {
         "snapshot_id": source.head,
         "identifier_columns": list(identifiers),
         "columns": columns,
-        "notes": [] if identifiers else [note],
+        "notes": notes,
     }
+
+
+def _hidden(source: Source) -> list[str]:
+    """The identifier columns that `select` leaves out or hashes."""
+    if source.projection is None:
+        return []
+    shown = [origin.columns for origin in source.projection.origins.values() if not origin.is_masked]
+    return [name for name in source.identifier_columns if not any(name in columns for columns in shown)]
 
 
 def _field(fields: dict[str, Any], name: str, data_type: str = "", required: bool = False) -> dict[str, Any]:

@@ -80,7 +80,8 @@ def _catalog_class(spark: SparkSession, config: SyncConfig) -> str:
 
 
 def _opensearch(config: SyncConfig) -> str:
-    with closing(connect(config)) as client, typed_errors(config.opensearch_url, "reading the version"):
+    doing, user = "reading the version", config.opensearch_username
+    with closing(connect(config)) as client, typed_errors(config.opensearch_url, doing, user):
         version = client.info()["version"]
         return f"{version.get('distribution', 'opensearch')} {version['number']}"
 

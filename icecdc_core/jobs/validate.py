@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
+from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
@@ -65,12 +66,20 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         The verdict, counts of missing, extra and stale documents, and samples of their ids.
 
     Raises:
+        ConfigError: ``repair`` and ``dry_run`` are both set.
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: ``repair`` is asked for, and another run has locked the index, wrote it after the
             comparison, or did not finish a batch.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
     """
+    if config.repair and config.dry_run:
+        raise ConfigError(
+            "A repair writes documents",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the validation without repair; it shows what a repair would correct",
+        )
     with Run("validate", spark, config) as run:
         with run.stage("check"):
             source = run.open_source(needs_history=False)

@@ -34,7 +34,7 @@ class Connection:
 
     Attributes:
         url: ``opensearch_url``.
-        username: ``opensearch_username``.
+        username: ``opensearch_username``, as errors show it.
         password: The resolved ``opensearch_password``.
         ca_certs: A file with the certificates of trusted authorities; empty: those of the system.
         verify_certs: Whether the server's certificate is verified.
@@ -43,6 +43,7 @@ class Connection:
         client_key: A file with the client's key.
         aws_region: Sign requests for this AWS region; empty: do not sign.
         aws_service: The AWS service that requests are signed for.
+        user: The user, if ``username`` is a reference to it.
     """
 
     url: str
@@ -55,13 +56,14 @@ class Connection:
     client_key: str = ""
     aws_region: str = ""
     aws_service: str = "es"
+    user: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
         """Return the connection of a job.
 
         Raises:
-            SecretError: The password reference cannot be resolved.
+            SecretError: A reference to a secret cannot be resolved.
         """
         return cls(
             config.opensearch_url,
@@ -74,6 +76,7 @@ class Connection:
             config.opensearch_client_key,
             config.opensearch_aws_region,
             config.opensearch_aws_service,
+            config.resolved_username(),
         )
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, answers: Serializer | None = None) -> OpenSearch:
@@ -99,7 +102,7 @@ class Connection:
         if answers is not None:
             options["serializers"] = {answers.mimetype: answers}
         if self.username:
-            options["http_auth"] = (self.username, self.password)
+            options["http_auth"] = (self.user or self.username, self.password)
         elif self.aws_region:
             options["http_auth"] = signer(self.aws_region, self.aws_service)
         if self.url.startswith("https"):

@@ -10,6 +10,8 @@ from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
 from icecdc_core.secrets import shortened
 
 LONGEST_MESSAGE = 20_000
+_INTERRUPTED = "The run was interrupted"
+_AFTER_AN_INTERRUPT = "run it again; the next run finishes or repeats what this one began"
 REPORT = "icecdc_report"
 """The attribute of an error that holds the report of the run that it ended."""
 
@@ -24,6 +26,9 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     state = state_of(error)
     known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shortened(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
+    remedy = getattr(error, "remedy", "")
+    if isinstance(error, KeyboardInterrupt):
+        text, remedy = _INTERRUPTED, _AFTER_AN_INTERRUPT
     # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
     remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
     return {
@@ -32,7 +37,7 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
         "exit_code": exit_code(state),
         "error": type(error).__name__,
         "message": text,
-        "remedy": getattr(error, "remedy", "") or "; ".join(remedies) or EXIT_STATES[state].action,
+        "remedy": remedy or "; ".join(remedies) or EXIT_STATES[state].action,
     }
 
 

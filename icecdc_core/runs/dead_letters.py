@@ -1,8 +1,8 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-A dead letter is identified by index, document id and version, so a replayed batch stores none twice. A replay writes it
-with its version, so a newer document always wins; only into the physical index it was meant for; and only while the
-table still has the row, because the index may have forgotten that the document was deleted since.
+A dead letter is identified by index, table, document id and version, so a replayed batch stores none twice. A replay
+writes it with its version, so a newer document always wins; only into the physical index it was meant for; and only
+while the table still has the row, because the index may have forgotten that the document was deleted since.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import json
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
 from icecdc_core.logs import event
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, is_raised_as
@@ -37,9 +38,8 @@ SCHEMA = (
     "reason string, epoch long, from_snapshot_id long, snapshot_id long, physical_index string, run_id string, "
     "rejected_at timestamp, resolution string, resolved_at timestamp"
 )
-_DEFAULT = "icecdc_dead_letters"
 _ATTEMPTS = 20
-KEY = ("index", "document_id", "version", "physical_index")
+KEY = ("index", "table", "document_id", "version", "physical_index")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def store_dead_letters(
     try:
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
-        known = spark.table(name).where(F.col("index") == config.index).select(*KEY)
+        known = spark.table(name).where(_is_of(config)).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     except (PySparkException, Py4JError) as error:
@@ -116,7 +116,7 @@ def store_dead_letters(
 
 
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
-    """Return the unresolved dead letters of the index; empty if there never was one.
+    """Return the unresolved dead letters of the index and its table; empty if there never was one.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -129,7 +129,7 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
     try:
         if not spark.catalog.tableExists(name):
             return spark.createDataFrame([], SCHEMA)
-        return spark.table(name).where((F.col("index") == config.index) & F.col("resolution").isNull())
+        return spark.table(name).where(_is_of(config) & F.col("resolution").isNull())
     except (PySparkException, Py4JError) as error:
         raise _unwritable(config, error) from error
 
@@ -159,7 +159,7 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     try:
         for attempt in retrying:
             with attempt:
-                merge = renamed.mergeInto(name, same[0] & same[1] & same[2] & same[3])
+                merge = renamed.mergeInto(name, reduce(and_, same))
                 merge.whenMatched().update(changes).merge()
     except (PySparkException, Py4JError) as error:
         raise _unwritable(config, error) from error
@@ -167,8 +167,12 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
 
 def table_name(config: SyncConfig) -> str:
     """Return the quoted name of the table: `dead_letter_table`, else `icecdc_dead_letters` beside the source."""
-    parts = table_parts(config.dead_letter_table) if config.dead_letter_table else (*config.table_parts[:-1], _DEFAULT)
-    return ".".join(quoted(part) for part in parts)
+    return ".".join(quoted(part) for part in config.dead_letter_parts)
+
+
+def _is_of(config: SyncConfig) -> Column:
+    # Clusters may have indexes of one name, and their tables may have equal ids.
+    return (F.col("index") == config.index) & (F.col("table") == config.table)
 
 
 def _is_conflict(error: BaseException) -> bool:

@@ -112,12 +112,14 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
         return Range(source.head)
     if (
         begun.schema == source.schema_json
+        # The position has the current spec, because a sync follows a changed one first.
+        and begun.selection.get(DIGEST) == position.selection.get(DIGEST)
         and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
         return Range(begun.to_snapshot_id, tuple(begun.cuts), replayed=begun)
-    # A begun batch is not repeated if the schema or the policy changed, or if its rows were rejected and the table has
-    # changed since.
+    # A begun batch is not repeated if the schema, the spec or the policy changed, or if its rows were rejected and the
+    # table has changed since. With its versions, documents that it wrote would not get the fields of a new mapping.
     # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
     return Range(source.head, (*begun.cuts, begun.to_snapshot_id))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from icecdc_core.table.stability import end_of
 
 _PLAIN = frozenset({"Alias", "AttributeReference"})
 _MASKING = frozenset({"Md5", "Sha1", "Sha2", "Crc32", "Murmur3Hash", "XxHash64", "Mask", "HashExpression"})
@@ -15,7 +17,7 @@ class FieldOrigin(NamedTuple):
     Attributes:
         columns: The table's columns that the field is made of.
         is_identity: Whether it is a column as it is.
-        is_masked: Whether it hides the column's value, as a hash does.
+        is_masked: Whether it hides the value of every column, as a hash does.
     """
 
     columns: frozenset[str]
@@ -57,11 +59,24 @@ def is_attribute(node: dict[str, Any]) -> bool:
 
 
 def _origin(item: Sequence[dict[str, Any]], known: Mapping[str, FieldOrigin]) -> FieldOrigin:
-    sources = [known[expression_id(node)] for node in item if is_attribute(node) and expression_id(node) in known]
-    classes = {node_class(node) for node in item}
-    columns = frozenset[str]().union(*(source.columns for source in sources))
+    sources, shown = _sources(item, known), _sources(_outside_of_masks(item), known)
     return FieldOrigin(
-        columns,
-        is_identity=len(sources) == 1 and sources[0].is_identity and classes <= _PLAIN,
-        is_masked=bool(sources) and (bool(classes & _MASKING) or all(source.is_masked for source in sources)),
+        frozenset[str]().union(*(source.columns for source in sources)),
+        is_identity=len(sources) == 1 and sources[0].is_identity and {node_class(node) for node in item} <= _PLAIN,
+        is_masked=bool(sources) and all(source.is_masked for source in shown),
     )
+
+
+def _sources(nodes: Iterable[dict[str, Any]], known: Mapping[str, FieldOrigin]) -> list[FieldOrigin]:
+    return [known[expression_id(node)] for node in nodes if is_attribute(node) and expression_id(node) in known]
+
+
+def _outside_of_masks(item: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The nodes of an expression that are in no hash."""
+    position = 0
+    while position < len(item):
+        if node_class(item[position]) in _MASKING:
+            position = end_of(item, position)
+        else:
+            yield item[position]
+            position += 1

@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -25,7 +24,10 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.field_origins import FieldOrigin, expression_id, field_origins, is_attribute, node_class
-from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, USER_DEFINED, expression_names, is_stable
+from icecdc_core.table.schema_projection import minds_case, same_names
+from icecdc_core.table.stability import EXTERNAL, SUBQUERIES, expression_names, is_stable, registered_functions
+from icecdc_core.table.stars import without_excepted
+from icecdc_core.table.used_columns import used_columns
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
 _PROJECT, _ALIAS = "Project", "SubqueryAlias"
@@ -36,7 +38,6 @@ _REMEDY = (
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
 # They read or write times of the session's zone as texts, so no type of the plan shows the time.
 _ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
-_OF_STRUCTS = frozenset({"GetStructField", "GetArrayStructFields"})
 _TIMES = ('"timestamp"', '"variant"')
 # The process in which Spark numbered an expression.
 _PROCESS = re.compile(r'"jvmId":"[^"]*"')
@@ -51,8 +52,8 @@ class Projection:
         schema: The fields.
         columns: The table's columns, which the function may use.
         used_columns: Those that it does use.
-        computed_from: Those that a field is computed from as a whole; one that a field only repeats is none, nor is a
-            struct of which it takes a field.
+        computed_from: The columns, and the fields in them, that a field is computed from, as paths; what a field only
+            repeats is none of them.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
         time_zone: The session's time zone if the result depends on it, else empty.
         origins: The columns of each field.
@@ -87,6 +88,7 @@ def open_projection(
     select: Sequence[str] | Callable[[DataFrame], DataFrame],
     alias: str,
     identifier_columns: Sequence[str],
+    unreadable_columns: Collection[str] = (),
 ) -> Projection:
     """Analyse the expressions of a document, before anything is read.
 
@@ -96,6 +98,7 @@ def open_projection(
         select: Texts as `DataFrame.selectExpr` takes them, or a function from a frame of rows to one of documents.
         alias: A name for the table in the expressions; may be empty.
         identifier_columns: The columns of the document id.
+        unreadable_columns: Columns that the schema lacks; a `*` may leave them out by name.
 
     Raises:
         ConfigError: They are no expressions over the table's columns, do not make one row of one row, may give
@@ -103,7 +106,8 @@ def open_projection(
             make a field that has the name of an identifier column and another value.
     """
     shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
-    function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(select, alias)
+    texts = () if callable(select) else [without_excepted(text, unreadable_columns) for text in select]
+    function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)
     rows = spark.createDataFrame([], schema)
     try:
         documents = function(rows)
@@ -125,40 +129,26 @@ def open_projection(
     names = expression_names(text)
     if names & SUBQUERIES:
         raise _refused("has a subquery", shown)
-    if calls := sorted(names & EXTERNAL | (set() if callable(select) else names & USER_DEFINED)):
+    if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(text))):
         raise _refused(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
-    if not deterministic or not is_stable(text, () if callable(select) else select):
+    if not deterministic or not is_stable(text, texts):
         raise _refused("is not deterministic", shown)
-    _require_distinct_names(fields, shown)
+    _require_distinct_names(spark, fields, shown)
     nodes = json.loads(text)
     selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     _require_true_identifiers(selections, table_columns, identifier_columns, shown)
-    used, computed = _used(selections)
+    used = used_columns(selections, table_columns)
     return Projection(
         function,
         fields,
         tuple(schema.names),
-        frozenset(name for key, name in table_columns.items() if key in used or not selections),
+        used.names if selections else frozenset(schema.names),
         (f"function {digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
         spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
-        frozenset(name for key, name in table_columns.items() if key in computed),
+        used.computed_from,
         field_origins(selections, table_columns),
     )
-
-
-def _used(selections: Sequence[list[list[dict[str, Any]]]]) -> tuple[set[str], set[str]]:
-    """The ids of what the fields use, from the last selection down, and of what they compute with."""
-    used: set[str] = set()
-    computed: set[str] = set()
-    for number, selection in enumerate(selections):
-        for item in selection:
-            if number == 0 or expression_id(item[0]) in used:
-                used |= {expression_id(node) for node in item if is_attribute(node)}
-                if len(item) > 2 or expression_id(item[0]) in computed:
-                    inside = [node for outer, node in pairwise(item) if node_class(outer) not in _OF_STRUCTS]
-                    computed |= {expression_id(node) for node in inside if is_attribute(node)}
-    return used, computed
 
 
 def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:
@@ -198,10 +188,16 @@ def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
     return selections[::-1]
 
 
-def _require_distinct_names(fields: StructType, shown: object) -> None:
-    names = [name.lower() for name in fields.names]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise _refused(f"makes fields twice (upper and lower case are the same): {', '.join(twice)}", shown)
+def _require_distinct_names(spark: SparkSession, fields: StructType, shown: object) -> None:
+    """The fields of a document are distinguished without case; those in a struct as Spark does."""
+    apart = minds_case(spark)
+    twice = {
+        other.replace("\0", ".").lower()
+        for one, other in same_names(fields)
+        if one == other or not apart or "\0" not in other
+    }
+    if twice:
+        raise _refused(f"makes fields twice (upper and lower case are the same): {', '.join(sorted(twice))}", shown)
 
 
 def _require_true_identifiers(

@@ -45,6 +45,8 @@ _EVALUATION = re.compile(
 _SELECT_EVALUATION = re.compile(
     r"\[[A-Z_.]+\](?=(?s:.)*?SQLSTATE: (?:22\w{3}|23505|P0001|39000))|\[INVALID_FORMAT[\w.]*\]|PatternSyntaxException"
 )
+# What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
+_IDENTIFIER = re.compile(r"\[USER_RAISED_EXCEPTION\] ((?:duplicate identifier: |null identifier in column )[^\n]*)")
 # The name of a failure: an error class of Spark, or the class of an exception.
 _NAME = re.compile(r"\[[A-Z_.\d]+\]|[\w.$]*(?:Error|Exception)\b")
 # Spark has no classes for these: it says them in the text of an exception.
@@ -52,6 +54,7 @@ _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|SparkContext was shut down|stopped SparkContext"
 )
 _LOST_PYTHON = re.compile(r"Python worker (exited|failed|process)")
+_FILE_NAME = re.compile(r"/([\w.-]+\.(?:parquet|orc|avro|puffin|json))\b")
 _HIDDEN = "(the text is not shown, as it may have a value that select masks)"
 _STAYS = "the position did not move"
 
@@ -88,23 +91,28 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     chain = causes(error)
     # A file can be what everything else follows from, but nothing else makes a file disappear.
     missing = next((cause for cause in chain if cause.is_missing_file), None)
-    if missing is None and (known := known_failure(text) or _of_rows(text, config) or _of_spark(text, chain)):
+    network = next((cause for cause in chain if cause.is_network), None)
+    reason = failure_message(text)
+    if config.select and network is not None:
+        reason = masked(f"{network.kind}: {network.text}")[:500]
+    elif config.select:  # the text of any other failure may show a value that select masks
+        named = _NAME.match(reason)
+        reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
+    # The text of a failed expression has values of rows, which may read like any other failure.
+    if missing is None and (
+        known := _of_rows(text, chain, config) or known_failure(text) or _of_spark(text, chain, reason)
+    ):
         return known
     gone = _gone(table) if table is not None else None
     if gone is not None:
         return gone
     if missing is not None:
         return DataReadError(
-            f"A file of '{config.table}' is missing: {masked(missing.text)[:500]}",
+            f"A file of '{config.table}' is missing: {_of_file(missing, config)}",
             subject="table",
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
-    is_network = any(cause.is_network for cause in chain)
-    reason = failure_message(text)
-    if config.select and not is_network:  # the text of any other failure may show a value that select masks
-        named = _NAME.match(reason)
-        reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
     if _is_refused(text, chain):
         return DataReadError(
             f"The store does not let the files of '{config.table}' be read: {reason}",
@@ -113,10 +121,10 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
             "s3.secret-access-key, ...), else those of the environment of driver and executors",
         )
     # Iceberg's readers report a broken connection too, so it rules out damage.
-    damaged = None if is_network else next((cause for cause in chain if cause.is_damaged_file), None)
+    damaged = None if network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
-            f"A file of '{config.table}' is damaged: {damaged.kind}: {masked(damaged.text)[:500]}",
+            f"A file of '{config.table}' is damaged: {damaged.kind}: {_of_file(damaged, config)}",
             subject="table",
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
@@ -129,21 +137,20 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     )
 
 
-def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
+def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError | None:
     """What the rows or the condition are to blame for."""
-    named = re.search(r"duplicate identifier[^\n]*", text)
-    if named:
+    raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
+    if raised.startswith("duplicate"):
         return DuplicateIdentifierError(
-            f"Two rows of '{config.table}' share one identifier: {named.group(0)}",
+            f"Two rows of '{config.table}' share one identifier: {raised}",
             subject="identifier_columns",
             value=list(config.identifier_columns),
             remedy="choose columns that are unique together, remove the duplicate rows, "
             "or set on_duplicate_identifier=last (for one run, if the duplicate rows are gone by now)",
         )
-    named = re.search(r"null identifier[^\n]*", text)
-    if named:
+    if raised:
         return IdentifierColumnsError(
-            f"A row of '{config.table}' has no identifier: {named.group(0)}",
+            f"A row of '{config.table}' has no identifier: {raised}",
             subject="identifier_columns",
             value=list(config.identifier_columns),
             remedy="choose columns that are never null, or leave those rows out with row_filter",
@@ -164,6 +171,14 @@ def _of_rows(text: str, config: SyncConfig) -> IcecdcError | None:
             remedy="write a condition that every row can answer, with try_cast, try_divide or coalesce for instance",
         )
     return None
+
+
+def _of_file(cause: Cause, config: SyncConfig) -> str:
+    """What an exception says about a file; with ``select`` its name only: its path has values of partition columns."""
+    if not config.select:
+        return masked(cause.text)[:500]
+    named = _FILE_NAME.search(cause.text)
+    return f"{named[1] if named else 'a file'} {_HIDDEN}"
 
 
 def _is_refused(text: str, chain: list[Cause]) -> bool:
@@ -208,25 +223,25 @@ def known_failure(text: str) -> IcecdcError | None:
     return None
 
 
-def _of_spark(text: str, chain: list[Cause]) -> IcecdcError | None:
+def _of_spark(text: str, chain: list[Cause], reason: str) -> IcecdcError | None:
     """What the machines are to blame for."""
     if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
         return SparkJobError(
-            f"Spark ran out of memory: {failure_message(text)}",
+            f"Spark ran out of memory: {reason}",
             subject="spark_conf",
             remedy="give driver and executors more memory (spark.driver.memory, spark.executor.memory), "
             f"or fewer tasks at a time; {_STAYS}",
         )
     if _LOST_PYTHON.search(text):
         return SparkJobError(
-            f"A Python worker of Spark died: {failure_message(text)}",
+            f"A Python worker of Spark died: {reason}",
             subject="spark_conf",
             remedy="look at the executor's log, most often it ran out of memory (spark.executor.memoryOverhead); "
             f"run again; {_STAYS}",
         )
     if _LOST_EXECUTOR.search(text):
         return SparkJobError(
-            f"Spark lost an executor or itself was stopped: {failure_message(text)}",
+            f"Spark lost an executor or itself was stopped: {reason}",
             subject="spark_conf",
             remedy=f"look at the executors' logs for what ended them, most often memory; run again; {_STAYS}",
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -12,11 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ConfigError
+from icecdc_core.table.field_origins import expression_id
 from icecdc_core.table.stability import SUBQUERIES, expression_names, is_stable
+from icecdc_core.table.used_columns import UsedColumns, used_columns
 
 
-def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> frozenset[str]:
-    """Check a row filter and return the top-level columns it reads.
+def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> UsedColumns:
+    """Check a row filter and return the columns it reads, and the fields in them.
 
     Args:
         spark: The session that analyses it.
@@ -45,14 +45,6 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
     if not stable:
         raise ConfigError("row_filter is not deterministic", subject="row_filter", value=condition, remedy=remedy)
-    names = {name.lower(): name for name in reversed(schema.names)}
-    return frozenset(
-        name if name in schema.names else names[name.lower()] for name in _attributes(json.loads(text)[0]["condition"])
-    )
-
-
-def _attributes(expression: list[dict[str, Any]]) -> Iterator[str]:
-    """The columns in an expression as Spark writes it to JSON: a flat list of its nodes."""
-    for node in expression:
-        if str(node.get("class", "")).endswith(".AttributeReference"):
-            yield node["name"]
+    nodes = json.loads(text)
+    table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
+    return used_columns([[nodes[0]["condition"]]], table_columns)

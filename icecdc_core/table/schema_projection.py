@@ -100,9 +100,9 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
     Raises:
         UnsupportedTypeError: Two names differ only in upper and lower case, and Spark ignores the case.
     """
-    if str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true":
+    if minds_case(spark):
         return
-    for first, second in _alike(schema, ""):
+    for first, second in same_names(schema):
         if {first.split("\0")[0], second.split("\0")[0]} & set(columns):
             one, other = first.replace("\0", "."), second.replace("\0", ".")
             raise UnsupportedTypeError(
@@ -113,20 +113,30 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
             )
 
 
-def _alike(kind: DataType, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs of fields of one struct that differ only in case; null characters separate the parts of a path."""
+def minds_case(spark: SparkSession) -> bool:
+    """Whether Spark distinguishes names that differ only in upper and lower case."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def same_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield pairs of fields of one struct whose names are the same, ignoring case.
+
+    Args:
+        kind: The struct, or a type with structs in it.
+        prefix: The path of the fields; null characters separate its parts.
+    """
     if isinstance(kind, StructType):
         seen: dict[str, str] = {}
         for field in kind.fields:
-            other = seen.setdefault(field.name.lower(), field.name)
-            if other != field.name:
-                yield prefix + other, prefix + field.name
-            yield from _alike(field.dataType, f"{prefix}{field.name}\0")
+            if field.name.lower() in seen:
+                yield prefix + seen[field.name.lower()], prefix + field.name
+            seen.setdefault(field.name.lower(), field.name)
+            yield from same_names(field.dataType, f"{prefix}{field.name}\0")
     elif isinstance(kind, ArrayType):
-        yield from _alike(kind.elementType, prefix)
+        yield from same_names(kind.elementType, prefix)
     elif isinstance(kind, MapType):
-        yield from _alike(kind.keyType, prefix)
-        yield from _alike(kind.valueType, prefix)
+        yield from same_names(kind.keyType, prefix)
+        yield from same_names(kind.valueType, prefix)
 
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:

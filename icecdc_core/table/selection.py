@@ -22,7 +22,8 @@ class Selection:
     Attributes:
         columns: The columns to read, in order.
         row_filter: A Spark SQL condition; rows that do not meet it count as absent. Empty: all rows.
-        with_row_position: Add ``_row_position`` after the columns: where the row lies, for tables without identifiers.
+        with_row_position: Add ``_row_position`` after the columns: where the row lies, for tables without identifiers;
+            with a projection a digest of its file and place.
         delete_columns: The columns a DELETE needs; the others are null in it and are not read. Empty: all.
         projection: Makes the fields of the document; None: they are ``columns``.
         identifier_columns: The columns that a projected row has beside its fields, under private names.
@@ -55,7 +56,11 @@ class Selection:
         if self.row_filter:
             rows = rows.where(F.expr(self.row_filter))
         if self.with_row_position:
-            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else "concat_ws(':', _file, _pos)"
+            # A file's path has values of the columns that partition the table, which a projection may mask.
+            place = (
+                "concat_ws(':', _file, _pos)" if self.projection is None else "sha2(concat_ws(':', _file, _pos), 256)"
+            )
+            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
             selected.append(f"{position} AS {ROW_POSITION}")
         rows = rows.selectExpr(*selected, *more)
         return rows if self.projection is None else self.projection.apply(rows)

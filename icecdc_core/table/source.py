@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,8 @@ from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.stars import require_readable_stars
+from icecdc_core.table.used_columns import UsedColumns
 from icecdc_core.table.visible_history import require_visible_history
 from icecdc_core.updates import merge_updates
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
     from icecdc_core.table.schema_changes import SchemaChange
 
-# A `*` that stands for columns; one that multiplies follows an operand.
-_STAR = re.compile(r"(?:^|[(,.])\s*\*")
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
@@ -56,6 +55,7 @@ class Source:
         filter_columns: The columns the condition looks at; they need not be part of the document.
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
+        filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
     """
 
     table: IcebergTable
@@ -70,6 +70,7 @@ class Source:
     filter_columns: frozenset[str] = frozenset()
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
+    filter_computed_from: frozenset[str] = frozenset()
 
     @property
     def key_columns(self) -> list[str]:
@@ -130,6 +131,8 @@ class Source:
             stored["select"] = list(self.projection.stored)
             if self.projection.time_zone:
                 stored["time_zone"] = self.projection.time_zone
+            if not self.identifier_columns and not self.table.has_row_lineage:
+                stored["document_ids"] = "digests of row positions"  # they were plain once
         return {**stored, **self.spec}
 
     def columns_since(self, schema: str) -> frozenset[str]:
@@ -138,19 +141,14 @@ class Source:
         return frozenset(self.columns) - older
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
-        """Return whether changes of the schema change a field of ``select`` for rows that stay the same.
+        """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay.
 
         A `*` inside a function, such as ``to_json(struct(*))``, takes in a column that the table gets.
         """
-        if self.projection is None:
-            return False
-        # The order of columns matters for a `*` only.
-        kinds = _RECOMPUTING if any("*" in text for text in self.projection.stored) else _RECOMPUTING - {"reordered"}
-        return any(
-            (change.kind in kinds and change.column == name)
-            or (change.kind in _RECOMPUTING and change.column.startswith(f"{name}."))
-            for change in changes
-            for name in self.projection.computed_from
+        texts = self.projection.stored if self.projection else ()
+        computed_from = self.projection.computed_from if self.projection else frozenset()
+        return _recomputes(changes, computed_from, texts, _RECOMPUTING) or _recomputes(
+            changes, self.filter_computed_from, [self.row_filter], _RECOMPUTING - {"type_widened"}
         )
 
     def rows(self, tasks: FileTasks) -> DataFrame:
@@ -227,17 +225,21 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    takes_all = callable(config.select) or any(_STAR.search(text) for text in config.select)
-    wanted = list(config.columns) or (table.unreadable if takes_all or not config.select else [])
-    require_readable(table.unreadable, wanted)
+    if config.select:
+        require_readable_stars(table.unreadable, ["*"] if callable(config.select) else config.select, config.alias)
+    else:
+        require_readable(table.unreadable, config.columns or table.unreadable)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
     identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
-    projection = open_projection(spark, schema, config.select, config.alias, identifiers) if config.select else None
-    if projection is not None:
+    projection = None
+    if config.select:
+        projection = open_projection(
+            spark, schema, config.select, config.alias, identifiers, unreadable_columns=table.unreadable
+        )
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:
         raise IdentifierColumnsError(
@@ -247,7 +249,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
             remedy="add them to columns",
         )
     selected = projection.schema if projection else StructType([schema[name] for name in columns])
-    filter_columns = condition_columns(spark, schema, config.row_filter) if config.row_filter else frozenset()
+    condition = condition_columns(spark, schema, config.row_filter) if config.row_filter else UsedColumns()
     _require_branch(metadata, config.branch)
     return Source(
         table,
@@ -259,8 +261,22 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         config.row_filter,
         config.branch,
         list(config.columns),
-        filter_columns,
+        condition.names,
         projection,
+        filter_computed_from=condition.computed_from,
+    )
+
+
+def _recomputes(
+    changes: Sequence[SchemaChange], computed_from: Collection[str], texts: Sequence[str], kinds: Collection[str]
+) -> bool:
+    # The order of columns matters for a `*` only.
+    own = {kind for kind in kinds if kind != "reordered" or any("*" in text for text in texts)}
+    return any(
+        (change.kind in own and change.column == path)
+        or (change.kind in kinds and change.column.startswith(f"{path}."))
+        for change in changes
+        for path in computed_from
     )
 
 

@@ -26,13 +26,28 @@ SUBQUERIES = frozenset({"InSubquery", "ListQuery", "ScalarSubquery", "Exists", "
 EXTERNAL = frozenset({"CallMethodViaReflection", "TryReflect"})
 """Functions that call any Java method."""
 
-USER_DEFINED = frozenset({"PythonUDF", "PythonUDTF", "ScalaUDF", "ScalaUDAF", "HiveSimpleUDF", "HiveGenericUDF"})
-"""Functions that somebody registered in the session, which another session may not have or define otherwise."""
+_REGISTERED = frozenset(
+    {
+        *("PythonUDF", "PythonUDTF", "ScalaUDF", "ScalaUDAF", "HiveSimpleUDF", "HiveGenericUDF"),
+        *("SQLScalarFunction", "SQLFunctionExpression", "ApplyFunctionExpression"),
+    }
+)
+# Functions of a catalog that Spark calls by their method of this name; its own functions are no such nodes.
+_OF_CATALOGS, _METHOD = frozenset({"Invoke", "StaticInvoke"}), '"functionName":"invoke"'
 
 
 def expression_names(plan_json: str) -> frozenset[str]:
     """Return the class names of the nodes and expressions of a plan, given as Spark writes it to JSON."""
     return frozenset(re.findall(r'"class":"[\w.$]*\.(\w+)"', plan_json))
+
+
+def registered_functions(plan_json: str) -> frozenset[str]:
+    """Return the class names of functions that somebody registered in the session or in a catalog.
+
+    Another session may not have them or define them otherwise.
+    """
+    names = expression_names(plan_json)
+    return names & (_REGISTERED | _OF_CATALOGS if _METHOD in plan_json else _REGISTERED)
 
 
 def is_stable(plan_json: str, texts: Sequence[str] = ()) -> bool:
@@ -79,18 +94,18 @@ def _is_random_encryption(nodes: list[dict[str, Any]], position: int) -> bool:
         return False
     arguments, begin = [], position + 1
     for _ in range(nodes[position]["num-children"]):
-        end = _end(nodes, begin)
+        end = end_of(nodes, begin)
         arguments.append(nodes[begin:end])
         begin = end
     is_ecb = str(arguments[_MODE][-1].get("value")).upper() == "ECB"
     return not is_ecb and arguments[_VECTOR][-1].get("value") == ""
 
 
-def _end(nodes: list[dict[str, Any]], begin: int) -> int:
-    """The position after a node and all that is inside it."""
+def end_of(nodes: Sequence[dict[str, Any]], begin: int) -> int:
+    """Return the position after a node and all that is inside it."""
     end = begin + 1
     for _ in range(nodes[begin]["num-children"]):
-        end = _end(nodes, end)
+        end = end_of(nodes, end)
     return end
 
 

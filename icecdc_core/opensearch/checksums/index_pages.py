@@ -117,7 +117,7 @@ def read_index(
             with _without_cycle_detection():
                 yield from pages(client, query)
         except OpenSearchException as error:
-            raise typed(error, connection.url, "reading the index") from error
+            raise typed(error, connection.url, "reading the index", connection.username) from error
         finally:
             client.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,6 +68,8 @@ _WITHOUT_VALUES = frozenset(
         errors.UnsupportedTypeError,
     }
 )
+# Expressions, which a changed selection shows, may have values: `region = 'EU'`.
+_EXPRESSIONS = re.compile(r"\b(select|row_filter)=")
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ def lineage_is_configured() -> bool:
 def reason_without_values(error: BaseException) -> str:
     """Return why a run failed, for systems that more people read than the log: no value of a row, no secret."""
     kind, state = type(error).__name__, EXIT_STATES[state_of(error)]
-    if type(error) in _WITHOUT_VALUES:
+    if type(error) in _WITHOUT_VALUES and not _EXPRESSIONS.search(str(error)):
         return shortened(masked(f"{kind}: {error}"))
     remedy = error.remedy if isinstance(error, IcecdcError) else ""
     return shortened(masked(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.positions import Batch, PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
+from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
 from tests.loopback_proxy import loopback_proxy
 
@@ -211,3 +212,15 @@ class DescribeReplay:
         export_table(spark, exported)
         report = replay_dead_letters(spark, exported)
         assert (report.steps[0]["superseded"], letters()[0]["resolution"]) == (1, "superseded")
+
+
+class DescribeTwoTablesWithIndexesOfOneName:
+    def it_keeps_their_letters_apart(self, spark, config):
+        other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
+        rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
+        for each in (config, other):
+            store_dead_letters(spark, each, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+        assert [open_dead_letters(spark, each).count() for each in (config, other)] == [1, 1]
+        resolved = open_dead_letters(spark, config).withColumn("resolution", F.lit("replayed"))
+        resolve_dead_letters(spark, config, resolved)
+        assert [open_dead_letters(spark, each).count() for each in (config, other)] == [0, 1]

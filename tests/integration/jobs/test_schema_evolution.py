@@ -311,6 +311,19 @@ class DescribeABatchThatDiedBeforeItsCommit:
         sync_changes(spark, make_config())
         assert indexed() == {"1": {"id": 1, "name": "a", "remark": "x"}, "2": {"id": 2, "name": "b"}}
 
+    def it_wrote_documents_that_get_the_field_of_a_mapping_that_was_set_since(
+        self, spark, sql, make_config, die, opensearch, name
+    ):
+        sql("CREATE TABLE {t} (id INT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1), (2)")
+        export_table(spark, make_config())
+        sql("ALTER TABLE {t} ADD COLUMN note STRING")
+        sql("UPDATE {t} SET note = 'x' WHERE id = 1")
+        die(spark, make_config())
+        sync_changes(spark, make_config(mapping={"note": {"fields": {"raw": {"type": "keyword"}}}}))
+        query = {"query": {"term": {"note.raw": "x"}}}
+        assert opensearch.count(index=name, body=query)["count"] == 1
+
     @pytest.mark.parametrize("policy", ["fail", "reexport"])
     def it_left_a_mapping_that_a_column_of_the_same_name_may_not_fit(
         self, spark, sql, make_config, die, indexed, policy

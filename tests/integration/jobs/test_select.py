@@ -17,8 +17,10 @@ from icecdc_core.errors import (
     SparkJobError,
 )
 from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.reporting.reports import report_json
 from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.broken_runs import forget_commit
+from tests.integration.jobs.test_dead_letters import take_nan
 
 KINDS = [("2", "copy-on-write"), ("3", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read")]
 OWNER, PLACE = "sha2(email, 256) AS owner", "named_struct('lat', lat, 'lon', lon) AS place"
@@ -90,13 +92,31 @@ class DescribeADocumentOfExpressions:
         forget_commit(opensearch, config, sync_changes(spark, config))
         assert sync_changes(spark, config).already_applied == 1
 
-    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config):
+    def it_is_replayed_from_a_dead_letter(self, spark, sql, make_config, opensearch, name):
         create(sql)
+        letters = f"lake.ns.letters_{name}"
+        config = make_config(select=["lat", OWNER], max_rejected_documents=1, dead_letter_table=letters)
+        export_table(spark, config)
+        sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
+        sync_changes(spark, config)
+        take_nan(opensearch, config)
+        assert replay_dead_letters(spark, config).steps[0]["replayed"] == 1
+        spark.sql(f"DROP TABLE {letters}")
+        found = document(opensearch, config, "5")
+        assert (found["lat"], len(found["owner"])) == ("NaN", 64)
+        assert validate_table(spark, config).ok
+
+    def it_needs_no_identifier_columns_for_appends(self, spark, sql, make_config, opensearch):
+        create(sql)
+        sql("ALTER TABLE {t} ADD PARTITION FIELD email")  # its values are in the paths of files
         config = make_config(select=SELECT, identifier_columns=[])
         export_table(spark, config)
-        sql("INSERT INTO {t} VALUES (1, 'x', 'twice', 1, 2, 0)")
+        sql(f"INSERT INTO {{t}} VALUES (1, '{SECRET}x', 'twice', 1, 2, 0)")
         assert sync_changes(spark, config).upserts == 1
         assert validate_table(spark, config).ok
+        found = opensearch.search(index=config.index, body={"size": 99})["hits"]["hits"]
+        assert {len(hit["_id"]) for hit in found} == {64}
+        assert (len(found), SECRET in json.dumps(found)) == (21, False)
 
     @pytest.mark.parametrize("change_mode", ["net", "snapshot"])
     def it_has_an_id_of_columns_with_any_names_that_it_leaves_out(
@@ -161,6 +181,20 @@ class DescribeAChangeOfTheTable:
         sync_changes(spark, config.replace(on_schema_change="reexport"))
         assert validate_table(spark, config).ok
 
+    @pytest.mark.parametrize(
+        "chosen",
+        [{"select": ["id", "cast(s.inner AS string) AS t"]}, {"row_filter": "cast(s.inner AS string) = '{1}'"}],
+    )
+    def it_matters_for_a_struct_within_a_struct(self, spark, sql, make_config, chosen):
+        sql("CREATE TABLE {t} (id INT, s STRUCT<inner: STRUCT<a: INT>>) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, struct(struct(1)))")
+        config = make_config(identifier_columns=["id"], **chosen)
+        export_table(spark, config)
+        sql("ALTER TABLE {t} ADD COLUMN s.inner.b INT")
+        sql("INSERT INTO {t} VALUES (2, struct(struct(2, 3)))")
+        with pytest.raises(SchemaChangeError, match=r"'s\.inner\.b' was added"):
+            sync_changes(spark, config)
+
     def it_takes_another_function_for_another_selection(self, spark, sql, make_config):
         create(sql)
         config = make_config(select=lambda rows: rows.select(F.upper("name").alias("one")))
@@ -199,6 +233,7 @@ class DescribeAChangeOfTheTable:
 class DescribeAMaskedValue:
     def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
         create(sql)
+        sql("ALTER TABLE {t} ADD PARTITION FIELD email")
         letters = f"lake.ns.letters_{name}"
         log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
         config = make_config(
@@ -208,10 +243,9 @@ class DescribeAMaskedValue:
             log_path=str(log),
             report_path=str(report),
         )
-        export_table(spark, config)
+        reports = [job(spark, config) for job in (export_table, check_setup)]
         sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
-        sync_changes(spark, config)
-        replay_dead_letters(spark, config)
+        reports += [job(spark, config) for job in (sync_changes, replay_dead_letters, validate_table)]
         assert spark.table(letters).count() == 1
         fails = config.replace(select=["cast(email AS int) AS number"], on_schema_change="reexport")
         with pytest.raises(ConfigError, match="CAST_INVALID_INPUT") as failed:
@@ -224,8 +258,9 @@ class DescribeAMaskedValue:
             "log": log.read_text(),
             "error": str(failed.value),
             "positions": json.dumps(opensearch.search(index=config.positions_index, body={"size": 1000})),
-            "setup": str(check_setup(spark, config)),
-            "validation": str(validate_table(spark, config)),
+            "reports": "".join(f"{each}{each.text()}{report_json(each)}" for each in reports),
+            "counts": str(changes_per_snapshot(spark, config, reports[2], exact=True)),
+            "report of the failure": report.read_text(),
         }
         spark.sql(f"DROP TABLE {letters}")
         assert [where for where, text in found.items() if SECRET in text] == []
@@ -258,6 +293,19 @@ class DescribeAMaskedValue:
         sql("INSERT INTO {t} VALUES (3, 'x', 'n', 1, 2, 0), (3, 'y', 'n', 1, 2, 0)")
         with pytest.raises(DuplicateIdentifierError, match="'id': 3"):
             sync_changes(spark, config)
+
+    @pytest.mark.parametrize(
+        ("select", "hidden"),
+        [
+            (["* EXCEPT (email)", "sha2(email, 256) AS owner"], True),
+            (["name"], True),
+            (["upper(email) AS mail"], False),
+        ],
+    )
+    def it_is_noted_when_the_ids_of_documents_show_it(self, spark, sql, make_config, select, hidden):
+        create(sql)
+        found = check_setup(spark, make_config(select=select, identifier_columns=["email"]))
+        assert (found.ok, any("values of 'email'" in note for note in found.notes)) == (True, hidden)
 
     def it_names_the_identifier_column_that_is_null(self, spark, sql, make_config):
         create(sql)

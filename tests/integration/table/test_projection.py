@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.table.projection import open_projection
+from icecdc_core.table.stability import registered_functions
 
 SCHEMA = (
     "id bigint, email string, lat double, lon double, seen timestamp, tags array<string>, place struct<x:int,y:int>"
@@ -109,6 +110,28 @@ class DescribeProjection:
         assert found.computed_from == {"lat", "lon"}
         assert projection(lambda rows: rows.withColumn("mail", F.upper("email"))).computed_from == {"email"}
 
+    @pytest.mark.parametrize(
+        ("select", "expected"),
+        [
+            (["place", "place.x AS x", "place.* EXCEPT (x)"], set()),
+            (["cast(place AS string) AS p"], {"place"}),
+            (["place.x + 1 AS p"], {"place.x"}),
+            (["to_json(struct(place.*)) AS p"], {"place.x", "place.y"}),
+            (["cast(deep.inner AS string) AS p"], {"deep.inner"}),
+            (["cast(deep.inner.a AS string) AS p"], {"deep.inner.a"}),
+            (["to_json(items.inner) AS p"], {"items.element.inner"}),
+            (["array_max(items.inner.a) AS p"], {"items.element.inner.a"}),
+            (["to_json(items[0].inner) AS p"], {"items"}),
+            (["transform(items, i -> to_json(i.inner)) AS p"], {"items"}),
+            (["deep.inner AS i", "hash(i) AS p"], {"deep.inner"}),
+            (lambda rows: rows.select(F.col("deep.inner").alias("i")).select(F.hash("i.a")), {"deep.inner.a"}),
+        ],
+    )
+    def it_knows_the_fields_within_columns_that_it_computes_with(self, spark, select, expected):
+        nested = "deep struct<inner:struct<a:int>>, items array<struct<inner:struct<a:int>>>"
+        schema = spark.createDataFrame([], f"{SCHEMA}, {nested}").schema
+        assert open_projection(spark, schema, select, "", ["id"]).computed_from == expected
+
     def it_stores_another_digest_for_any_other_function(self, projection):
         def many(last):
             return lambda rows: rows.select(*((F.col("lat") + at).alias(f"f{at}") for at in range(40)), last)
@@ -159,8 +182,11 @@ class DescribeOpenProjection:
             (["count(*) AS n"], "one row of each row of the table .Spark plans Aggregate"),
             (["row_number() OVER (ORDER BY id) AS n"], "one row of each row of the table"),
             (["reflect('java.lang.System', 'getenv', 'HOME') AS home"], "calls code outside"),
+            (["lake.system.bucket(16, id) AS b"], "calls code outside of Spark SQL .StaticInvoke"),
             (["email AS x", "lat AS X"], "fields twice"),
             (["*", "email"], "fields twice"),
+            (["named_struct('a', lat, 'a', lon) AS p"], r"fields twice .*: p\.a"),
+            (["array(named_struct('x', named_struct('a', lat, 'A', lon))) AS p"], r"fields twice .*: p\.x\.a"),
             (["sha2(email, 256) AS id"], "not the identifier column of that name"),
             (["id + 1 AS ID"], "cannot be masked"),
             (lambda rows: rows.where("id > 1"), "Spark plans Filter"),
@@ -190,6 +216,7 @@ class DescribeOpenProjection:
             "aes_encrypt(email, '0000111122223333', 'CBC', 'DEFAULT', unhex(substr(sha1(email), 1, 32))) AS mail",
             "email = 'today' AS is_word",
             "date '2026-01-31' AS day",
+            'concat(url_decode(email), \'"functionName":"invoke"\') AS mail',
         ],
     )
     def it_accepts_what_only_looks_as_if_it_changed(self, projection, text):
@@ -199,6 +226,13 @@ class DescribeOpenProjection:
         spark.udf.register("call_home", lambda text: text)
         with pytest.raises(ConfigError, match="calls code outside of Spark SQL"):
             projection(["call_home(email) AS mail"])
+
+    def it_knows_the_classes_of_functions_in_sql(self, spark):
+        # Iceberg's extensions do not let a test create such a function.
+        for name in ("analysis.SQLScalarFunction", "expressions.ApplyFunctionExpression"):
+            kind = f"org.apache.spark.sql.catalyst.{name}"
+            assert spark._jvm.java.lang.Class.forName(kind).getName() == kind
+            assert registered_functions(f'[{{"class":"{kind}","num-children":1}}]') == {name.partition(".")[2]}
 
     @pytest.mark.parametrize("select", [["id"], ["*"], ["cast(id AS string) AS id"], ["id AS ID"], ["id AS key"]])
     def it_accepts_the_identifier_as_it_is(self, projection, select):

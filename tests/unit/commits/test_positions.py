@@ -16,6 +16,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,
     IndexNotFoundError,
+    OpenSearchAuthError,
     OpenSearchUnreachableError,
     PositionError,
     TableLockedError,
@@ -102,6 +103,26 @@ def await_true(condition, seconds=20):
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)
+
+
+class DescribeARefusedUser:
+    @pytest.mark.parametrize(
+        "request_of",
+        [
+            lambda store: store.read(),
+            lambda store: store.log(),
+            lambda store: store.lock("lake.ns.t", "uuid", "the-run"),
+            lambda store: store.write(Position("t", "lake.ns.t", "uuid"), None, None, "the-run"),
+            lambda store: store.append_log(1, {}),
+        ],
+        ids=["read", "log", "lock", "write", "append_log"],
+    )
+    def it_is_named(self, server, store, monkeypatch, request_of):
+        monkeypatch.setenv("ICECDC_TEST_PASSWORD", "p")
+        asked = store(opensearch_username="ann", opensearch_password="env:ICECDC_TEST_PASSWORD")
+        server.trouble = lambda method, path: error(403, "security_exception")
+        with pytest.raises(OpenSearchAuthError, match=r"\[opensearch_username='ann'\]"):
+            request_of(asked)
 
 
 class DescribeTheLock:

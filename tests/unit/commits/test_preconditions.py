@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from icecdc_core.commits.positions import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
+from icecdc_core.table.projection import Projection
 from icecdc_core.table.source import Source
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -163,6 +164,16 @@ class DescribeCheckPreconditions:
     def it_names_a_part_of_the_selection_that_only_one_side_has(self, known, message):
         refusal = check_preconditions(replace(POSITION, selection=known), source())
         assert (refusal.policy, message in str(refusal.error)) == ("on_schema_change", True)
+
+    @pytest.mark.parametrize(("has_row_lineage", "fails"), [(False, True), (True, False)])
+    def it_exports_again_when_ids_with_paths_of_files_become_digests(self, has_row_lineage, fails):
+        projection = Projection(lambda rows: rows, StructType(), (), frozenset(), ("name",))
+        stored = {**SELECTION, "identifier_columns": [], "select": ["name"]}
+        now = replace(source(identifier_columns=()), projection=projection)
+        now.table.has_row_lineage = has_row_lineage
+        refusal = check_preconditions(replace(POSITION, selection=stored), now)
+        assert (refusal is not None and "another document_ids" in str(refusal.error)) is fails
+        assert check_preconditions(replace(POSITION, selection=now.stored_selection), now) is None
 
     def it_treats_a_missing_part_like_an_empty_one(self):
         assert check_preconditions(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None

@@ -256,7 +256,7 @@ class DescribeProblemsOfAFile:
             ("{table: lake.ns.b, index: a}", True),
             ("{table: lake.ns.a, index: a, opensearch_url: 'HTTP://127.0.0.1:9200/'}", True),
             ("{table: lake.ns.b, index: a, opensearch_url: 'https://other:9200'}", False),
-            ("{table: lake.ns.b, index: a, positions_index: other}", False),
+            ("{table: lake.ns.b, index: a, positions_index: other}", True),
             ("{table: lake.ns.a}", False),
         ],
     )
@@ -268,6 +268,35 @@ class DescribeProblemsOfAFile:
         for only in ((), ("a",), ("b",)):
             (problem,) = problems(text, only)
             assert problem.startswith("indexes.b.index: 'a' is also the index of indexes.a.")
+
+    @pytest.mark.parametrize(
+        ("defaults", "second", "parameters"),
+        [
+            ("{}", "table: lake.ns.a, index: a", ["dead_letter_table"]),
+            (
+                "{}",
+                "table: lake.ns.a, index: a, dead_letter_table: lake.ns.`icecdc_dead_letters`",
+                ["dead_letter_table"],
+            ),
+            ("{}", "table: lake.ns.a, index: a, dead_letter_table: lake.ns.other", []),
+            ("{dead_letter_table: lake.ns.letters}", "table: lake.ns.b, index: a", []),
+            ("{metrics_folder: /m}", "table: lake.ns.b, index: a", ["metrics_folder"]),
+            ("{metrics_folder: /m}", "table: lake.ns.b, index: a, metrics_folder: /n", []),
+            ("{metrics_url: 'http://m:9091'}", "table: lake.ns.b, index: a", ["metrics_url"]),
+            ("{metrics_folder: /m, metrics_url: 'http://m:9091'}", "table: lake.ns.a, index: b", []),
+        ],
+    )
+    def it_refuses_to_mix_two_indexes_of_one_name_on_two_clusters(self, write, problems, defaults, second, parameters):
+        text = f"""
+        defaults: {defaults}
+        indexes:
+          a: {{table: lake.ns.a}}
+          b: {{opensearch_url: 'https://other:9200', {second}}}
+        """
+        found = problems(text) if parameters else SyncConfig.load_all(write(text)) and []
+        assert [problem.partition(": ")[0] for problem in found] == [f"indexes.b.{name}" for name in parameters]
+        # Only what works on both mixes anything.
+        assert [SyncConfig.load(write(text), name).opensearch_url[:5] for name in "ab"] == ["http:", "https"]
 
 
 class DescribeYaml:
@@ -512,6 +541,24 @@ class DescribeSubstitution:
         assert problem.startswith(f"{section}.{place}: may hold a secret")
         assert "write env:ICECDC_TEST_" in problem
         assert "hunter2" not in problem
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            """select: ["sha2(concat('${env:ICECDC_TEST_SECRET}', email), 256) AS owner"]""",
+            """row_filter: "email <> '${env:ICECDC_TEST_SECRET}'\"""",
+            """select: ["concat('${env:ICECDC_TEST_TOKEN:-hunter2}', email) AS owner"]""",
+        ],
+    )
+    def it_writes_no_secret_into_an_expression(self, problems, line):
+        (problem,) = problems(f"{ONE}    {line}\n")
+        assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
+        assert "make select a Python function" in problem
+        assert "hunter2" not in problem
+
+    def it_writes_other_variables_into_an_expression(self, write):
+        path = write(f"""{ONE}    row_filter: "name = '${{env:ICECDC_TEST_A}}'"\n""")
+        assert SyncConfig.load(path).row_filter == "name = 'a'"
 
     def it_does_not_take_a_name_of_the_file_for_that_of_a_secret(self, write):
         path = write('indexes: {tokens: {table: l.n.t, catalog_properties: {uri: "http://${env:ICECDC_TEST_A}"}}}')

@@ -1,5 +1,6 @@
 """Parameters: conversion from strings, all problems in one error, no secret in any text."""
 
+import base64
 import json
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import physical_index, write_alias
 from icecdc_core.secrets import Properties
 
@@ -296,6 +298,22 @@ class DescribeSettingsGivenTwice:
         assert SyncConfig(table="lake.ns.t", settings=settings).settings == settings
 
 
+class DescribeJsonObjects:
+    @pytest.mark.parametrize("name", ["mapping", "settings"])
+    @pytest.mark.parametrize(
+        "value",
+        [{1, 2}, datetime(2026, 1, 31, tzinfo=timezone.utc), float("nan"), 10**5000, object(), {(1,): 2}],
+        ids=["set", "datetime", "nan", "huge", "object", "key"],
+    )
+    def it_refuses_a_value_that_is_no_json(self, name, value):
+        (problem,) = problems(**{name: {"a": {"b": value}}})
+        assert problem.startswith(f"{name}: has a value that is no JSON [")
+
+    def it_keeps_values_as_json_reads_them(self):
+        actual = SyncConfig(table="lake.ns.t", settings={"a": (1, 2.5), "b": {1: None, "c": True}})
+        assert actual.settings == {"a": [1, 2.5], "b": {"1": None, "c": True}}
+
+
 class DescribeSecretsInParameters:
     SECRETS = (
         {"opensearch_username": "u", "opensearch_password": "hunter2"},
@@ -374,6 +392,31 @@ class DescribeSecretsInParameters:
         assert config.redacted()["opensearch_password"] == "env:ICECDC_TEST_SECRET"
         assert config.resolved_password() == "hunter2"
         assert config.resolved_catalog_properties() == {"token": "hunter2", "type": "rest"}
+
+    def it_resolves_the_user_name_for_the_client_and_shows_the_reference(self, monkeypatch):
+        monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
+        given = {"opensearch_username": "env:ICECDC_TEST_SECRET", "opensearch_password": "env:ICECDC_TEST_SECRET"}
+        config = SyncConfig(table="lake.ns.t", **given)
+        connection = Connection.of(config)
+        client = connection.client()
+        headers = client.transport.get_connection().headers
+        client.close()
+        expected = f"Basic {base64.b64encode(b'hunter2:hunter2').decode()}"
+        assert (config.resolved_username(), headers["authorization"]) == ("hunter2", expected)
+        assert (connection.username, "hunter2" in repr([config, connection])) == ("env:ICECDC_TEST_SECRET", False)
+        assert SyncConfig(table="lake.ns.t", **{**given, "opensearch_username": "u"}).resolved_username() == "u"
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("warehouse", "metrics_folder", "report_path", "log_path", "opensearch_ca_certs"),
+            *("opensearch_client_cert", "opensearch_client_key", "opensearch_aws_region"),
+        ],
+    )
+    @pytest.mark.parametrize("reference", ["env:ICECDC_TEST_SECRET", "secret:search/key"])
+    def it_refuses_a_reference_that_nobody_would_resolve(self, name, reference):
+        found = problems(**{"opensearch_client_cert": "/a.pem", name: reference})
+        assert [problem.partition(" [")[0] for problem in found] == [f"{name}: takes no reference"]
 
 
 class DescribeSyncConfig:

@@ -135,9 +135,16 @@ class DescribeOptions:
             (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: is not a number from 1 to 64"),
             (["sync", "--file", "f.yml", "--parallel", "0"], "--parallel: is not a number from 1 to 64"),
             (["sync", "--file", "f.yml", "--only", "a,,b"], "--only: has a blank name"),
+            (["sync", "--file", "f.yml", "--only", ""], "--only: has a blank name"),
+            (["sync", "--file", "f.yml", "--only="], "--only: has a blank name"),
+            (["sync", "--table", "lake.ns.t", "--file", ""], "--file: is empty"),
+            (["sync", "--file", "f.yml", "--only", "a", "--only", "hunter2"], "--only: given twice"),
+            (["sync", "--table", "a.b.c", "--table=a.b.hunter2"], "--table: given twice"),
+            (["sync", "--table", "a.b.c", "--dry-run", "--no-dry-run"], "--no-dry-run: given twice"),
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a repair writes"),
+            (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a replay writes"),
             (["--table", "lake.ns.t", "ingest"], "Remedy: write the job first"),
             (["statsu"], "did you mean status"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
@@ -219,8 +226,19 @@ class DescribeAnUnexpectedError:
         monkeypatch.setattr(command_line, "get_spark", broken)
         code, report, printed = run("sync", *GIVEN)
         assert (code, report["state"], report["stage"], report["index"]) == (1, "failed", "session", "t")
-        assert (report["error"], "Traceback" in printed) == (type(error).__name__, True)
+        is_unexpected = not isinstance(error, KeyboardInterrupt)
+        assert (report["error"], "Traceback" in printed) == (type(error).__name__, is_unexpected)
         assert [name for name in FILLED if not report[name] and report[name] != 0] == []
+
+    def it_says_plainly_that_it_was_interrupted(self, capsys, monkeypatch):
+        def interrupted(config):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(command_line, "get_spark", interrupted)
+        code = command_line.main(["sync", *GIVEN], "icecdc")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert (code, line.startswith("icecdc sync: The run was interrupted. Remedy: run it again")) == (1, True)
+        assert "report it" not in line
 
     def it_shows_no_password_of_a_url_in_its_traceback(self, run, monkeypatch):
         def broken(config):
@@ -240,6 +258,23 @@ class DescribeAnUnexpectedError:
         file.write_text(f"defaults: {{report_path: {report}}}\nindexes: {{t: {{table: lake.ns.t}}}}\n")
         run("sync", "--file", str(file))
         assert json.loads(report.read_text())["message"].startswith("Spark did not start")
+
+    @pytest.mark.parametrize(
+        ("path", "wrong", "replaced"),
+        [
+            ("{report}", "tabel: lake.ns.t", True),
+            ("{report}", "table: lake.ns.t, max_polls: many", True),
+            ("${{env:ICECDC_TEST_UNSET}}{report}", "table: lake.ns.t", False),
+        ],
+    )
+    def it_replaces_the_report_that_a_wrong_file_names(self, run, monkeypatch, tmp_path, path, wrong, replaced):
+        monkeypatch.delenv("ICECDC_TEST_UNSET", raising=False)
+        report, file = tmp_path / "report.json", tmp_path / "indexes.yml"
+        report.write_text('{"state": "ok"}')
+        named = path.format(report=report)
+        file.write_text(f'defaults: {{report_path: "{named}"}}\nindexes: {{t: {{{wrong}}}}}\n')
+        code, _, _ = run("sync", "--file", str(file))
+        assert (code, json.loads(report.read_text())["state"]) == (2, "config" if replaced else "ok")
 
 
 class DescribeALongReason:

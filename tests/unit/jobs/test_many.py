@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.many import require_one_session
+from icecdc_core.errors import ConfigError, SchemaChangeError, TableLockedError
+from icecdc_core.jobs import many
+from icecdc_core.jobs.many import run_many
+from icecdc_core.jobs.one_session import require_one_session
+from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.reporting.reports import RunReport
+from icecdc_core.session import threads
+from icecdc_core.session.shutdown import Stop
 
 
 def configs(*parameters):
@@ -49,3 +59,54 @@ class DescribeOneSession:
         message = str(caught.value)
         assert message.startswith(f"{parameter}: 'index0' and 'index1' ")
         assert [value for value in ("/a", "env:A", "=1") if value in message] == []
+
+
+def _nothing(*given):
+    return None
+
+
+SPARK = SimpleNamespace(
+    sparkContext=SimpleNamespace(setJobGroup=_nothing, setLocalProperty=_nothing), createDataFrame=_nothing
+)
+"""Polls that are made up need no more of a session."""
+
+
+class DescribePolling:
+    @pytest.fixture
+    def run(self, monkeypatch):
+        """Poll two indexes; the first one's syncs end with these errors (None: well)."""
+
+        def ended(*outcomes):
+            left, summaries = list(outcomes), []
+
+            def sync(spark, config):
+                error = left.pop(0) if config.index == "a" and left else None
+                if error is not None:
+                    raise error
+                return RunReport("sync", config.table, config.index, snapshots=1)
+
+            monkeypatch.setattr(many, "sync_changes", sync)
+            monkeypatch.setattr(many, "session_of_its_own", lambda spark, configs: spark)
+            monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
+            monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
+            monkeypatch.setattr(Stop, "wait", lambda self, seconds: None)
+            given = {"table": "lake.ns.t", "poll_interval_seconds": 1, "max_polls": 4}
+            configs = {name: SyncConfig(index=name, **given) for name in "ab"}
+            found = run_many(SPARK, follow_changes, configs, command="sync", on_poll=summaries.append)
+            return found, summaries
+
+        return ended
+
+    def it_polls_an_index_again_that_was_locked_or_out_of_reach(self, run):
+        found, summaries = run(None, TableLockedError("another run"))
+        assert (found.state, found.indexes["a"].snapshots, found.indexes["b"].snapshots) == ("ok", 3, 4)
+        assert [summary.states["a"] for summary in summaries].count("locked") >= 1
+        assert len(summaries) == 8
+
+    def it_reports_the_failure_of_the_last_poll(self, run):
+        found, _ = run(None, None, None, TableLockedError("another run"))
+        assert (found.states, found.indexes["a"]["message"]) == ({"a": "locked", "b": "ok"}, "another run.")
+
+    def it_ends_the_loop_of_an_index_that_no_retry_helps(self, run):
+        found, _ = run(None, SchemaChangeError("changed"), None)
+        assert (found.states, found.indexes["b"].snapshots) == ({"a": "reexport", "b": "ok"}, 4)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.errors import OpenSearchUnreachableError
 from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
@@ -77,6 +78,58 @@ class DescribePolls:
         assert slept == [2.5, 2.5]
 
 
+class DescribeAPollThatFails:
+    def _sync(self, *failing: int) -> Callable[..., RunReport]:
+        """A sync whose calls of these numbers fail."""
+        calls, made = iter(range(1, 1000)), _reports()
+
+        def sync(spark: object, config: SyncConfig) -> RunReport:
+            if next(calls) in failing:
+                raise OpenSearchUnreachableError("away")
+            return made(spark, config)
+
+        return sync
+
+    def it_ends_the_run_unless_somebody_decides_otherwise(self):
+        for on_failure in (None, lambda error: False):
+            config = _config(poll_interval_seconds=1, max_polls=3)
+            with pytest.raises(OpenSearchUnreachableError):
+                follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None, on_failure=on_failure)
+
+    def it_is_repeated_after_a_growing_pause(self):
+        slept: list[float] = []
+        seen: list[object] = []
+        actual = follow_changes(
+            None,
+            _config(poll_interval_seconds=3, max_polls=12),
+            sync=self._sync(*range(2, 10), 11),
+            sleep=slept.append,
+            on_poll=lambda report: seen.append(report.snapshots),
+            on_failure=lambda error: bool(seen.append(type(error).__name__) or True),
+        )
+        assert slept == [3, 3, 4, 8, 16, 32, 60, 60, 60, 3, 3]
+        assert (actual.snapshots, seen) == (
+            3,
+            [1, *["OpenSearchUnreachableError"] * 8, 2, "OpenSearchUnreachableError", 3],
+        )
+
+    def it_is_the_end_of_the_run_if_it_is_the_last_one(self):
+        config = _config(poll_interval_seconds=1, max_polls=2)
+        with pytest.raises(OpenSearchUnreachableError):
+            follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None, on_failure=lambda error: True)
+
+    def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
+        config = _config(poll_interval_seconds=1, max_polls=0)
+        with stop_on_sigterm() as stop, pytest.raises(OpenSearchUnreachableError):
+            follow_changes(
+                None,
+                config,
+                sync=self._sync(2),
+                sleep=lambda pause: setattr(stop, "requested", pause == 2),
+                on_failure=lambda error: True,
+            )
+
+
 class FakeTime:
     """A clock that only syncs and pauses move; ``syncs`` are the seconds that a sync takes and the lag it reports."""
 
@@ -108,6 +161,11 @@ class DescribeTargetLag:
         fake = FakeTime(*[(0.2, None)] * 5)
         fake.follow(target_lag="10s", max_polls=max_polls)
         assert len(fake.pauses) + 1 == expected
+
+    @pytest.mark.parametrize(("given", "is_noted"), [({}, True), ({"max_polls": 1}, False), ({"max_polls": 2}, False)])
+    def it_says_that_a_single_sync_does_not_keep_it_unless_that_was_asked_for(self, given, is_noted):
+        report = FakeTime(*[(0.2, None)] * 2).follow(target_lag="10s", **given)
+        assert ["set max_polls" in note for note in report.notes] == [True] * is_noted
 
     def it_goes_on_without_a_limit_when_max_polls_is_zero(self):
         fake = FakeTime(*[(0.2, None)] * 20)

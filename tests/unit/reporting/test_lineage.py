@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError
+from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError, SchemaChangeError
 from icecdc_core.logs import logging_to
 from icecdc_core.reporting.monitoring import lineage
 from icecdc_core.reporting.monitoring.background import Background
@@ -210,6 +210,11 @@ class DescribeTheReason:
 
     def it_repeats_no_message_of_an_unknown_error_of_an_executor(self):
         assert "jane" not in reason_without_values(IcecdcError("the row {'email': 'jane'}"))
+
+    def it_repeats_no_expression_of_a_changed_selection(self):
+        changed = SchemaChangeError("The index was built with another select: select=[\"name <> 'jane'\"]")
+        assert "jane" not in reason_without_values(changed)
+        assert "'age'" in reason_without_values(SchemaChangeError("The schema of 'l.n.t' changed: column 'age'"))
 
     def it_masks_secrets(self):
         assert "hunter2" not in reason_without_values(CatalogError("jdbc:x?password=hunter2 refused"))

@@ -47,9 +47,10 @@ class DescribeRange:
             (SYNC, "fail", Range(8, replayed=SYNC)),
             (SYNC, "last", Range(9, cuts=(8,))),
             (replace(SYNC, schema="{ }"), "fail", Range(9, cuts=(8,))),
+            (replace(SYNC, selection={"spec": "older"}), "fail", Range(9, cuts=(8,))),
             (replace(SYNC, failure="rejected"), "fail", Range(9, cuts=(8,))),
         ],
-        ids=["nothing begun", "begun", "another policy", "another schema", "failed"],
+        ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
     )
     def it_repeats_a_begun_batch_exactly_or_covers_it_by_a_step(self, batch, policy, expected):
         assert next_range(replace(THERE, batch=batch), SOURCE, config(on_duplicate_identifier=policy)) == expected

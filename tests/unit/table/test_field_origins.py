@@ -9,8 +9,12 @@ from icecdc_core.table.field_origins import FieldOrigin, field_origins
 COLUMNS = {"1": "id", "2": "name"}
 
 
+CHILDREN = {"AttributeReference": 0, "Literal": 0, "Concat": 2, "Sha2": 2, "EqualTo": 2, "CaseWhen": 2}
+
+
 def node(kind, key="", name=""):
-    return {"class": f"org.apache.spark.sql.catalyst.expressions.{kind}", "exprId": {"id": key}, "name": name}
+    name_of_class = f"org.apache.spark.sql.catalyst.expressions.{kind}"
+    return {"class": name_of_class, "num-children": CHILDREN.get(kind, 1), "exprId": {"id": key}, "name": name}
 
 
 def column(key):
@@ -22,6 +26,7 @@ def named(key, name, *nodes):
 
 
 BOTH = (column("1"), column("2"))
+HASH = (node("Sha2"), column("2"), node("Literal"))
 
 
 class DescribeFieldOrigins:
@@ -35,10 +40,22 @@ class DescribeFieldOrigins:
                 [named("7", "n", node("Concat"), column("1"), column("2"))],
                 {"n": FieldOrigin(frozenset({"id", "name"}))},
             ),
-            ([named("7", "n", node("Sha2"), column("2"))], {"n": FieldOrigin(frozenset({"name"}), is_masked=True)}),
+            ([named("7", "n", *HASH)], {"n": FieldOrigin(frozenset({"name"}), is_masked=True)}),
+            (
+                [named("7", "n", node("Concat"), *HASH, *HASH)],
+                {"n": FieldOrigin(frozenset({"name"}), is_masked=True)},
+            ),
+            ([named("7", "n", node("Concat"), *HASH, column("2"))], {"n": FieldOrigin(frozenset({"name"}))}),
+            (
+                [named("7", "n", node("CaseWhen"), node("EqualTo"), *HASH, node("Literal"), column("2"))],
+                {"n": FieldOrigin(frozenset({"name"}))},
+            ),
             ([named("7", "n", node("Literal"))], {"n": FieldOrigin(frozenset())}),
         ],
-        ids=["a column", "renamed", "cast", "computed of two", "a hash", "a constant"],
+        ids=[
+            *("a column", "renamed", "cast", "computed of two", "a hash"),
+            *("two hashes", "a hash and the value", "the value for one hash", "a constant"),
+        ],
     )
     def it_names_the_columns(self, fields, expected):
         assert field_origins([fields], COLUMNS) == expected

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 from pyspark.sql import types as T
 
+from icecdc_core.table.projection import Projection
 from icecdc_core.table.row_filter import condition_columns
+from icecdc_core.table.schema_changes import schema_change
+from icecdc_core.table.source import Source
 
 SCHEMA = T.StructType(
     [
@@ -31,4 +38,51 @@ class DescribeConditionColumns:
         ],
     )
     def it_finds_the_columns_a_row_filter_looks_at(self, spark, condition, expected):
-        assert condition_columns(spark, SCHEMA, condition) == expected
+        assert condition_columns(spark, SCHEMA, condition).names == expected
+
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            ("id > 5", {"id"}),
+            ("s.x > 1", {"s.x"}),
+            ("cast(s AS string) = '{1}'", {"s"}),
+            ("to_json(struct(s.*)) = '{}'", {"s.x"}),
+        ],
+    )
+    def it_finds_the_fields_within_them(self, spark, condition, expected):
+        assert condition_columns(spark, SCHEMA, condition).computed_from == expected
+
+
+def of_schema(was, now):
+    """The changes between two schemas of a column `s`."""
+    one, other = (Schema(NestedField(1, "s", kind), schema_id=0).model_dump_json() for kind in (was, now))
+    return schema_change(one, other)
+
+
+INNER, LATER = NestedField(3, "a", LongType()), NestedField(4, "b", LongType())
+ADDED_INSIDE = of_schema(
+    StructType(NestedField(2, "inner", StructType(INNER))),
+    StructType(NestedField(2, "inner", StructType(INNER, LATER))),
+)
+
+
+class DescribeRecomputes:
+    @pytest.mark.parametrize(
+        ("computed_from", "expected"),
+        [({"s"}, True), ({"s.inner"}, True), ({"s.inner.a"}, False), ({"s.other"}, False), (set(), False)],
+    )
+    @pytest.mark.parametrize("where", ["select", "row_filter"])
+    def it_is_so_when_a_struct_that_a_result_is_computed_from_gets_a_field(self, where, computed_from, expected):
+        paths = frozenset(computed_from)
+        projection = Projection(lambda rows: rows, T.StructType(), (), frozenset(), ("x",), "", paths)
+        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "", "main", [])
+        if where == "select":
+            source = replace(source, projection=projection)
+        else:
+            source = replace(source, row_filter="x", filter_computed_from=paths)
+        assert source.recomputes(ADDED_INSIDE) is expected
+
+    def it_is_not_so_for_a_condition_on_a_decimal_that_gets_wider(self):
+        wider = of_schema(DecimalType(5, 2), DecimalType(7, 2))
+        source = Source(None, None, None, ["s"], ["id"], T.StructType(), "s > 1", "main", [])
+        assert not replace(source, filter_computed_from=frozenset({"s"})).recomputes(wider)
