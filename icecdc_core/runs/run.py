@@ -239,7 +239,8 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
     check_settings(config.settings)
     source = open_source(spark, config, needs_history=needs_history)
     index_mapping(source.schema, config.mapping, config.pipeline_fields)
-    return replace(source, spec=stored_spec(config.mapping, config.settings))
+    spec = stored_spec(config.mapping, config.settings)
+    return replace(source, spec=spec, number_of_shards=config.number_of_shards)
 
 
 def connect(config: SyncConfig) -> OpenSearch:

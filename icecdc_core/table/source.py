@@ -21,6 +21,7 @@ from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColum
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.identifiers import identifier_fields, require_identifier_types
+from icecdc_core.table.new_fields import new_document_fields
 from icecdc_core.table.projection import Projection, open_projection
 from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
@@ -56,6 +57,7 @@ class Source:
         filter_columns: The columns the condition looks at; they need not be part of the document.
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
+        number_of_shards: How many a new index gets, unless the settings say so.
     """
 
     table: IcebergTable
@@ -70,6 +72,7 @@ class Source:
     filter_columns: frozenset[str] = frozenset()
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
+    number_of_shards: int = 1
 
     @property
     def key_columns(self) -> list[str]:
@@ -132,10 +135,13 @@ class Source:
                 stored["time_zone"] = self.projection.time_zone
         return {**stored, **self.spec}
 
-    def columns_since(self, schema: str) -> frozenset[str]:
-        """Return the columns that were added since the table had this schema (JSON), see ``schema_json``."""
-        older = {each["name"] for each in json.loads(schema)["fields"]} if schema else set(self.columns)
-        return frozenset(self.columns) - older
+    def fields_since(self, schema: str) -> frozenset[str]:
+        """Return the fields of a document that the table got since it had this schema (JSON), see ``schema_json``."""
+        if not schema:
+            return frozenset()
+        return new_document_fields(
+            json.loads(schema)["fields"], json.loads(self.schema_json)["fields"], self.projection
+        )
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a field of ``select`` for rows that stay the same.
