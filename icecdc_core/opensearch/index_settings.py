@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 # How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
-_GC_DELETES = "1h"
 _GC_DELETES_SECONDS = 3600.0
+# An index template could have set the durability to async.
+_SAFE = {"gc_deletes": "1h", "translog.durability": "request"}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(nanos|micros|ms|s|m|h|d)", re.IGNORECASE)
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Settings that wait until the index is published, because an index that nobody reads needs none of them.
@@ -150,9 +151,7 @@ def new_index_settings(
     settings = {
         "number_of_shards": config.number_of_shards,
         "number_of_replicas": config.number_of_replicas,
-        "gc_deletes": _GC_DELETES,
-        # An index template could have set it to async.
-        "translog.durability": "request",
+        **_SAFE,
         **needed,
         **({} if server_major is None else _vector_settings(given, server_major)),
         **given,
@@ -177,7 +176,7 @@ def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[st
         config: The job's parameters.
         changed: The settings; None: the user no longer sets it.
     """
-    ours = {"gc_deletes": _GC_DELETES, "number_of_replicas": config.number_of_replicas}
+    ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
     return {name: ours.get(name) if value is None else value for name, value in changed.items()}
 
 
