@@ -2,7 +2,7 @@
 
 | defaults | index | merged |
 |---|---|---|
-| `settings: {index: {refresh_interval: 30s}}` | `settings: {refresh_interval: 5s}` | `settings: {refresh_interval: 5s}` |
+| `settings: {index: {codec: zstd}}` | `settings: {codec: default}` | `settings: {codec: default}` |
 | `number_of_shards: 2` | `settings: {number_of_shards: 3}` | `settings: {number_of_shards: 3}` |
 | `mapping: {title: {type: text, analyzer: english}}` | `mapping: {title: {boost: 2}}` | all three options |
 | `mapping: {title: {type: text, analyzer: english}}` | `mapping: {title: {type: keyword}}` | a plain `keyword` |
@@ -40,7 +40,7 @@ def with_defaults(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
 
 def _without(settings: Mapping[str, Any], names: Collection[str], prefix: str) -> dict[str, Any]:
     """Nested settings without those of these dotted names."""
-    left = {}
+    left: dict[str, Any] = {}
     for name, value in settings.items():
         path = f"{prefix}{name}".removeprefix("index.")
         if isinstance(value, Mapping) and value:
@@ -63,8 +63,10 @@ def _merged_fields(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[s
     merged = dict(below)
     for name, field in above.items():
         lower = below.get(name)
-        both = isinstance(lower, Mapping) and isinstance(field, Mapping)
-        merged[name] = _merged_field(lower, field) if both else field
+        if isinstance(lower, Mapping) and isinstance(field, Mapping):
+            merged[name] = _merged_field(lower, field)
+        else:
+            merged[name] = field
     return merged
 
 

@@ -27,6 +27,8 @@ _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 0.001, "s": 1.0, "m": 60.0, "h"
 # Settings that wait until the index is published, because an index that nobody reads needs none of them.
 _WHEN_PUBLISHED = ("refresh_interval", "number_of_replicas", "auto_expand_replicas")
 
+_SLICES = "max_slices_per_pit"
+
 
 class _Rule(NamedTuple):
     """A setting, or all that begin with it and a dot; which values are refused; why; and the remedy."""
@@ -117,16 +119,25 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
+def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> None:
     """Check that the user's settings break neither sync nor validation.
 
     Args:
         settings: The settings, nested or dotted.
+        number_of_shards: The parameter; it counts unless the settings have the number.
 
     Raises:
         ConfigError: A setting is refused; the error says why.
     """
-    for name, value in flat_settings(settings).items():
+    given = flat_settings(settings)
+    slices, shards = (str(given.get(name, "")) for name in (_SLICES, "number_of_shards"))
+    if slices.isdecimal() and int(slices) < (int(shards) if shards.isdecimal() else number_of_shards):
+        raise _wrong(
+            f"The setting '{_SLICES}' cannot be {slices}: the validation reads each shard as a slice",
+            {_SLICES: slices},
+            "set it to the number of shards or more, or leave it out (settings)",
+        )
+    for name, value in given.items():
         for rule in _RULES:
             if (name == rule.name or name.startswith(f"{rule.name}.")) and rule.is_refused(value):
                 raise _wrong(
