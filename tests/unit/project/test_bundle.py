@@ -19,8 +19,9 @@ from papermill.iorw import load_notebook_node
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook.parameters import INDEX_FILE
+from icecdc_core.notebook.parameters import INDEX_FILE, LIST_ONLY
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
+from tests.dbutils import Dbutils, NotebookExit
 
 try:
     import tomllib
@@ -32,7 +33,7 @@ BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
 JOBS = BUNDLE["resources"]["jobs"]
 CLUSTER = BUNDLE["variables"]["cluster"]["default"]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-INGEST, EXPLORE = "40_kafka_ingest.ipynb", "50_explore.ipynb"
+SETUP, INGEST, EXPLORE = "00_setup.ipynb", "40_kafka_ingest.ipynb", "50_explore.ipynb"
 SYNC_JOBS = {name: job for name, job in JOBS.items() if name not in ("kafka_ingest", "explore", "smoke")}
 SCHEDULED = {"incremental_cdc": "schedule", "validation": "validation_schedule", "kafka_ingest": "schedule"}
 # Those that a person starts. A scheduled run is skipped while the one before it still runs.
@@ -54,6 +55,7 @@ DEFAULTED = {
     "export_group_bytes": "a tuning knob",
     "identifier_columns": "in the index file",
     "lease_seconds": "a tuning knob",
+    "list_only": "for the first task of a job only",
     "log_path": "the log of the job cluster is kept by Databricks",
     "max_polls": "the schedule repeats, a run syncs once",
     "max_rejected_documents": "a job that loses documents must fail",
@@ -210,6 +212,16 @@ class DescribeTheBundle:
         assert first["notebook_task"]["base_parameters"]["index"] == ""
 
     @each_sync_job
+    def it_reads_no_table_to_list_the_indexes(self, job, monkeypatch):
+        passed = {**_given(job, job["tasks"][0]), INDEX_FILE: str(ROOT / "indexes.yml")}
+        node = load_notebook_node(str(ROOT / "notebooks" / SETUP))
+        for name in ("open_services", "open_spark"):
+            monkeypatch.setattr(f"icecdc_core.notebook.{name}", lambda config: pytest.fail("it goes on after the list"))
+        namespace = {"dbutils": Dbutils(**{name: re.sub(r"\$\{.*}", "", value) for name, value in passed.items()})}
+        with pytest.raises(NotebookExit, match="flights"):
+            exec("\n".join(cell.source for cell in node.cells if cell.cell_type == "code"), namespace)
+
+    @each_sync_job
     def it_has_the_list_of_indexes_only_where_it_was_made_before(self, job):
         assert all({"task_key": "indexes"} in task["depends_on"] for task in job["tasks"][1:])
 
@@ -322,7 +334,7 @@ class DescribeTheNotebooksOfTheBundle:
 class DescribeTheParametersOfTheNotebooks:
     @each_notebook
     def it_has_only_parameters_of_the_configuration(self, notebook):
-        others = set() if notebook == INGEST else {INDEX_FILE}
+        others = {SETUP: {INDEX_FILE, LIST_ONLY}, INGEST: set()}.get(notebook, {INDEX_FILE})
         assert set(_parameters(notebook)) - set(KNOWN[notebook]) == others
 
     @pytest.mark.parametrize("notebook", SYNC_NOTEBOOKS)
@@ -341,7 +353,7 @@ class DescribeTheParametersOfTheNotebooks:
             needed = {"job": "j", "bootstrap_servers": "127.0.0.1:9092", "topics": "t", "table": "lake.ns.t"}
             assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
         else:
-            assert given.pop(INDEX_FILE) == ""
+            assert (given.pop(INDEX_FILE), given.pop(LIST_ONLY, False)) == ("", False)
             kind = KINDS[notebook]
             assert kind(**{**given, "table": "lake.ns.t"}) == kind(table="lake.ns.t")
 
