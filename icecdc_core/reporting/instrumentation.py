@@ -164,7 +164,12 @@ class JobRun(Generic[C]):
 
 
 def publish(metrics: RunMetrics, config: ParameterModel) -> None:
-    """Write, push and send the metrics; a problem here is logged and does not change how the run ended."""
+    """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
+
+    A dry run leaves none: it would count as a success, although nothing was written.
+    """
+    if getattr(config, "dry_run", False):
+        return
     job, index = metrics.labels["job"], metrics.labels["index"]
     problems = []
     if config.metrics_folder:
@@ -173,6 +178,4 @@ def publish(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
-    # A dry run that an exploration or `icecdc pending` makes leaves no metrics of a sync, which did not happen.
-    if not getattr(config, "dry_run", False):
-        publish_metrics(metrics)
+    publish_metrics(metrics)
