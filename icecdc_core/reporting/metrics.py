@@ -72,7 +72,7 @@ METRICS = [
 Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
 """
 
-_FATES = ("upserts", "deletes", "already_applied", "rejected")
+_RESULTS = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
 _PLAIN = {
     "seconds": "icecdc_run_seconds",
@@ -255,7 +255,7 @@ def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[
         "icecdc_run_success": [({}, float(succeeded))],
         "icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES],
         "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
-        "icecdc_documents": [({"fate": fate}, facts[fate]) for fate in _FATES if fate in facts],
+        "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
         "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
     }
     for lag in ("lag_snapshots", "lag_seconds"):

@@ -62,7 +62,7 @@ class DescribeRunMetrics:
     def it_counts_documents_by_result(self):
         found = samples(RunMetrics({**FACTS, "upserts": 3, "rejected": 1}, 100.0).text())
         key = "icecdc_documents"
-        assert (found[key, 'fate="upserts"'], found[key, 'fate="rejected"']) == (3, 1)
+        assert (found[key, 'result="upserts"'], found[key, 'result="rejected"']) == (3, 1)
 
     def it_says_how_the_run_ended(self):
         found = samples(RunMetrics({**FACTS, "state": "retry"}, 100.0).text())
