@@ -30,7 +30,7 @@ METRICS = [
     Metric("icecdc_run_timestamp_seconds", "seconds since 1970", "When the last run ended."),
     Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last succeeded."),
     Metric("icecdc_run_success", "0 or 1", "Whether the last run succeeded."),
-    Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended."),
+    Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended; the only metric of a locked one."),
     Metric("icecdc_run_seconds", "seconds", "How long the last run took."),
     Metric("icecdc_stage_seconds", "seconds", "How long each of its stages took."),
     Metric(
@@ -249,11 +249,13 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return the samples of each metric: its own labels and the value."""
     succeeded = facts["state"] == "ok"
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {
+    states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
+    if facts["state"] == "locked":
+        return states  # the rest describes the run that holds the lock, or the one before it
+    samples: dict[str, list[tuple[dict[str, str], float]]] = states | {
         "icecdc_run_timestamp_seconds": [({}, now)],
         "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
         "icecdc_run_success": [({}, float(succeeded))],
-        "icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES],
         "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
         "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
         "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],

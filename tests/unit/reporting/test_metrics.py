@@ -69,6 +69,10 @@ class DescribeRunMetrics:
         ended = [found["icecdc_run_success", ""], found["icecdc_run_state", 'state="retry"']]
         assert (ended, ("icecdc_success_timestamp_seconds", "") in found) == ([0, 1], False)
 
+    def it_says_nothing_else_of_a_run_that_found_the_index_locked(self):
+        found = samples(RunMetrics({**FACTS, "state": "locked", "upserts": 0, "lag_seconds": 9}, 100.0).text())
+        assert ({name for name, _ in found}, sum(found.values())) == ({"icecdc_run_state"}, 1)
+
     @pytest.mark.parametrize(("state", "dry_run", "at_end"), [("ok", False, 0), ("retry", False, 4), ("ok", True, 4)])
     def it_has_the_lag_before_and_after(self, state, dry_run, at_end):
         found = samples(RunMetrics({**FACTS, "state": state, "dry_run": dry_run, "lag_snapshots": 4}, 100.0).text())
