@@ -188,6 +188,10 @@ class DescribeTheBundle:
     def it_leaves_the_permissions_to_the_workspace(self, job):
         assert job["permissions"] == "${var.permissions}"
 
+    def it_shows_the_output_of_a_job_to_nobody_but_its_owner_unless_told(self):
+        given = {name: target.get("variables", {}).get("permissions", []) for name, target in BUNDLE["targets"].items()}
+        assert (BUNDLE["variables"]["permissions"]["default"], *given.values()) == ([], [], [], [], [])
+
     @pytest.mark.parametrize("name", ["initial_export", "validation"])
     def it_validates_at_the_end(self, name):
         assert [*_tasks(JOBS[name])][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
