@@ -396,6 +396,11 @@ class DescribeTheVersions:
         assert BUNDLE["variables"]["spark_version"]["default"] == "18.x-scala2.13"
         assert BUNDLE["targets"]["spark40"]["variables"]["spark_version"] == "17.3.x-scala2.13"
 
+    def it_refuses_a_cli_that_deletes_the_results_of_demo_and_lab(self):
+        required = BUNDLE["bundle"]["databricks_cli_version"].removeprefix(">= ")
+        # The release notes of 0.256.0: "we no longer delete `dist`, `build`, ..." before a wheel is built.
+        assert tuple(map(int, required.split("."))) >= (0, 256, 0)
+
     def it_builds_the_wheel_of_pyproject(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         assert BUNDLE["bundle"]["name"] == project["name"] == next(iter(BUNDLE["artifacts"]))
