@@ -405,6 +405,9 @@ class DescribeTheVersions:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         assert BUNDLE["bundle"]["name"] == project["name"] == next(iter(BUNDLE["artifacts"]))
 
+    def it_builds_the_wheel_from_the_source_distribution_without_what_an_earlier_build_left(self):
+        assert BUNDLE["artifacts"]["icecdc"]["build"] == "python -m build"
+
     def it_runs_locally_on_a_spark_the_session_has_a_runtime_for(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         pinned = next(r for r in project["optional-dependencies"]["local"] if r.startswith("pyspark=="))
