@@ -96,18 +96,35 @@ class DescribeTheWorkflows:
             name: {scope for scope, access in job["permissions"].items() if access == "write"}
             for name, job in jobs.items()
         } == {
-            "build": {"id-token", "attestations"},
+            "test": set(),
+            "build": set(),
+            "sign": {"id-token", "attestations"},
             "pypi": {"id-token"},
             "github": {"contents"},
         }
 
     def it_publishes_only_what_was_tested_signed_and_approved(self):
         jobs = WORKFLOWS["release.yml"]["jobs"]
-        assert (jobs["pypi"]["needs"], jobs["pypi"]["environment"], jobs["github"]["needs"]) == (
-            "build",
-            "pypi",
-            "pypi",
-        )
-        steps = [step.get("run") or step["uses"] for step in jobs["build"]["steps"]]
-        signed = next(at for at, step in enumerate(steps) if "attest-build-provenance" in step)
-        assert max(steps.index(".ci/run"), steps.index("make release-check")) < signed
+        assert {name: job.get("needs") for name, job in jobs.items()} == {
+            **{"test": None, "build": None, "sign": ["test", "build"], "pypi": "sign", "github": "pypi"},
+        }
+        assert jobs["pypi"]["environment"] == "pypi"
+        tested = [step.get("run") for step in jobs["test"]["steps"]]
+        assert {".ci/run", "make release-check", '.ci/release-notes "$GITHUB_REF_NAME"'} <= set(tested)
+
+    def it_runs_nothing_but_pinned_actions_where_it_may_sign(self):
+        steps = WORKFLOWS["release.yml"]["jobs"]["sign"]["steps"]
+        assert [re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) is not None for step in steps] == [True] * 4
+
+    def it_signs_and_publishes_what_a_job_built_that_runs_no_tests(self):
+        jobs = WORKFLOWS["release.yml"]["jobs"]
+        assert [step["run"] for step in jobs["build"]["steps"] if "run" in step] == ["make dist"]
+        uploads = [s["with"]["name"] for job in jobs.values() for s in job["steps"] if "upload" in s.get("uses", "")]
+        assert uploads == ["about", "dist"]
+
+    def it_fetches_the_tools_of_the_check_in_one_version(self):
+        fetched = set(re.findall(r"tool run (?:--from )?([a-z-]+)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+        steps = WORKFLOWS["release.yml"]["jobs"]["test"]["steps"]
+        names = next(step["env"]["UV_CONSTRAINT"] for step in steps if step.get("run") == "make release-check")
+        pinned = set(re.findall(r"^([a-z-]+)==[0-9.]+$", (ROOT / names).read_text(), re.MULTILINE))
+        assert {"twine", "cyclonedx-bom"} <= pinned <= fetched
