@@ -72,7 +72,7 @@ class DocumentView(Part):
         return f"{self.document_id}: {self.verdict}" if self.document_id else self.verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """What was found, for the report; no value of a field."""
+        """What was found, for the report; no value of a field, but the id, which is made of the identifier columns."""
         return {
             "document_id": self.document_id,
             "version": self.indexed.version,
