@@ -10,8 +10,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +23,8 @@ from demo.day import FLIGHTS, TABLES, create_tables
 from demo.workspace import ROOT, display_path, remove_indexes, require_clone
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
-from icecdc_core.local import start_opensearch, status, stop_opensearch
+from icecdc_core.local import running_opensearch, status
+from icecdc_core.local.runtime import choose_runtime
 from icecdc_core.notebook import open_spark
 
 INDEX_FILE = ROOT / "demo" / "indexes.yml"
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = Path(options.output).absolute()
     try:
         require_clone()
-        with _opensearch(options.opensearch_url) as url:
+        with _ended_by(_exit), _opensearch(options.opensearch_url, output) as url:
             overrides = {"opensearch_url": url, "warehouse": str(output / "warehouse")}
             SyncConfig.load(INDEX_FILE, options.index, **overrides)  # refuses a wrong index before Spark starts
             if not _tables_made(options.index, overrides):
@@ -126,26 +127,46 @@ def _day_notebook() -> Any:
 
 
 @contextmanager
-def _opensearch(given: str) -> Iterator[str]:
+def _ended_by(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call this for the signals that ask a process to end: SIGTERM, and SIGHUP, which a closed terminal sends."""
+    # `nohup` ignores SIGHUP, and this respects it.
+    asked = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [signal.signal(number, end) for number in asked]
+    try:
+        yield
+    finally:
+        for number, handler in zip(asked, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+@contextmanager
+def _opensearch(given: str, output: Path) -> Iterator[str]:
     """Yield the URL of a server: the given one, the one in the background, or one that runs as long as the block."""
     running = status()
     if given or running:
         yield given or (running.url if running else "")
         return
-    with timed_step("OpenSearch starts on loopback"):
-        url = start_opensearch().url
-    try:
+    # Beside the warehouse, because the indexes are those of its tables. 2.19 cannot read what 3.x wrote.
+    data = output / f"opensearch-{choose_runtime().version.split('.')[0]}"
+    with ExitStack() as server:
+        with timed_step("OpenSearch starts on loopback"):
+            url = server.enter_context(running_opensearch(data_folder=data))
         yield url
-    finally:
-        stop_opensearch()
-        print_line("OpenSearch was stopped; its data are kept.")
+    print_line(f"OpenSearch was stopped; its data are kept in {display_path(data)}.")
 
 
 def _tables_made(index: str, overrides: Mapping[str, str]) -> bool:
     """Create the demo's tables in a process of its own: Spark's JVM ends with it, and Lab's kernels have the memory."""
     process = multiprocessing.get_context("spawn").Process(target=_make_tables, args=(index, dict(overrides)))
     process.start()
-    process.join()
+    try:
+        process.join()
+    finally:
+        process.terminate()
     return process.exitcode == 0
 
 
@@ -180,12 +201,12 @@ def _run_lab(output: Path, arguments: Sequence[str]) -> int:
         lab.terminate()
 
     # Ctrl-C reaches Lab too, which asks whether it is meant.
-    before = (signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, end))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return lab.wait()
+        with _ended_by(end):
+            return lab.wait()
     finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, before)
 
 
 def _parser() -> argparse.ArgumentParser:

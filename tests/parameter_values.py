@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 
+OF_AN_INDEX = {"table": "lake.ns.t", "opensearch_url": "https://search:9200"}
 NEEDED: dict[type[ParameterModel], dict[str, str]] = {
-    SyncConfig: {"table": "lake.ns.t", "opensearch_url": "https://search:9200"},
+    SyncConfig: OF_AN_INDEX,
+    ExploreConfig: OF_AN_INDEX,
     IngestConfig: {"job": "j", "bootstrap_servers": "h:9092", "topics": "t", "table": "lake.ns.t"},
 }
 # A value that is not the default, as a job passes it.
@@ -26,11 +29,13 @@ OTHER: dict[str, str] = {
     "compact_min_files": "7",
     "dead_letter_table": "lake.ns.dead",
     "distribution": "hash",
+    "document_id": "7",
     "dry_run": "true",
     "evolve_schema": "true",
     "export_group_bytes": "1000000",
     "fail_on_difference": "true",
     "format": "dms",
+    "from_snapshot": "-3",
     "identifier_columns": "a,b",
     "index": "other",
     "isolation_level": "read_uncommitted",
@@ -44,6 +49,7 @@ OTHER: dict[str, str] = {
     "max_records_per_batch": "5",
     "max_rejected_documents": "5",
     "max_seconds": "9",
+    "max_snapshots": "7",
     "metadata_columns": "topic",
     "metrics_folder": "/tmp/metrics",
     "metrics_url": "http://gateway:9091",
@@ -70,6 +76,7 @@ OTHER: dict[str, str] = {
     "pipeline_fields": "vector",
     "poll_interval_seconds": "2.5",
     "positions_index": "other-positions",
+    "query": "a:b",
     "repair": "true",
     "report_path": "/tmp/report.json",
     "request_timeout_seconds": "5",
@@ -79,6 +86,7 @@ OTHER: dict[str, str] = {
     "routes": '{"lake.ns.a": "a.*"}',
     "row_filter": "id > 3",
     "row_hash": "keyed",
+    "sample_rows": "5",
     "schema_registry_password": "env:PASSWORD",
     "schema_registry_url": "http://registry:8081",
     "schema_registry_username": "me",
@@ -93,6 +101,7 @@ OTHER: dict[str, str] = {
     "table_properties": '{"a": "b"}',
     "target_file_bytes": "1000000",
     "target_lag": "10s",
+    "to_snapshot": "-1",
     "tombstones": "ignore",
     "topic_pattern": "shop.*",
     "topics": "other",

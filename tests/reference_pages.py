@@ -144,7 +144,8 @@ def commands_page() -> str:
     lines = ["# Commands", "", MADE, ""]
     lines += [
         "A command takes options, `--name value` or `--name=value`. Every [parameter](parameters.md) is an option:",
-        "`identifier_columns` is `--identifier-columns`. A boolean needs no value: `--dry-run`, `--no-dry-run`.",
+        "`identifier_columns` is `--identifier-columns`. A boolean needs no value: `--dry-run`, `--no-dry-run`. "
+        "Each option is given once. An empty value means the default; an empty `--file` or `--only` is an error.",
         "`--help` after a command lists all of them. What a command prints is in",
         "[operations](operations.md#jobs-from-a-command-line), and what its JSON contains in [reports](reports.md).",
         "",

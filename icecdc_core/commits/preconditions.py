@@ -79,7 +79,8 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
                 remedy=_REEXPORT.format(schema_policy),
             ),
         )
-    changes = spec_changes(stored, current, source.columns_since(position.schema))
+    new_fields = source.fields_since(position.schema)
+    changes = spec_changes(stored, current, new_fields, source.schema, source.number_of_shards)
     if breaking := [str(change) for change in changes if not change.in_place]:
         return FailedPrecondition(
             schema_policy,

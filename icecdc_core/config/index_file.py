@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from icecdc_core.config import values as values
 from icecdc_core.config.environment import substituted
 from icecdc_core.config.index_conflicts import mixed, overwritten
+from icecdc_core.config.index_defaults import with_defaults
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
@@ -134,7 +135,7 @@ class IndexFile:
         for name, entry in self._entries.items():
             found = list(entry.problems)
             try:
-                merged = _merged(self._defaults.parameters, entry.parameters)
+                merged = with_defaults(self._defaults.parameters, entry.parameters)
                 merged["index"] = merged.get("index") or name
                 # Others are made only to find those that share an index with a chosen one.
                 made[name] = kind(**{**merged, **(given if name in only else {})})
@@ -235,15 +236,6 @@ def _content(path: str | Path) -> dict[str, Any]:
 def _parameter(keys: Sequence[str]) -> str:
     """The parameter that the value below these keys belongs to."""
     return next(iter(keys[2 if keys[:1] == ("indexes",) else 1 :]), "")
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of both; mappings are merged at every level, and of other values the upper one is used."""
-    merged = dict(below)
-    for key, value in above.items():
-        lower = below.get(key)
-        merged[key] = _merged(lower, value) if isinstance(lower, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _unknown(name: str, where: str, known: Sequence[str]) -> str:

@@ -45,6 +45,11 @@ def delete_version(epoch: int) -> int:
     return 2 * epoch
 
 
+def epoch_of(version: int) -> int:
+    """Return the epoch of the batch that gave a document its version."""
+    return version // 2
+
+
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
     """Turn change rows into bulk operations.
 

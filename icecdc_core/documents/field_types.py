@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, wrong
+from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, outer_paths, wrong
 from icecdc_core.errors import ConfigError
 
 VECTOR = "knn_vector"
@@ -48,8 +48,9 @@ _READS: dict[str, frozenset[str]] = {
     VECTOR: frozenset({"array of number"}),
     "alias": frozenset(),
 }
-# By field type: a struct needs all fields of one of these sets, in any case.
+# A struct is a point if it has the fields of one of these sets, and no others.
 _POINTS = ({"lat", "lon"}, {"type", "coordinates"}, {"geohash"})
+_INNER = ("properties", "fields")
 _BOUNDS = frozenset({"gte", "gt", "lte", "lt"})
 _ISO = frozenset({"date_optional_time", "date_optional_time_nanos", "iso8601"})
 # Formats that read our texts, without the prefix `strict_`.
@@ -82,7 +83,8 @@ def has_field_type(mapping: object, field_type: str) -> bool:
     """
     fields = [field for field in mapping.values() if isinstance(field, Mapping)] if isinstance(mapping, Mapping) else []
     return any(
-        field.get("type") == field_type or has_field_type(field.get("properties"), field_type) for field in fields
+        field.get("type") == field_type or any(has_field_type(field.get(inner), field_type) for inner in _INNER)
+        for field in fields
     )
 
 
@@ -99,16 +101,21 @@ def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dic
 
 def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
     field = find_field(merged, path)
-    element, is_array = data_type, False
+    element, arrays = data_type, 0
     while isinstance(element, T.ArrayType):
-        element, is_array = element.elementType, True
+        element, arrays = element.elementType, arrays + 1
     kind = next((kind for known, kind in _KINDS if isinstance(element, known)), "")
     if field is None or not kind or field.get("enabled") is False:
         return
     field_type = str(field.get("type", "object"))
     accepted = _READS.get(field_type)
-    if accepted is not None and kind not in accepted and not (is_array and f"array of {kind}" in accepted):
+    is_read = accepted is None or kind in accepted or (arrays > 0 and f"array of {kind}" in accepted)
+    if accepted is not None and (not is_read or (field_type == VECTOR and arrays > 1)):
         raise _unreadable(path, data_type, field_type, _ways(accepted))
+    if kind == "map" and field_type in OBJECTS and "properties" not in field and _is_strict(path, field, merged):
+        raise _unreadable(
+            path, data_type, field_type, 'its keys have no mapping; leave the type out, or add "dynamic": true or false'
+        )
     if isinstance(element, T.StructType):
         _check_struct(path, element, field_type)
         if field_type in OBJECTS:
@@ -126,12 +133,21 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
 
 def _check_struct(path: str, struct: T.StructType, field_type: str) -> None:
     names = set(struct.fieldNames())
-    if field_type == "geo_point" and not any(needed <= names for needed in _POINTS):
-        raise _unreadable(path, struct, field_type, "a struct needs the fields lat and lon; make one in select")
+    if field_type == "geo_point" and names not in _POINTS:
+        raise _unreadable(
+            path, struct, field_type, "a struct needs the fields lat and lon, and no others; make one in select"
+        )
     if field_type.endswith("_range") and not names <= _BOUNDS:
         raise _unreadable(
             path, struct, field_type, "a struct may have the fields gte, gt, lte and lt; make one in select"
         )
+
+
+def _is_strict(path: str, field: Mapping[str, Any], merged: Properties) -> bool:
+    """Whether OpenSearch rejects a field inside this one; an object inherits that from the one around it."""
+    around = [find_field(merged, each) or {} for each in reversed(outer_paths(path))]
+    dynamic = next((each["dynamic"] for each in (field, *around) if "dynamic" in each), "strict")
+    return str(dynamic).lower().startswith("strict")
 
 
 def _reads(formats: str, kind: str) -> bool:
@@ -142,10 +158,17 @@ def _reads(formats: str, kind: str) -> bool:
 def _check_vectors(properties: Properties, prefix: str) -> None:
     for name, field in properties.items():
         _check_vectors(field.get("properties", {}), f"{prefix}{name}.")
+        for inner, each in field.get("fields", {}).items():
+            if each.get("type") == VECTOR:
+                raise wrong(
+                    f"The vector '{prefix}{name}.{inner}' is a multi-field, which gets the numbers one by one",
+                    f"{prefix}{name}.{inner}",
+                    "make it a field of its own in select",
+                )
         if field.get("type") != VECTOR or "model_id" in field:
             continue
         dimension = field.get("dimension")
-        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+        if not str(dimension).isdecimal() or int(str(dimension)) < 1:
             raise wrong(
                 f"The vector '{prefix}{name}' has no valid dimension",
                 dimension,

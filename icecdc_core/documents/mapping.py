@@ -89,10 +89,14 @@ def index_mapping(
         ConfigError: The user's mapping does not fit the documents.
     """
     check_supported(schema)
-    generated = {field.name: _field_mapping(field.dataType) for field in schema.fields}
-    merged = merged_properties(generated, mapping or {}, pipeline_fields)
+    merged = merged_properties(generated_properties(schema), mapping or {}, pipeline_fields)
     check_fields(schema, merged)
     return {"dynamic": "strict", "properties": merged}
+
+
+def generated_properties(schema: T.StructType) -> dict[str, dict[str, Any]]:
+    """Return the fields that a document's columns have without a mapping of the user."""
+    return {field.name: _field_mapping(field.dataType) for field in schema.fields}
 
 
 def index_limits(

@@ -2,10 +2,12 @@
 
 | change | indexed documents | what a sync does |
 |---|---|---|
-| a dynamic setting, such as `refresh_interval` | stay right | sets it |
+| a dynamic setting, see `dynamic_settings` | stay right | sets it |
 | `search_analyzer`, `search_quote_analyzer` or `meta` of a field | stay right | sets it |
-| the mapping of a column that the table got since | have no such field | adds it |
+| the mapping of a field that the table got since | have no such field | adds it |
 | a type, an analyzer, a multi-field, a pipeline, a static setting, ... | are wrong | follows `on_schema_change` |
+
+Specs are compared by what they mean: two spellings of the same mapping or the same settings are no change.
 """
 
 from __future__ import annotations
@@ -13,29 +15,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql.types import StructType
+
 from icecdc_core.config.values import leaves
+from icecdc_core.documents.dynamic_settings import is_dynamic
+from icecdc_core.documents.field_paths import Properties, flattened, holder_of
+from icecdc_core.documents.made_fields import copy_targets
+from icecdc_core.documents.mapping import generated_properties
+from icecdc_core.documents.merged_mapping import merged_field
 
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"
 SPEC_KEYS = frozenset({MAPPING, SETTINGS, DIGEST})
 """The parts of a stored selection that are the spec."""
 
 _SEARCH_ONLY = frozenset({"search_analyzer", "search_quote_analyzer", "meta"})
-# Settings that OpenSearch changes on an open index, and that change no document.
-_DYNAMIC = frozenset(
-    {
-        *("number_of_replicas", "auto_expand_replicas", "refresh_interval", "gc_deletes", "priority"),
-        *("max_result_window", "max_inner_result_window", "max_rescore_window", "max_docvalue_fields_search"),
-        *("max_script_fields", "max_ngram_diff", "max_shingle_diff", "max_refresh_listeners", "max_terms_count"),
-        *("max_regex_length", "analyze.max_token_count", "highlight.max_analyzed_offset", "query.default_field"),
-        *("mapping.total_fields.limit", "mapping.depth.limit", "mapping.nested_fields.limit"),
-        *("mapping.nested_objects.limit", "mapping.field_name_length.limit", "search.idle.after"),
-        *("knn.algo_param.ef_search", "search.default_pipeline"),
-    }
-)
-_DYNAMIC_PARTS = ("routing.allocation.", "search.slowlog.", "indexing.slowlog.", "merge.policy.", "unassigned.")
+_INNER = ("properties", "fields")
+_SHARDS = "number_of_shards"
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -72,60 +72,93 @@ def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 
 def digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return a digest that differs if the spec means something else.
+    """Return a digest of the user's mapping and settings; it is the same for another spelling of the same.
 
     Args:
         mapping: The mapping of fields that the user chose.
-        settings: The index settings that the user chose; their order and spelling make no difference.
+        settings: The index settings that the user chose.
     """
-    parts = [dict(leaves(mapping)), _settings({SETTINGS: settings})]
+    parts = [sorted([*key, value] for key, value in _options(_merged({}, mapping))), _settings({SETTINGS: settings})]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def spec_changes(
-    stored: Mapping[str, Any], current: Mapping[str, Any], new_columns: Collection[str] = ()
+    stored: Mapping[str, Any],
+    current: Mapping[str, Any],
+    new_fields: Collection[str] = (),
+    schema: StructType | None = None,
+    number_of_shards: int | None = None,
 ) -> list[SpecChange]:
-    """Compare two specs, as ``stored_spec`` returns them; parts of a selection that are no spec do not matter.
+    """Compare what two specs mean; parts of a selection that are no spec do not matter.
 
     Args:
-        stored: The spec that the index was built with.
+        stored: The spec that the index was built with, as ``stored_spec`` returns it.
         current: The spec now.
-        new_columns: Fields that no indexed document has yet.
+        new_fields: The paths of fields that no indexed document has yet.
+        schema: The fields of a document: a mapping that repeats what is generated for them changes nothing.
+        number_of_shards: The parameter; it counts where the settings say nothing any more.
     """
     if stored.get(DIGEST) == current.get(DIGEST):
         return []
     changes = []
-    was, now = (dict(_options(each.get(MAPPING) or {})) for each in (stored, current))
-    search_only = {path for path, option in (*was, *now) if option in _SEARCH_ONLY}
-    for path, before, after in _differences(
-        *({path: each[path, option] for path, option in each} for each in (was, now))
-    ):
-        in_place = path.partition(".")[0] in new_columns or path in search_only
-        changes.append(SpecChange(f"{MAPPING}.{path}", before, after, in_place))
-    for path, was, now in _differences(_settings(stored), _settings(current)):
-        changes.append(SpecChange(f"{SETTINGS}.{path}", was, now, _is_dynamic(path)))
+    generated = {} if schema is None else generated_properties(schema)
+    given = [spec.get(MAPPING) or {} for spec in (stored, current)]
+    spellings = {key: spelling for mapping in given for key, spelling in _spellings(mapping)}
+    fields = {path for path, _ in spellings}
+    # Where nobody chose anything, a field differs only because one around it does.
+    options = [_options(_merged(generated, mapping)) for mapping in given]
+    sides = [{key: value for key, value in each if key[0] in fields} for each in options]
+    for key, before, after in _differences(*sides):
+        in_place = key[1].partition(".")[0] in _SEARCH_ONLY or _is_inside(key[0], new_fields)
+        changes.append(SpecChange(f"{MAPPING}.{spellings.get(key, '.'.join(key))}", before, after, in_place))
+    was, now = _settings(stored), _settings(current)
+    if _SHARDS in was and _SHARDS not in now and number_of_shards is not None:
+        now[_SHARDS] = str(number_of_shards)
+    for path, before, after in _differences(was, now):
+        changes.append(SpecChange(f"{SETTINGS}.{path}", before, after, is_dynamic(path)))
     return changes
 
 
-def _options(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
-    """The options of all fields: each value by its path and the name of its option, which a field may have too."""
-    for name, field in fields.items():
-        if not isinstance(field, Mapping) or not field:
-            yield (f"{prefix}{name}", ""), field
-            continue
+def _merged(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
+    """The fields of an index, whoever makes them."""
+    merged = deepcopy(generated)
+    for path, field in flattened(mapping):
+        holder, name = holder_of(merged, path)
+        holder[name] = merged_field(holder.get(name, {}), field)
+    return merged
+
+
+def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[_Key, Any]]:
+    """The options of all fields: values as texts, by the path of the field and the name of the option."""
+    for name, field in properties.items():
+        path = f"{prefix}{name}"
+        if not field:
+            yield (path, ""), None
         for option, value in field.items():
-            path = f"{prefix}{name}.{option}"
-            if option in ("properties", "fields") and isinstance(value, Mapping) and value:
+            if option in _INNER and isinstance(value, Mapping):
                 yield from _options(value, f"{path}.")
+            elif isinstance(value, Mapping) and value:
+                yield from (((path, f"{option}.{inner}"), _text(each)) for inner, each in leaves(value))
+            elif option == "copy_to":
+                yield (path, option), copy_targets(field)  # one name, or a list
+            elif (option, value) != ("type", "object"):  # the default
+                yield (path, option), _text(value)
+
+
+def _spellings(properties: Mapping[str, Any], path: str = "", spelling: str = "") -> Iterator[tuple[_Key, str]]:
+    """How the user writes the path of each option."""
+    for name, field in properties.items():
+        for option, value in field.items():
+            written = f"{spelling}{name}.{option}"
+            if option in _INNER and isinstance(value, Mapping):
+                yield from _spellings(value, f"{path}{name}.", f"{written}.")
             else:
-                yield from (((path + inner, option), each) for inner, each in _inside(value))
+                for inner, _ in leaves({option: value}):
+                    yield (f"{path}{name}", inner), f"{spelling}{name}.{inner}"
 
 
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        yield from ((f".{path}", each) for path, each in leaves(value))
-    else:
-        yield "", value
+def _is_inside(path: str, fields: Collection[str]) -> bool:
+    return path in fields or any(path.startswith(f"{field}.") for field in fields)
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,27 +168,28 @@ def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> d
         stored: The spec that the index was built with.
         current: The spec now.
     """
-    return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if _is_dynamic(path)}
+    return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if is_dynamic(path)}
 
 
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The settings by their dotted names without `index.`, with values as OpenSearch returns them: texts."""
     return {
-        name.removeprefix("index."): [_text(item) for item in value] if isinstance(value, list) else _text(value)
+        name.removeprefix("index."): _text(value)
         for name, value in leaves(spec.get(SETTINGS) or {})
         if value is not None
     }
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: Any) -> Any:
+    """A value as OpenSearch reads it: `true` and `"true"` are the same, and so are `3` and `"3"`."""
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _text(each) for name, each in value.items()}
+    return value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is_dynamic(path: str) -> bool:
-    return path in _DYNAMIC or path.startswith(_DYNAMIC_PARTS)
-
-
-def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for path in sorted(was.keys() | now.keys()):
+def _differences(was: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    for path in sorted({*was, *now}):
         if was.get(path) != now.get(path):
             yield path, was.get(path), now.get(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,7 +17,7 @@ from icecdc_core.documents.bulk_lines import document_json
 from icecdc_core.explore.changed_rows import Change, Document, net_pairs, parsed
 from icecdc_core.explore.document_ids import WantedDocument
 from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.snapshots import ancestors, operation
+from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 
 MOST_ROWS = 10
@@ -126,8 +126,7 @@ def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tu
 def _event(source: Source, snapshot_id: int, change: Change) -> Event:
     snapshot = source.metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
-    committed_at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc)
-    return Event(snapshot_id, committed_at, operation(snapshot), change)
+    return Event(snapshot_id, committed_at(snapshot), operation(snapshot), change)
 
 
 class _Planned:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,18 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError
 
 from icecdc_core.commits.positions import PositionStore
+from icecdc_core.documents.bulk_lines import epoch_of
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.changed_rows import UPDATED, Change, Document
 from icecdc_core.explore.document_ids import WantedDocument, find_wanted
 from icecdc_core.explore.document_rows import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
 from icecdc_core.explore.view import OTHER_DOCUMENTS
+from icecdc_core.opensearch.checksums.pipeline_fields import without_fields
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from icecdc_core.explore.differences import Differences
     from icecdc_core.explore.view import View
 
@@ -67,7 +72,7 @@ class DocumentView(Part):
         return f"{self.document_id}: {self.verdict}" if self.document_id else self.verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """What was found, for the report; no value of a field."""
+        """What was found, for the report; no value of a field, but the id, which is made of the identifier columns."""
         return {
             "document_id": self.document_id,
             "version": self.indexed.version,
@@ -177,7 +182,7 @@ def _indexed(view: View, wanted: WantedDocument) -> IndexedDocument:
 
 def _written(client: OpenSearch, view: View, version: int) -> str:
     """Which batch wrote a document, from its version and the commit log."""
-    epoch = version // 2
+    epoch = epoch_of(version)
     log = PositionStore(client, view.config).log(1, highest_epoch=epoch)
     by = f"Its version in the index is {version:,}: it was written in epoch {epoch:,}"
     if log and log[0].get("epoch") == epoch:
@@ -210,11 +215,22 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
         return False, f"Only the table has it. {remedy}"
     if not rows:
         return False, f"Only the index has it. {remedy}"
-    ignored = set(view.config.pipeline_fields)
-    sides = [_without_nulls({k: v for k, v in side.items() if k not in ignored}) for side in (indexed.fields, rows[0])]
-    if sides[0] == sides[1]:
+    if is_same(indexed.fields, rows[0], view.config.pipeline_fields, view.source.schema):
         return True, "The index and the table agree."
     return False, f"The index and the table differ. {remedy}"
+
+
+def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: StructType) -> bool:
+    """Return whether a document is what its row makes; what an ingest pipeline adds does not count.
+
+    Args:
+        indexed: The document of the index.
+        row: The document that the row makes.
+        pipeline_fields: The paths of the fields that the pipeline makes.
+        schema: The fields of a document without them.
+    """
+    ours = without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)
+    return bool(_without_nulls(ours) == _without_nulls(row))
 
 
 def _without_nulls(value: Any) -> Any:

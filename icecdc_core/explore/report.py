@@ -1,4 +1,4 @@
-"""The report of an exploration: what was shown, in counts; no value of a row."""
+"""The report of an exploration: what was shown, in counts, and the id of one document; no other value of a row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExploreReport(Report):
         snapshots: How many snapshots the table has.
         changes: The two snapshots that were compared, and the counts of what changed.
         next_sync: What the next sync would do.
-        document: What was found of one document.
+        document: What was found of one document. Its id is the text of the identifier columns.
         query: The hits of the query, and the time it took.
         notes: What is good to know about the index and its table.
         seconds: Seconds it took.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from icecdc_core.explore.html import Part, paragraphs, table
-from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, operation
+from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, committed_at, operation, rows_added, rows_removed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,10 +150,10 @@ def time_line(
         Entry(
             snapshot_id=each.snapshot_id,
             parent_id=each.parent_snapshot_id,
-            committed_at=datetime.fromtimestamp(each.timestamp_ms / 1000, timezone.utc),
+            committed_at=committed_at(each),
             operation=operation(each),
-            rows_added=_rows_added(_summary(each)),
-            rows_removed=_rows_removed(_summary(each)),
+            rows_added=rows_added(each),
+            rows_removed=rows_removed(each),
             names=tuple(names.get(each.snapshot_id, ())),
             lane=lanes[each.snapshot_id],
             is_reachable=each.snapshot_id in reachable,
@@ -178,18 +177,3 @@ def _lanes(metadata: TableMetadata, head: int | None) -> dict[int, int]:
 def _moment(snapshot: Snapshot) -> tuple[int, int]:
     # Clocks of writers may differ; sequence numbers do not (format v1 has none).
     return int(snapshot.sequence_number or 0), snapshot.timestamp_ms
-
-
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
-    return snapshot.summary.additional_properties if snapshot.summary else {}
-
-
-def _rows_added(summary: Mapping[str, str]) -> int:
-    return int(summary.get("added-records", 0))
-
-
-def _rows_removed(summary: Mapping[str, str]) -> int:
-    """Rows of removed files and of new delete files; a delete file that replaces another repeats its deletes."""
-    files = int(summary.get("deleted-records", 0))
-    positions = int(summary.get("added-position-deletes", 0)) - int(summary.get("removed-position-deletes", 0))
-    return files + max(0, positions) + int(summary.get("added-equality-deletes", 0))

@@ -12,6 +12,7 @@ from icecdc_core.columns import literal_names
 from icecdc_core.commits.position_format import Position
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.documents.field_paths import outer_paths
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.snapshot_choice import Chosen, choose_snapshots
 from icecdc_core.opensearch.client import typed_errors
@@ -100,7 +101,8 @@ class View:
             return {}
         if not self.masks:
             return document
-        allowed = {*self.source.schema.names, *self.config.pipeline_fields}
+        made = [each for path in self.config.pipeline_fields for each in (path, *outer_paths(path))]
+        allowed = {*self.source.schema.names, *made}
         return {name: value for name, value in document.items() if name in allowed}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
-from icecdc_core.documents.bulk_lines import upsert_version
+from icecdc_core.documents.bulk_lines import epoch_of, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
 from icecdc_core.opensearch.bulk_writer import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
@@ -95,7 +95,7 @@ def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> in
         DocumentVersionError: There is none.
     """
     epoch = lock.next_epoch(0)
-    above = version // 2 + 1
+    above = epoch_of(version) + 1
     if above > max(epoch, MAX_EPOCH):
         raise DocumentVersionError(
             f"Document '{identity}' of '{index}' has version {version}, which icecdc did not give it: no repair can "

@@ -27,6 +27,7 @@ from icecdc_core.jobs.validate import validate_table
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
 from icecdc_core.reporting.reports import check_report_path
+from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect
 from icecdc_core.secrets import masked, shortened
 from icecdc_core.session.compat import require_supported
@@ -102,9 +103,12 @@ def _scratch(config: SyncConfig, suffix: str) -> SyncConfig:
     kept = {name for name in config.model_fields_set if name in _CONNECTION or name.startswith("opensearch_")}
     *places, name = config.table_parts
     index = f"{config.index}-{suffix.replace('_', '-')}"
+    scratch = f"{name}_{suffix}"
     return type(config)(
         **{name: getattr(config, name) for name in kept},
-        table=".".join(map(quoted, (*places, f"{name}_{suffix}"))),
+        table=".".join(map(quoted, (*places, scratch))),
+        # No replay would ever resolve them in the table of the other indexes.
+        dead_letter_table=".".join(map(quoted, (*places, f"{scratch}_dead_letters"))),
         index=index,
         positions_index=f"{index}-positions",
         identifier_columns=["id"],
@@ -137,7 +141,8 @@ def _attempt(
             errors.append(error)
             check |= {"state": "failed", **_described(error)}
             if is_cleanup:
-                check["remedy"] = f"drop the table {scratch.table} and the indexes {scratch.index}-* if they are there"
+                tables = f"{scratch.table} and {scratch.dead_letter_table}"
+                check["remedy"] = f"drop the tables {tables} and the indexes {scratch.index}-* if they are there"
         check["seconds"] = round(time.monotonic() - started, 3)
 
 
@@ -181,10 +186,11 @@ def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str])
 
 
 def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
-    """Drop the table and its indexes, however far the checks came."""
+    """Drop the table, its dead letters and its indexes, however far the checks came."""
 
     def drop_table() -> None:
-        spark.sql(f"DROP TABLE IF EXISTS {scratch.quoted_table} PURGE")
+        for table in (scratch.quoted_table, table_name(scratch)):
+            spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
 
     def drop_index() -> None:
         with closing(connect(scratch)) as client:

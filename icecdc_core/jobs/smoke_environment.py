@@ -38,14 +38,26 @@ def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, s
         **_or_unknown(lambda: versions(spark)),
         "Iceberg's jar": _known(lambda: _jar(spark, "org.apache.iceberg.IcebergBuild")),
         "session": session_found(spark).kind,
-        # A classic session with access to the JVM is what standard access mode and serverless compute do not give.
-        "access mode": "dedicated" if runtime else "not on Databricks",
+        "access mode": _known(lambda: access_mode(spark.conf.get, runtime)),
         "catalog": config.catalog,
         "catalog type": config.catalog_properties.get("type", _UNKNOWN if config.catalog_properties else "of session"),
         "catalog class": _known(lambda: _catalog_class(spark, config)),
         "Iceberg's extensions": _known(lambda: "loaded" if has_extensions(spark, config) else "not loaded"),
         "OpenSearch": _known(lambda: _opensearch(config)),
     }
+
+
+def access_mode(setting: Callable[[str, str], str | None], runtime: str) -> str:
+    """Return the access mode of the cluster as Databricks' API names it, such as ``SINGLE_USER`` or ``NONE``.
+
+    Args:
+        setting: Returns a setting of the session, or a default.
+        runtime: The Databricks runtime; "" elsewhere.
+    """
+    if not runtime:
+        return "not on Databricks"
+    # A tag of the runtime that Databricks does not document, so it may be missing.
+    return setting("spark.databricks.clusterUsageTags.dataSecurityMode", "") or _UNKNOWN
 
 
 def has_extensions(spark: SparkSession, config: SyncConfig) -> bool:

@@ -20,6 +20,9 @@ C = TypeVar("C", bound=ParameterModel)
 INDEX_FILE = "index_file"
 """The parameter of notebooks that names an index file; `index` is then the name of an index in it."""
 
+LIST_ONLY = "list_only"
+"""The parameter of `00_setup` with which the first task of a Databricks job ends after `list_indexes`."""
+
 LONGEST_LIST = 10_000
 """The characters that Databricks allows for the inputs of a task that runs for each of them, as a JSON text."""
 
@@ -54,6 +57,7 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
         ConfigError: A parameter is wrong, missing or misspelt; all problems are reported together.
     """
     given, problems = _given(namespace, kind)
+    given.pop(LIST_ONLY, None)
     path = str(given.pop(INDEX_FILE, "") or "").strip()
     config: ParameterModel | None = None
     try:
@@ -80,8 +84,9 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
 def list_indexes(namespace: Mapping[str, Any]) -> None:
     """Give the names of all indexes in `index_file` to a Databricks job, for the tasks that run for each of them.
 
-    They are the task value `indexes`, after their parameters were checked. If the file has several indexes and `index`
-    names none, the notebook ends here. Without Databricks or `index_file`, or with `index`, nothing is done.
+    They are the task value `indexes`, after their parameters were checked. With `list_only`, or if the file has several
+    indexes and `index` names none, the notebook ends here, before any table is read. Without Databricks nothing is
+    done, nor without `list_only` if there is no `index_file`, or `index` is given.
 
     Args:
         namespace: The notebook's `globals()`.
@@ -93,17 +98,25 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     if dbutils is None:
         return
     path, index = (_widget(dbutils, name, namespace.get(name) or "").strip() for name in (INDEX_FILE, "index"))
+    list_only = _widget(dbutils, LIST_ONLY, namespace.get(LIST_ONLY) or False).strip().lower()
+    if list_only not in ("", "true", "false") or (list_only == "true" and (not path or index)):
+        raise ConfigError(
+            "It must be true or false, and true needs index_file and no index",
+            subject=LIST_ONLY,
+            value=list_only,
+            remedy="set index_file and leave index empty; for one index run its notebook, not the job",
+        )
     if not path or index:
         return
     names = IndexFile(path, SyncConfig).names
     _require_room(names)
     given, problems = _given(namespace, SyncConfig)
-    overrides = _overrides({name: value for name, value in given.items() if name != INDEX_FILE}, SyncConfig)
+    overrides = _overrides({k: v for k, v in given.items() if k not in (INDEX_FILE, LIST_ONLY)}, SyncConfig)
     if problems:
         raise ConfigError(f"{len(problems)} parameters are wrong", problems=problems)
     _require_an_end(SyncConfig.load_all(path, **overrides))
     dbutils.jobs.taskValues.set(key="indexes", value=names)
-    if len(names) > 1:
+    if list_only == "true" or len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
         dbutils.notebook.exit(json.dumps(names))
 
@@ -151,7 +164,7 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
     mappings = {parameter.name for parameter in parameters if parameter.type.startswith("dict")}
     required = [name for name, field in kind.model_fields.items() if field.is_required()]
     if issubclass(kind, SyncConfig):
-        known.append(INDEX_FILE)
+        known += [INDEX_FILE, LIST_ONLY]
         required.append(INDEX_FILE)
     cell = ParametersCell(namespace, known, required)
     given = {name: namespace[name] for name in known if cell.sets(name) and _is_plain(namespace.get(name))}
@@ -219,7 +232,8 @@ def _unknown_problems(unknown: Sequence[str], known: Sequence[str]) -> list[str]
     papermill only warns about unknown parameters, and nobody reads a warning in a job. But a job passes its parameters
     to every notebook, also those that other notebooks or the user need.
     """
-    others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()} | {INDEX_FILE}
+    others = {parameter.name for kind in (SyncConfig, IngestConfig) for parameter in kind.parameters()}
+    others |= {INDEX_FILE, LIST_ONLY}
     meant = {name: likely_meant(name, known) for name in unknown if name not in others}
     ignored = [name for name in unknown if not meant.get(name)]
     if ignored:

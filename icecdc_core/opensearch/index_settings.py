@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 # How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
-_GC_DELETES = "1h"
 _GC_DELETES_SECONDS = 3600.0
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, **UNIT_SECONDS}
 _DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})", re.IGNORECASE)
+# An index template could have set the durability to async.
+_SAFE = {"gc_deletes": "1h", "translog.durability": "request"}
 # Settings that wait until the index is published, because an index that nobody reads needs none of them.
 _WHEN_PUBLISHED = ("refresh_interval", "number_of_replicas", "auto_expand_replicas")
+
+_SLICES = "max_slices_per_pit"
 
 
 class _Rule(NamedTuple):
@@ -116,16 +119,25 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
+def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> None:
     """Check that the user's settings break neither sync nor validation.
 
     Args:
         settings: The settings, nested or dotted.
+        number_of_shards: The parameter; it counts unless the settings have the number.
 
     Raises:
         ConfigError: A setting is refused; the error says why.
     """
-    for name, value in flat_settings(settings).items():
+    given = flat_settings(settings)
+    slices, shards = (str(given.get(name, "")) for name in (_SLICES, "number_of_shards"))
+    if slices.isdecimal() and int(slices) < (int(shards) if shards.isdecimal() else number_of_shards):
+        raise _wrong(
+            f"The setting '{_SLICES}' cannot be {slices}: the validation reads each shard as a slice",
+            {_SLICES: slices},
+            "set it to the number of shards or more, or leave it out (settings)",
+        )
+    for name, value in given.items():
         for rule in _RULES:
             if (name == rule.name or name.startswith(f"{rule.name}.")) and rule.is_refused(value):
                 raise _wrong(
@@ -150,9 +162,7 @@ def new_index_settings(
     settings = {
         "number_of_shards": config.number_of_shards,
         "number_of_replicas": config.number_of_replicas,
-        "gc_deletes": _GC_DELETES,
-        # An index template could have set it to async.
-        "translog.durability": "request",
+        **_SAFE,
         **needed,
         **({} if server_major is None else _vector_settings(given, server_major)),
         **given,
@@ -177,7 +187,7 @@ def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[st
         config: The job's parameters.
         changed: The settings; None: the user no longer sets it.
     """
-    ours = {"gc_deletes": _GC_DELETES, "number_of_replicas": config.number_of_replicas}
+    ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
     return {name: ours.get(name) if value is None else value for name, value in changed.items()}
 
 

@@ -166,10 +166,14 @@ class JobRun(Generic[C]):
 def publish(metrics: RunMetrics, config: ParameterModel) -> None:
     """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
 
+    A dry run leaves none: it would count as a success, although nothing was written.
+
     Args:
         metrics: The metrics of a run, or of its target lag.
         config: The job's parameters; `metrics_folder` and `metrics_url` say where the metrics go.
     """
+    if getattr(config, "dry_run", False):
+        return
     job, index = metrics.labels["job"], metrics.labels["index"]
     problems = []
     if config.metrics_folder:
@@ -178,6 +182,4 @@ def publish(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
-    # A dry run that an exploration or `icecdc pending` makes leaves no metrics of a sync, which did not happen.
-    if not getattr(config, "dry_run", False):
-        publish_metrics(metrics)
+    publish_metrics(metrics)

@@ -30,7 +30,7 @@ METRICS = [
     Metric("icecdc_run_timestamp_seconds", "seconds since 1970", "When the last run ended."),
     Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last succeeded."),
     Metric("icecdc_run_success", "0 or 1", "Whether the last run succeeded."),
-    Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended."),
+    Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended; the only metric of a locked one."),
     Metric("icecdc_run_seconds", "seconds", "How long the last run took."),
     Metric("icecdc_stage_seconds", "seconds", "How long each of its stages took."),
     Metric(
@@ -72,7 +72,7 @@ METRICS = [
 Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
 """
 
-_FATES = ("upserts", "deletes", "already_applied", "rejected")
+_RESULTS = ("upserts", "deletes", "already_applied", "rejected")
 _VERDICTS = ("missing", "extra", "stale")
 _PLAIN = {
     "seconds": "icecdc_run_seconds",
@@ -249,13 +249,15 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 def _samples(facts: Mapping[str, Any], now: float) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return the samples of each metric: its own labels and the value."""
     succeeded = facts["state"] == "ok"
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {
+    states = {"icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES]}
+    if facts["state"] == "locked":
+        return states  # the rest describes the run that holds the lock, or the one before it
+    samples: dict[str, list[tuple[dict[str, str], float]]] = states | {
         "icecdc_run_timestamp_seconds": [({}, now)],
         "icecdc_success_timestamp_seconds": [({}, now)] if succeeded else [],
         "icecdc_run_success": [({}, float(succeeded))],
-        "icecdc_run_state": [({"state": state}, float(state == facts["state"])) for state in EXIT_STATES],
         "icecdc_stage_seconds": [({"stage": k}, v) for k, v in (facts.get("stage_seconds") or {}).items()],
-        "icecdc_documents": [({"fate": fate}, facts[fate]) for fate in _FATES if fate in facts],
+        "icecdc_documents": [({"result": result}, facts[result]) for result in _RESULTS if result in facts],
         "icecdc_differences": [({"verdict": verdict}, facts[verdict]) for verdict in _VERDICTS if verdict in facts],
     }
     for lag in ("lag_snapshots", "lag_seconds"):

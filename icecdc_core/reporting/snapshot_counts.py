@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table.metadata import TableMetadata
@@ -18,7 +17,7 @@ from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quo
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.snapshots import operation
+from icecdc_core.table.snapshots import committed_at, operation, rows_added, rows_removed
 from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 SUMMARY_COLUMNS = ("snapshot_id", "committed_at", "operation", "rows_added", "rows_removed")
 EXACT_COLUMNS = ("snapshot_id", "committed_at", "operation", "inserted", "updated", "deleted", "carryovers_removed")
 MOST_SNAPSHOTS = 20
-_ADDED = ("added-records",)
-_REMOVED = ("deleted-records", "added-position-deletes", "added-equality-deletes")
 
 
 def changes_per_snapshot(
@@ -168,13 +165,11 @@ def _by_kind(raw: DataFrame, identifier_columns: list[str]) -> DataFrame:
 
 def _summary_row(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
     snapshot = metadata.snapshot_by_id(snapshot_id)
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    added = sum(int(summary.get(name, 0)) for name in _ADDED)
-    removed = sum(int(summary.get(name, 0)) for name in _REMOVED)
+    added, removed = (rows_added(snapshot), rows_removed(snapshot)) if snapshot else (0, 0)
     return {**_identity(metadata, snapshot_id), "rows_added": added, "rows_removed": removed}
 
 
 def _identity(metadata: TableMetadata, snapshot_id: int) -> dict[str, Any]:
     snapshot = metadata.snapshot_by_id(snapshot_id)
-    committed = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc) if snapshot else None
+    committed = committed_at(snapshot) if snapshot else None
     return {"snapshot_id": snapshot_id, "committed_at": committed, "operation": operation(snapshot)}

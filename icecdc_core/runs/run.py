@@ -189,12 +189,13 @@ class Run(JobRun["SyncConfig"]):
         """Open a point in time of all shards of an index, for readers on the executors; it ends with the run.
 
         Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
-        (``point_in_time.max_keep_alive``).
+        (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which
+        are therefore read.
 
         Raises:
             RequestError: The cluster refuses it, and not because of how long it may be idle.
         """
-        params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false"}
+        params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
         try:
             created = self.client.create_pit(index=index, params=params)
         except RequestError as error:
@@ -252,10 +253,11 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
         ConfigError: The mapping does not fit the documents, or a setting is refused.
         IcecdcError: What `open_source` raises.
     """
-    check_settings(config.settings)
+    check_settings(config.settings, config.number_of_shards)
     source = open_source(spark, config, needs_history=needs_history)
     index_mapping(source.schema, config.mapping, config.pipeline_fields)
-    return replace(source, spec=stored_spec(config.mapping, config.settings))
+    spec = stored_spec(config.mapping, config.settings)
+    return replace(source, spec=spec, number_of_shards=config.number_of_shards)
 
 
 def connect(config: SyncConfig) -> OpenSearch:

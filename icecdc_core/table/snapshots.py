@@ -79,8 +79,29 @@ def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
         snapshot_id: The snapshot; None is the empty table.
     """
     snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get("total-records", 0))
+    return _in_summary(snapshot, "total-records")
+
+
+def rows_added(snapshot: Snapshot) -> int:
+    """Return the rows of the files that a snapshot added, by its own summary; 0 if it does not say."""
+    return _in_summary(snapshot, "added-records")
+
+
+def rows_removed(snapshot: Snapshot) -> int:
+    """Return the rows that a snapshot removed, by its own summary; 0 if it does not say.
+
+    They are the rows of removed files and those of new delete files. A delete file that replaces another repeats the
+    deletes of that one.
+    """
+    positions = _in_summary(snapshot, "added-position-deletes") - _in_summary(snapshot, "removed-position-deletes")
+    return (
+        _in_summary(snapshot, "deleted-records") + max(0, positions) + _in_summary(snapshot, "added-equality-deletes")
+    )
+
+
+def committed_at(snapshot: Snapshot) -> datetime:
+    """Return when a snapshot was committed, in UTC."""
+    return _moment(snapshot.timestamp_ms)
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
@@ -100,7 +121,7 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
         if by_id[snapshot_id].timestamp_ms <= timestamp_ms:
             return snapshot_id
     if chain and by_id[chain[-1]].parent_snapshot_id is not None:
-        raise _gap(metadata, "start_from", datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).isoformat())
+        raise _gap(metadata, "start_from", _moment(timestamp_ms).isoformat())
     return None
 
 
@@ -134,6 +155,14 @@ def operation(snapshot: Snapshot | None) -> str:
     return snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown"
 
 
+def _in_summary(snapshot: Snapshot | None, name: str) -> int:
+    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot and snapshot.summary else 0
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
 def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
@@ -141,10 +170,7 @@ def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
 def _gap(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:
     known = sorted(metadata.snapshots, key=lambda s: s.timestamp_ms)
     oldest = (
-        f"; the oldest still there is {known[0].snapshot_id} of "
-        f"{datetime.fromtimestamp(known[0].timestamp_ms / 1000, timezone.utc).isoformat()}"
-        if known
-        else ""
+        f"; the oldest still there is {known[0].snapshot_id} of {committed_at(known[0]).isoformat()}" if known else ""
     )
     return HistoryGapError(
         f"The history needed for the changes is gone: {subject} {value} is not in the table's metadata{oldest}",

@@ -20,6 +20,7 @@ from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColum
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.identifiers import identifier_fields, require_identifier_types
+from icecdc_core.table.new_fields import new_document_fields
 from icecdc_core.table.projection import Projection, open_projection
 from icecdc_core.table.row_filter import condition_columns
 from icecdc_core.table.schema_projection import require_distinct, require_readable
@@ -56,6 +57,7 @@ class Source:
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
         filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
+        number_of_shards: How many a new index gets, unless the settings say so.
     """
 
     table: IcebergTable
@@ -71,6 +73,7 @@ class Source:
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     filter_computed_from: frozenset[str] = frozenset()
+    number_of_shards: int = 1
 
     @property
     def key_columns(self) -> list[str]:
@@ -135,10 +138,13 @@ class Source:
                 stored["document_ids"] = "digests of row positions"  # they were plain once
         return {**stored, **self.spec}
 
-    def columns_since(self, schema: str) -> frozenset[str]:
-        """Return the columns that were added since the table had this schema (JSON), see ``schema_json``."""
-        older = {each["name"] for each in json.loads(schema)["fields"]} if schema else set(self.columns)
-        return frozenset(self.columns) - older
+    def fields_since(self, schema: str) -> frozenset[str]:
+        """Return the fields of a document that the table got since it had this schema (JSON), see ``schema_json``."""
+        if not schema:
+            return frozenset()
+        return new_document_fields(
+            json.loads(schema)["fields"], json.loads(self.schema_json)["fields"], self.projection
+        )
 
     def recomputes(self, changes: Sequence[SchemaChange]) -> bool:
         """Return whether changes of the schema change a field of ``select``, or the condition, for rows that stay.

@@ -444,7 +444,8 @@ LockForRepair(r) ==
     /\ run' = Overtaken(Stale([run EXCEPT ![r] = [@ EXCEPT !.at = "repair"]], r), r)
     /\ UNCHANGED <<table, pos, docs, alias, late, left>>
 
-\* repair_differences: a batch of its own, at the position's snapshot.
+\* repair_differences: a batch of its own, at the position's snapshot. The code also asks for the index and the epoch that
+\* were compared, so it refuses more than this step.
 BeginRepair(r) ==
     LET batch == Batch("repair", pos.epoch + 1, pos.snap, {}, pos.idx)
         rows == snaps[pos.snap]

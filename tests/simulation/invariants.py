@@ -67,6 +67,19 @@ class Invariants:
             self._check_whole(name, index)
         if position is not None and position["physical_index"] and position["batch"] is None:
             self.check_committed(position, seen)
+            self._check_logged(position)
+
+    def _check_logged(self, position: dict[str, Any]) -> None:
+        """Committed, and no batch begun: the commit log has the batch that led to the position."""
+        epoch = position["epoch"]
+        entry = self._cluster.indexes[self._positions_index].documents.get(f"commit:{self._index}:{epoch}")
+        found = entry.source if entry else None
+        place = ("snapshot_id", "physical_index")
+        # A sync may drop a begun repair.
+        if not found and self._begun[epoch][0] == "repair":
+            return
+        if not found or any(found[name] != position[name] for name in place):
+            raise Violation("CommitsAreLogged", f"epoch {epoch} of the position has the entry {found}")
 
     def check_committed(self, position: dict[str, Any], seen: dict[str, Index]) -> None:
         """Committed, and no batch begun: readers see the rows of the position's snapshot."""

@@ -81,6 +81,7 @@ class Mutant:
 
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
+LOGGED = "CommitsAreLogged"
 
 MUTANTS = [
     Mutant(
@@ -92,6 +93,22 @@ MUTANTS = [
                 "write",
                 'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
                 "condition = {}",
+            ),
+        ),
+    ),
+    Mutant(
+        "the position moves before the commit log has the batch",
+        (LOGGED,),
+        (
+            Change(
+                IndexLock,
+                "commit",
+                """self._store.append_log(batch.epoch, log)
+    self.write(replace(position, batch=None))""",
+                """self.write(replace(position, batch=None))
+        self._store.append_log(batch.epoch, log)
+    else:
+        self.write(replace(position, batch=None))""",
             ),
         ),
     ),

@@ -23,6 +23,7 @@ from tests.simulation.world import World
 SCHEDULES = int(os.environ.get("ICECDC_SCHEDULES", "0"))
 SEED = int(os.environ.get("ICECDC_SEED", "1"))
 SAMPLE = 400
+GOAL, GOAL_MINUTES = 100_000, 10
 PART = 250
 """Schedules that a process plays before it reports."""
 
@@ -104,7 +105,9 @@ class DescribeTheSimulation:
             outcomes += ended
             print(*found, sep="\n", end="\n" if found else "", flush=True)
         seconds = time.perf_counter() - begin
-        print(f"{count:,} schedules in {seconds:.0f} s, {count / seconds:.0f} a second; their runs:")
+        rate = count / seconds
+        print(f"{count:,} schedules in {seconds:.0f} s: {rate:.0f} a second on {os.cpu_count()} processors.")
+        print(f"{GOAL:,} would take {GOAL / rate / 60:.1f} minutes; {GOAL_MINUTES} are wanted. Their runs:")
         print(*(f"  {number:,} {outcome}" for outcome, number in outcomes.most_common()), sep="\n", flush=True)
         assert wrong == []
 

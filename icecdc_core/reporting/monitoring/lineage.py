@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,6 +35,7 @@ from icecdc_core.table.source import Source
 
 BACKGROUND = Background("OpenLineage")
 PRODUCER = "https://pypi.org/project/icecdc"
+_Datasets = tuple[list[InputDataset], list[OutputDataset]]
 
 
 class Lineage(Observer):
@@ -97,20 +98,26 @@ class Lineage(Observer):
             self._send(RunState.START, facts)
 
     def _send(self, state: RunState, facts: Mapping[str, Any], error: BaseException | None = None) -> None:
-        inputs, outputs = self._datasets(state, facts)
+        datasets = self._datasets(state, dict(facts))
         facets = self._run_facets()
         if error is not None:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(reason_without_values(error), "python")
-        run_event = RunEvent(
-            eventType=state,
-            eventTime=self._started_at if state is RunState.START else _now(),
-            run=Run(str(uuid.UUID(self._observed.run_id)), facets=facets),
-            job=self._openlineage_job,
-            inputs=inputs,
-            outputs=outputs,
-            producer=PRODUCER,
-        )
-        self.background.call(lambda: self._client.emit(run_event))
+        time = self._started_at if state is RunState.START else _now()
+
+        def emit() -> None:
+            inputs, outputs = datasets()
+            run_event = RunEvent(
+                eventType=state,
+                eventTime=time,
+                run=Run(str(uuid.UUID(self._observed.run_id)), facets=facets),
+                job=self._openlineage_job,
+                inputs=inputs,
+                outputs=outputs,
+                producer=PRODUCER,
+            )
+            self._client.emit(run_event)
+
+        self.background.call(emit)
 
     def _run_facets(self) -> dict[str, RunFacet]:
         engine = processing_engine_run.ProcessingEngineRunFacet(
@@ -119,18 +126,21 @@ class Lineage(Observer):
         parent = parent_facet(os.environ.get("OPENLINEAGE_PARENT_ID", ""))
         return {"processing_engine": engine, **({"parent": parent} if parent else {})}
 
-    def _datasets(self, state: RunState, facts: Mapping[str, Any]) -> tuple[list[InputDataset], list[OutputDataset]]:
+    def _datasets(self, state: RunState, facts: Mapping[str, Any]) -> Callable[[], _Datasets]:
+        """What makes the datasets of an event, in the background: those of an ingest are read from the catalog."""
         config = self._observed.config
         if isinstance(config, SyncConfig):
-            return self._of_index(config, state, facts)
-        topics = topic_datasets(getattr(config, "bootstrap_servers", ""), facts.get("topics") or ())
+            opened = self._of_index(config, state, facts)
+            return lambda: opened
+        return lambda: self._of_ingest(facts)
+
+    def _of_ingest(self, facts: Mapping[str, Any]) -> _Datasets:
+        topics = topic_datasets(getattr(self._observed.config, "bootstrap_servers", ""), facts.get("topics") or ())
         tables = facts.get("tables") or {}
         written = [self._written(name, total) for name, total in sorted(tables.items())]
         return [topic.as_input() for topic in topics], [table for table in written if table is not None]
 
-    def _of_index(
-        self, config: SyncConfig, state: RunState, facts: Mapping[str, Any]
-    ) -> tuple[list[InputDataset], list[OutputDataset]]:
+    def _of_index(self, config: SyncConfig, state: RunState, facts: Mapping[str, Any]) -> _Datasets:
         table, source = None, self._source
         if source is not None:
             snapshot_id = facts.get("to_snapshot_id") or facts.get("snapshot_id") or source.head

@@ -83,8 +83,8 @@ class DescribeMetrics:
         sql("DELETE FROM {t} WHERE id = 2")
         report = sync_changes(spark, exported)
         found = {
-            "upserts": metric(exported, "sync", "icecdc_documents", 'fate="upserts"'),
-            "deletes": metric(exported, "sync", "icecdc_documents", 'fate="deletes"'),
+            "upserts": metric(exported, "sync", "icecdc_documents", 'result="upserts"'),
+            "deletes": metric(exported, "sync", "icecdc_documents", 'result="deletes"'),
             "behind": metric(exported, "sync", "icecdc_lag_snapshots", 'at="start"'),
             "left": metric(exported, "sync", "icecdc_lag_snapshots", 'at="end"'),
             "requests": metric(exported, "sync", "icecdc_bulk_requests"),

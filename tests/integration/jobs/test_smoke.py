@@ -82,6 +82,25 @@ class DescribeSmokeTest:
         assert tables(spark) == before
         assert indexes_like(opensearch, config) == {}
 
+    def it_leaves_no_dead_letters_when_the_cluster_refuses_documents(
+        self, spark, make_config, opensearch, monkeypatch, request
+    ):
+        (kind, properties), *_ = KINDS.items()
+        monkeypatch.setattr("icecdc_core.jobs.smoke.KINDS", {kind: properties})
+        config, before = make_config(), tables(spark)
+        refusing = f"refuse-{config.index}"
+        convert = {"convert": {"field": "name", "type": "integer"}}
+        opensearch.ingest.put_pipeline(id=refusing, body={"processors": [convert]})
+        request.addfinalizer(lambda: opensearch.ingest.delete_pipeline(id=refusing))
+        template = {"settings": {"index.final_pipeline": refusing}}
+        body = {"index_patterns": [f"{config.index}-smoke-*--*"], "template": template}
+        opensearch.indices.put_index_template(name=refusing, body=body)
+        request.addfinalizer(lambda: opensearch.indices.delete_index_template(name=refusing))
+        report = smoke_test(spark, config)
+        failed = [(check["check"], check["error"]) for check in report.checks if check["state"] == "failed"]
+        assert failed == [("export", "RejectedDocumentsError")]
+        assert (tables(spark), indexes_like(opensearch, config)) == (before, {})
+
     def it_leaves_nothing_when_it_is_interrupted(self, spark, make_config, opensearch, monkeypatch):
         def interrupt(*arguments):
             raise KeyboardInterrupt

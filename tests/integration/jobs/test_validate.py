@@ -149,6 +149,22 @@ def it_says_nothing_of_an_index_that_is_only_partly_there(spark, sql, make_confi
     assert validate_table(spark, config).ok
 
 
+def it_reads_primary_shards_because_replicas_of_segments_may_be_behind(spark, sql, make_config, opensearch_url):
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL) USING iceberg")
+    sql("INSERT INTO {t} VALUES (1)")
+    config = make_config(settings={"replication.type": "SEGMENT"})
+    export_table(spark, config)
+    opened = []
+
+    def note(method, path, body):
+        if method == "POST" and path.partition("?")[0].endswith("point_in_time"):
+            opened.append(path)
+
+    with loopback_proxy(opensearch_url, trouble=note) as proxy:
+        assert validate_table(spark, config.replace(opensearch_url=proxy.url)).ok
+    assert ["preference=_primary" in path for path in opened] == [True]
+
+
 @pytest.mark.parametrize("limit", ["5m", "100s"])
 def it_takes_as_long_a_point_in_time_as_the_cluster_allows(spark, exported, opensearch, limit):
     settings = {"search.default_keep_alive": "30s", "point_in_time.max_keep_alive": limit}

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +79,72 @@ def lab(tmp_path_factory: pytest.TempPathFactory, opensearch_url: str) -> Iterat
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
         assert (process.wait(60), psutil.wait_procs(children, timeout=30)[1]) == (0, [])
+
+
+def listens(url: str) -> bool:
+    address = urllib.parse.urlsplit(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((address.hostname, address.port)) == 0
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return condition()
+
+
+@contextmanager
+def lab_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A lab that has just started its OpenSearch, and the URL of that."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(folder / "state")}
+    environment.pop("ICECDC_OPENSEARCH_URL", None)
+    command = [sys.executable, "-m", "demo.lab", "--output", str(folder / "lab"), "--index", "demo-airlines"]
+    command += ["--no-browser", f"--ServerApp.port={free_port()}"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            wait_for_line(process, "OpenSearch starts on loopback")
+            mine = psutil.Process(process.pid).children(recursive=True)
+            server = next(each for each in mine if each.name() == "java")
+            assert within(30, lambda: bool(ports_of(server)))
+            yield process, f"http://127.0.0.1:{min(ports_of(server))}"
+        finally:
+            process.kill()
+
+
+def ports_of(process: psutil.Process) -> list[int]:
+    return [each.laddr.port for each in process.net_connections() if each.status == psutil.CONN_LISTEN]
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(seen))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def it_leaves_no_server_when_it_is_ended_while_the_tables_are_made(tmp_path: Path, number: signal.Signals):
+    with lab_of_its_own(tmp_path) as (process, url):
+        assert listens(url)
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number is signal.SIGKILL else 128 + number)
+        assert within(30, lambda: not listens(url))
+
+
+def it_leaves_nothing_when_its_terminal_is_closed(tmp_path: Path):
+    with lab_of_its_own(tmp_path) as (process, url):
+        wait_for_line(process, "/lab/tree/")
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGHUP)
+        output = process.communicate(timeout=60)[0]
+        assert "OpenSearch was stopped; its data are kept in " in output
+        assert (psutil.wait_procs(started, timeout=30)[1], listens(url)) == ([], False)
 
 
 def it_offers_the_kernel_of_this_python(lab: Lab):

@@ -9,10 +9,12 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
 
 from icecdc_core.commits.positions import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.projection import Projection
 from icecdc_core.table.source import Source
@@ -174,6 +176,23 @@ class DescribeCheckPreconditions:
         refusal = check_preconditions(replace(POSITION, selection=stored), now)
         assert (refusal is not None and "another document_ids" in str(refusal.error)) is fails
         assert check_preconditions(replace(POSITION, selection=now.stored_selection), now) is None
+
+    def it_lets_the_mapping_of_a_new_field_inside_a_struct_be_added(self):
+        fields = {each: NestedField(key, each, StringType()) for key, each in enumerate(("city", "zip"), 4)}
+        place = [NestedField(3, "place", NestedType(*each)) for each in ([fields["city"]], fields.values())]
+        known = replace(POSITION, schema=schema(ID, place[0]))
+        now = {name: stored_spec({f"place.{name}": {"type": "keyword"}}, {}) for name in fields}
+        found = {
+            name: check_preconditions(known, replace(source(fields=[ID, place[1]]), spec=spec))
+            for name, spec in now.items()
+        }
+        assert (found["zip"], found["city"].policy) == (None, "on_schema_change")
+
+    @pytest.mark.parametrize(("shards", "policies"), [(3, []), (1, ["on_schema_change"])])
+    def it_knows_the_shards_that_a_parameter_sets_now(self, shards, policies):
+        known = replace(POSITION, selection={**SELECTION, **stored_spec({}, {"number_of_shards": 3})})
+        found = check_preconditions(known, replace(source(), number_of_shards=shards))
+        assert [each.policy for each in [found] if each] == policies
 
     def it_treats_a_missing_part_like_an_empty_one(self):
         assert check_preconditions(replace(POSITION, selection={**SELECTION, "sample": None}), source()) is None

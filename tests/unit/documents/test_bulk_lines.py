@@ -6,7 +6,15 @@ import json
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.documents.bulk_lines import delete_actions, document_id, document_json, to_actions
+from icecdc_core.documents.bulk_lines import (
+    delete_actions,
+    delete_version,
+    document_id,
+    document_json,
+    epoch_of,
+    to_actions,
+    upsert_version,
+)
 from icecdc_core.errors import IdentifierColumnsError
 
 
@@ -33,6 +41,11 @@ def any_session(spark, request):
     yield spark
     for key, value in before.items():
         spark.conf.set(key, value)
+
+
+class DescribeEpochOf:
+    def it_finds_the_batch_of_a_version(self):
+        assert [epoch_of(version) for version in (delete_version(7), upsert_version(7))] == [7, 7]
 
 
 class DescribeDocumentJson:

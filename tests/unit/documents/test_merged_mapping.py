@@ -9,6 +9,7 @@ from icecdc_core.errors import ConfigError
 KEYWORD = {"keyword": {"type": "keyword", "ignore_above": 8191}}
 TEXT = {"type": "text", "fields": KEYWORD}
 POINT = T.StructType().add("lat", T.DoubleType()).add("lon", T.DoubleType())
+TAGS = T.MapType(T.StringType(), T.StringType())
 SCHEMA = (
     T.StructType()
     .add("id", T.LongType())
@@ -17,9 +18,11 @@ SCHEMA = (
     .add("at", T.TimestampType())
     .add("price", T.DecimalType(9, 2))
     .add("flag", T.BooleanType())
-    .add("place", T.StructType().add("city", T.StringType()).add("pin", POINT))
+    .add("place", T.StructType().add("city", T.StringType()).add("pin", POINT).add("tags", TAGS))
     .add("people", T.ArrayType(T.StructType().add("name", T.StringType()).add("age", T.IntegerType())))
     .add("vector", T.ArrayType(T.FloatType()))
+    .add("matrix", T.ArrayType(T.ArrayType(T.FloatType())))
+    .add("high", T.StructType([*POINT.fields, T.StructField("alt", T.DoubleType())]))
     .add("scores", T.MapType(T.StringType(), T.FloatType()))
     .add("any", T.VariantType())
     .add("a.b", T.LongType())
@@ -90,7 +93,7 @@ class DescribeMerging:
             "strict",
             {"type": "keyword"},
         )
-        assert set(place["properties"]) == {"city", "pin"}
+        assert set(place["properties"]) == {"city", "pin", "tags"}
 
     def it_keeps_the_fields_of_a_struct_that_becomes_nested(self):
         people = merged({"people": {"type": "nested"}, "people.age": {"type": "short"}})["people"]
@@ -154,7 +157,14 @@ class DescribeRefusals:
             ({"id": {"type": "knn_vector", "dimension": 3}}, "array of number"),
             ({"vector": {"type": "knn_vector"}}, "no valid dimension"),
             ({"vector": {"type": "knn_vector", "dimension": 0}}, "no valid dimension"),
-            ({"vector": {"type": "knn_vector", "dimension": "3"}}, "no valid dimension"),
+            ({"vector": {"type": "knn_vector", "dimension": "three"}}, "no valid dimension"),
+            ({"vector": {"type": "knn_vector", "dimension": True}}, "no valid dimension"),
+            ({"matrix": {"type": "knn_vector", "dimension": 3}}, r"'matrix' of the type array<array<float>>"),
+            ({"vector": {"fields": {"v": {"type": "knn_vector", "dimension": 3}}}}, r"'vector\.v' is a multi-field"),
+            ({"high": {"type": "geo_point"}}, "the fields lat and lon, and no others"),
+            ({"scores": {"type": "object"}}, "'scores' of the type map.*keys have no mapping"),
+            ({"scores": {"type": "nested", "dynamic": "strict"}}, "'scores' of the type map.*keys have no mapping"),
+            ({"place.tags": {"type": "object"}}, r"'place\.tags' of the type map"),
             ({"vector": {"type": "geo_shape"}}, "'vector' of the type array<float>"),
             ({"day": {"format": "epoch_millis"}}, r"cannot read strings such as 2026-01-31.*date_format\(\)"),
             ({"at": {"type": "date", "format": "yyyy-MM-dd"}}, r"cannot read strings such as 2026-01-31T12"),
@@ -196,6 +206,12 @@ class DescribeFieldsThatFit:
             {"day": {"format": "yyyy-MM-dd"}},
             {"price": {"type": "keyword"}},
             {"vector": {"type": "knn_vector", "model_id": "m"}},
+            {"vector": {"type": "knn_vector", "dimension": "384"}},
+            {"matrix": {"type": "geo_point"}},
+            {"scores": {"type": "object", "dynamic": False}},
+            {"scores": {"type": "object", "properties": {"red": {"type": "float"}}}},
+            {"place": {"dynamic": True}, "place.tags": {"type": "object"}},
+            {"scores": {"type": "object", "enabled": False}},
             {"title": {"type": "a_type_of_a_plugin", "option": 1}},
             {"people": {"type": "flat_object"}},
             {"any": {"type": "geo_shape"}},

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import types as T
 
 from icecdc_core.documents.spec import digest, dynamic_settings, spec_changes, stored_spec
 
 TITLE = {"title": {"type": "text", "analyzer": "english"}}
+SCHEMA = T.StructType().add("title", T.StringType()).add("place", T.StructType().add("city", T.StringType()))
+SAME = [
+    ({"place.city": {"type": "keyword"}}, {"place": {"properties": {"city": {"type": "keyword"}}}}),
+    ({"place.city": {"type": "keyword"}}, {"place": {"type": "object", "properties": {"city": {"type": "keyword"}}}}),
+    ({"title": {"index": True, "ignore_above": 9}}, {"title": {"index": "true", "ignore_above": "9"}}),
+    ({"title": {"copy_to": "all"}}, {"title": {"copy_to": ["all"]}}),
+]
 
 
 class DescribeTheDigest:
@@ -21,6 +29,10 @@ class DescribeTheDigest:
     )
     def it_is_the_same_for_settings_in_another_form(self, one, other):
         assert digest({}, one) == digest({}, other)
+
+    @pytest.mark.parametrize(("one", "other"), SAME)
+    def it_is_the_same_for_a_mapping_in_another_form(self, one, other):
+        assert digest(one, {}) == digest(other, {})
 
     @pytest.mark.parametrize(
         "other",
@@ -83,6 +95,57 @@ class DescribeSpecChanges:
     def it_knows_which_leave_documents_right(self, was, now, new_columns, expected):
         changes = spec_changes(stored_spec(*was), stored_spec(*now), new_columns)
         assert [(change.path, change.in_place) for change in changes] == expected
+
+    @pytest.mark.parametrize(
+        ("was", "now"),
+        [
+            *SAME,
+            ({"title": {"type": "text"}}, {}),
+            ({"place": {"type": "object"}}, {}),
+            ({"title.keyword": {"type": "keyword"}}, {"title": {"fields": {"keyword": {"ignore_above": 8191}}}}),
+        ],
+    )
+    def it_finds_none_in_another_form_of_the_same_fields(self, was, now):
+        assert spec_changes(stored_spec(was, {}), stored_spec(now, {}), schema=SCHEMA) == []
+
+    @pytest.mark.parametrize(
+        ("was", "now", "expected"),
+        [
+            ({}, {"title": {"type": "keyword"}}, ['mapping.title.type was "text", is "keyword"']),
+            ({"title": {"type": "keyword"}}, {}, ['mapping.title.type was "keyword", is "text"']),
+            ({}, {"title": {"index": False}}, ['mapping.title.index was not set, is "false"']),
+            ({}, {"place": {"type": "nested"}}, ['mapping.place.type was not set, is "nested"']),
+            (
+                {"title": {"fields": {"keyword": {"type": "keyword"}}}},
+                {},
+                ['mapping.title.keyword.ignore_above was not set, is "8191"'],
+            ),
+        ],
+    )
+    def it_compares_with_what_is_generated(self, was, now, expected):
+        changes = spec_changes(stored_spec(was, {}), stored_spec(now, {}), schema=SCHEMA)
+        assert [str(change) for change in changes] == expected
+
+    @pytest.mark.parametrize(
+        ("now", "in_place"),
+        [
+            ({"place.zip": {"type": "keyword"}}, True),
+            ({"place": {"properties": {"zip": {"type": "keyword"}}}}, True),
+            ({"place.zip": {"type": "text", "fields": {"raw": {"type": "keyword"}}}}, True),
+            ({"a.b": {"type": "keyword"}}, True),
+            ({"place.zipped": {"type": "keyword"}}, False),
+            ({"place.city": {"type": "keyword"}}, False),
+        ],
+    )
+    def it_adds_the_mapping_of_a_new_field_inside_an_object(self, now, in_place):
+        changes = spec_changes(stored_spec({}, {}), stored_spec(now, {}), {"place.zip", "a.b"}, SCHEMA)
+        assert {change.in_place for change in changes} == {in_place}
+
+    @pytest.mark.parametrize(("shards", "expected"), [(3, []), (2, ['settings.number_of_shards was "3", is "2"'])])
+    def it_compares_the_shards_of_the_settings_with_those_of_the_parameter(self, shards, expected):
+        stored, current = stored_spec({}, {"number_of_shards": 3}), stored_spec({}, {"codec": "default"})
+        changes = spec_changes(stored, current, number_of_shards=shards)
+        assert [str(change) for change in changes if "shards" in change.path] == expected
 
     def it_says_what_was_and_what_is(self):
         (change,) = spec_changes(stored_spec({"title": {"type": "text"}}, {}), stored_spec(TITLE, {}))

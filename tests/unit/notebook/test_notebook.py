@@ -307,6 +307,20 @@ class DescribeListIndexes:
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
         assert read_parameters(namespace).index == "films"
 
+    def it_ends_after_the_only_index_too_when_a_job_asks_for_the_list(self, index_file):
+        Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
+        dbutils = Dbutils(index_file=index_file, index="", list_only="true")
+        with pytest.raises(NotebookExit, match="films"):
+            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
+
+    @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}, {"list_only": "yes"}])
+    def it_refuses_a_list_that_it_cannot_give(self, index_file, passed):
+        dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
+        with pytest.raises(ConfigError, match=r"needs index_file and no index \[list_only="):
+            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
+        assert dbutils.jobs.taskValues.texts == {}
+
     @pytest.mark.parametrize("passed", [{"table": "a.b.c"}, {"index_file": "missing.yml", "index": "films"}])
     def it_does_nothing_for_one_index(self, passed):
         dbutils = Dbutils(**passed)

@@ -13,6 +13,7 @@ from papermill.parameterize import parameterize_notebook
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
+from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
 from icecdc_core.notebook import read_parameters
 from tests.dbutils import Dbutils
@@ -25,6 +26,8 @@ KINDS: dict[str, type[ParameterModel]] = {
     "20_incremental_cdc": SyncConfig,
     "30_validation": SyncConfig,
     "40_kafka_ingest": IngestConfig,
+    "50_explore": ExploreConfig,
+    "90_smoke": SyncConfig,
 }
 each_notebook = pytest.mark.parametrize("notebook", KINDS)
 each_parameter = pytest.mark.parametrize(

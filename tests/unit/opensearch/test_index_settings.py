@@ -62,6 +62,7 @@ class DescribeCheckSettings:
             ({"routing_partition_size": 2}, "needs a routing"),
             ({"hidden": True}, "wildcards do not find"),
             ({"max_result_window": "4999"}, "pages of 5000 documents"),
+            ({"max_slices_per_pit": 2, "index.number_of_shards": 3}, "each shard as a slice"),
         ],
     )
     def it_says_why_a_setting_is_refused(self, settings, reason):
@@ -81,12 +82,17 @@ class DescribeCheckSettings:
             {"blocks.write": False},
             {"routing_partition_size": 1},
             {"max_result_window": 20000},
+            {"max_slices_per_pit": 1},
             {"sort": {"field": ["day"], "order": ["desc"]}},
             {"analysis": {"analyzer": {"names": {"type": "custom", "tokenizer": "standard"}}}},
         ],
     )
     def it_accepts_the_others(self, settings):
         check_settings(settings)
+
+    def it_knows_the_shards_of_the_parameter(self):
+        with pytest.raises(ConfigError, match="each shard as a slice"):
+            check_settings({"max_slices_per_pit": 2}, number_of_shards=3)
 
 
 class DescribeNewIndexSettings:

@@ -19,8 +19,9 @@ from papermill.iorw import load_notebook_node
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook.parameters import INDEX_FILE
+from icecdc_core.notebook.parameters import INDEX_FILE, LIST_ONLY
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
+from tests.dbutils import Dbutils, NotebookExit
 
 try:
     import tomllib
@@ -32,7 +33,7 @@ BUNDLE = yaml.safe_load((ROOT / "bundle.yml").read_text())
 JOBS = BUNDLE["resources"]["jobs"]
 CLUSTER = BUNDLE["variables"]["cluster"]["default"]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-INGEST, EXPLORE = "40_kafka_ingest.ipynb", "50_explore.ipynb"
+SETUP, INGEST, EXPLORE = "00_setup.ipynb", "40_kafka_ingest.ipynb", "50_explore.ipynb"
 SYNC_JOBS = {name: job for name, job in JOBS.items() if name not in ("kafka_ingest", "explore", "smoke")}
 SCHEDULED = {"incremental_cdc": "schedule", "validation": "validation_schedule", "kafka_ingest": "schedule"}
 # Those that a person starts. A scheduled run is skipped while the one before it still runs.
@@ -54,6 +55,7 @@ DEFAULTED = {
     "export_group_bytes": "a tuning knob",
     "identifier_columns": "in the index file",
     "lease_seconds": "a tuning knob",
+    "list_only": "for the first task of a job only",
     "log_path": "the log of the job cluster is kept by Databricks",
     "max_polls": "the schedule repeats, a run syncs once",
     "max_rejected_documents": "a job that loses documents must fail",
@@ -186,6 +188,10 @@ class DescribeTheBundle:
     def it_leaves_the_permissions_to_the_workspace(self, job):
         assert job["permissions"] == "${var.permissions}"
 
+    def it_shows_the_output_of_a_job_to_nobody_but_its_owner_unless_told(self):
+        given = {name: target.get("variables", {}).get("permissions", []) for name, target in BUNDLE["targets"].items()}
+        assert (BUNDLE["variables"]["permissions"]["default"], *given.values()) == ([], [], [], [], [])
+
     @pytest.mark.parametrize("name", ["initial_export", "validation"])
     def it_validates_at_the_end(self, name):
         assert [*_tasks(JOBS[name])][-1]["notebook_task"]["notebook_path"] == "notebooks/30_validation.ipynb"
@@ -208,6 +214,16 @@ class DescribeTheBundle:
         first = job["tasks"][0]
         assert (first["task_key"], first["notebook_task"]["notebook_path"]) == ("indexes", "notebooks/00_setup.ipynb")
         assert first["notebook_task"]["base_parameters"]["index"] == ""
+
+    @each_sync_job
+    def it_reads_no_table_to_list_the_indexes(self, job, monkeypatch):
+        passed = {**_given(job, job["tasks"][0]), INDEX_FILE: str(ROOT / "indexes.yml")}
+        node = load_notebook_node(str(ROOT / "notebooks" / SETUP))
+        for name in ("open_services", "open_spark"):
+            monkeypatch.setattr(f"icecdc_core.notebook.{name}", lambda config: pytest.fail("it goes on after the list"))
+        namespace = {"dbutils": Dbutils(**{name: re.sub(r"\$\{.*}", "", value) for name, value in passed.items()})}
+        with pytest.raises(NotebookExit, match="flights"):
+            exec("\n".join(cell.source for cell in node.cells if cell.cell_type == "code"), namespace)
 
     @each_sync_job
     def it_has_the_list_of_indexes_only_where_it_was_made_before(self, job):
@@ -322,7 +338,7 @@ class DescribeTheNotebooksOfTheBundle:
 class DescribeTheParametersOfTheNotebooks:
     @each_notebook
     def it_has_only_parameters_of_the_configuration(self, notebook):
-        others = set() if notebook == INGEST else {INDEX_FILE}
+        others = {SETUP: {INDEX_FILE, LIST_ONLY}, INGEST: set()}.get(notebook, {INDEX_FILE})
         assert set(_parameters(notebook)) - set(KNOWN[notebook]) == others
 
     @pytest.mark.parametrize("notebook", SYNC_NOTEBOOKS)
@@ -341,7 +357,7 @@ class DescribeTheParametersOfTheNotebooks:
             needed = {"job": "j", "bootstrap_servers": "127.0.0.1:9092", "topics": "t", "table": "lake.ns.t"}
             assert IngestConfig(**{**given, **needed}) == IngestConfig(**needed)
         else:
-            assert given.pop(INDEX_FILE) == ""
+            assert (given.pop(INDEX_FILE), given.pop(LIST_ONLY, False)) == ("", False)
             kind = KINDS[notebook]
             assert kind(**{**given, "table": "lake.ns.t"}) == kind(table="lake.ns.t")
 
@@ -380,9 +396,17 @@ class DescribeTheVersions:
         assert BUNDLE["variables"]["spark_version"]["default"] == "18.x-scala2.13"
         assert BUNDLE["targets"]["spark40"]["variables"]["spark_version"] == "17.3.x-scala2.13"
 
+    def it_refuses_a_cli_that_deletes_the_results_of_demo_and_lab(self):
+        required = BUNDLE["bundle"]["databricks_cli_version"].removeprefix(">= ")
+        # The release notes of 0.256.0: "we no longer delete `dist`, `build`, ..." before a wheel is built.
+        assert tuple(map(int, required.split("."))) >= (0, 256, 0)
+
     def it_builds_the_wheel_of_pyproject(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         assert BUNDLE["bundle"]["name"] == project["name"] == next(iter(BUNDLE["artifacts"]))
+
+    def it_builds_the_wheel_from_the_source_distribution_without_what_an_earlier_build_left(self):
+        assert BUNDLE["artifacts"]["icecdc"]["build"] == "python -m build"
 
     def it_runs_locally_on_a_spark_the_session_has_a_runtime_for(self):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

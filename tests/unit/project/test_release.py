@@ -82,6 +82,41 @@ class DescribeTheWorkflows:
         assert len(lists) > 2
         assert lists - hashed == set()
 
+    def it_restores_the_jars_in_each_job_that_starts_spark(self):
+        jobs = WORKFLOWS["ci.yml"]["jobs"]
+        cached = {
+            name: step["with"]["path"].split()
+            for name, job in jobs.items()
+            for step in job["steps"]
+            if step.get("uses", "").startswith("actions/cache")
+        }
+        assert {*cached} == {"test", "samples", "coverage", "lowest", "spark40", "schedulers", "services"}
+        # A cache is found only under the list of paths that it was saved with.
+        assert all(paths == cached["test"] for paths in cached.values())
+
+    def it_runs_one_process_of_tests_where_memory_is_small(self):
+        matrix = WORKFLOWS["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["include"]
+        assert [entry["workers"] for entry in matrix if entry["os"].startswith("macos")] == [1]
+
+    @pytest.mark.parametrize("name", WORKFLOWS)
+    def it_uses_actions_of_others_in_one_version(self, name):
+        used = [step["uses"] for job in WORKFLOWS[name]["jobs"].values() for step in job["steps"] if "uses" in step]
+        moving = [each for each in used if not re.search(r"@(v\d+(\.\d+){2}|[0-9a-f]{40})$", each)]
+        assert [each for each in moving if not re.fullmatch(r"actions/[a-z/-]+@v\d+", each)] == []
+
+    def it_runs_no_package_in_a_job_that_gets_a_secret(self):
+        jobs = WORKFLOWS["ci.yml"]["jobs"]
+        trusted = [job["steps"] for job in jobs.values() if "secrets." in str(job)]
+        assert [[step["uses"].split("@")[0] for step in steps if "uses" in step] for steps in trusted] == [
+            ["actions/checkout", "databricks/setup-cli"]
+        ]
+        assert all("make" not in step.get("run", "") for steps in trusted for step in steps)
+
+    def it_validates_each_target_of_the_bundle_in_the_workspace(self):
+        targets = yaml.safe_load((ROOT / "bundle.yml").read_text())["targets"]
+        (script,) = (step["run"] for step in WORKFLOWS["ci.yml"]["jobs"]["workspace"]["steps"] if "run" in step)
+        assert re.search(r"for target in (.*); do", script)[1].split() == [*targets]
+
     @pytest.mark.parametrize("name", WORKFLOWS)
     def it_gives_secrets_only_to_a_step_that_runs_no_action_of_others(self, name):
         text = (ROOT / ".github" / "workflows" / name).read_text()
@@ -96,18 +131,35 @@ class DescribeTheWorkflows:
             name: {scope for scope, access in job["permissions"].items() if access == "write"}
             for name, job in jobs.items()
         } == {
-            "build": {"id-token", "attestations"},
+            "test": set(),
+            "build": set(),
+            "sign": {"id-token", "attestations"},
             "pypi": {"id-token"},
             "github": {"contents"},
         }
 
     def it_publishes_only_what_was_tested_signed_and_approved(self):
         jobs = WORKFLOWS["release.yml"]["jobs"]
-        assert (jobs["pypi"]["needs"], jobs["pypi"]["environment"], jobs["github"]["needs"]) == (
-            "build",
-            "pypi",
-            "pypi",
-        )
-        steps = [step.get("run") or step["uses"] for step in jobs["build"]["steps"]]
-        signed = next(at for at, step in enumerate(steps) if "attest-build-provenance" in step)
-        assert max(steps.index(".ci/run"), steps.index("make release-check")) < signed
+        assert {name: job.get("needs") for name, job in jobs.items()} == {
+            **{"test": None, "build": None, "sign": ["test", "build"], "pypi": "sign", "github": "pypi"},
+        }
+        assert jobs["pypi"]["environment"] == "pypi"
+        tested = [step.get("run") for step in jobs["test"]["steps"]]
+        assert {".ci/run", "make release-check", '.ci/release-notes "$GITHUB_REF_NAME"'} <= set(tested)
+
+    def it_runs_nothing_but_pinned_actions_where_it_may_sign(self):
+        steps = WORKFLOWS["release.yml"]["jobs"]["sign"]["steps"]
+        assert [re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) is not None for step in steps] == [True] * 4
+
+    def it_signs_and_publishes_what_a_job_built_that_runs_no_tests(self):
+        jobs = WORKFLOWS["release.yml"]["jobs"]
+        assert [step["run"] for step in jobs["build"]["steps"] if "run" in step] == ["make dist"]
+        uploads = [s["with"]["name"] for job in jobs.values() for s in job["steps"] if "upload" in s.get("uses", "")]
+        assert uploads == ["about", "dist"]
+
+    def it_fetches_the_tools_of_the_check_in_one_version(self):
+        fetched = set(re.findall(r"tool run (?:--from )?([a-z-]+)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+        steps = WORKFLOWS["release.yml"]["jobs"]["test"]["steps"]
+        names = next(step["env"]["UV_CONSTRAINT"] for step in steps if step.get("run") == "make release-check")
+        pinned = set(re.findall(r"^([a-z-]+)==[0-9.]+$", (ROOT / names).read_text(), re.MULTILINE))
+        assert fetched == pinned == {"twine", "cyclonedx-bom"}

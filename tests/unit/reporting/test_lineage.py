@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError, SchemaChangeError
+from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.logs import logging_to
 from icecdc_core.reporting.monitoring import lineage
 from icecdc_core.reporting.monitoring.background import Background
@@ -175,6 +177,36 @@ class DescribeEvents:
         expected = {"namespace": "http://airflow:8080", "name": "dag.task"}
         found = {name: parent["job"][name] for name in expected}
         assert (event["job"]["namespace"], found, parent["run"]["runId"]) == ("search", expected, RUN_ID)
+
+    def it_reads_the_catalog_of_an_ingest_in_the_background(self, server, monkeypatch):
+        answers, readers = threading.Event(), []
+
+        class SlowTable:
+            def __init__(self, spark, name):
+                readers.append(threading.current_thread().name)
+                answers.wait(30)
+
+            def metadata(self):
+                return SimpleNamespace(location="s3://lake/orders", schema=lambda: Schema())
+
+        monkeypatch.setattr(lineage, "IcebergTable", SlowTable)
+        ingest = IngestConfig(
+            job="j", topics=["orders"], bootstrap_servers="b:9092", table="lake.ns.t", trigger="continuous"
+        )
+        observers = Observers(Observed("ingest", RUN_ID, {"index": "j"}, SimpleNamespace(version="4.1.4"), ingest))
+        observers.started()
+        with observers.batch(1) as facts:
+            facts |= {"tables": {"lake.ns.t": {"rows": 2, "files": 1, "snapshot_id": 7}}}
+        written = len(server.posts)
+        answers.set()
+        observers.wait()
+        (event,) = events_of(server.posts)
+        (table,) = event["outputs"]
+        assert (written, readers) == (0, ["icecdc-OpenLineage"])
+        assert (event["eventType"], table["name"], table["outputFacets"]["outputStatistics"]["rowCount"]) == (
+            *("RUNNING", "orders"),
+            2,
+        )
 
     def it_has_no_output_for_a_dry_run(self, server):
         run(dry_run=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
+from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import (
     METRICS,
     LagMetrics,
@@ -60,12 +62,16 @@ class DescribeRunMetrics:
     def it_counts_documents_by_result(self):
         found = samples(RunMetrics({**FACTS, "upserts": 3, "rejected": 1}, 100.0).text())
         key = "icecdc_documents"
-        assert (found[key, 'fate="upserts"'], found[key, 'fate="rejected"']) == (3, 1)
+        assert (found[key, 'result="upserts"'], found[key, 'result="rejected"']) == (3, 1)
 
     def it_says_how_the_run_ended(self):
         found = samples(RunMetrics({**FACTS, "state": "retry"}, 100.0).text())
         ended = [found["icecdc_run_success", ""], found["icecdc_run_state", 'state="retry"']]
         assert (ended, ("icecdc_success_timestamp_seconds", "") in found) == ([0, 1], False)
+
+    def it_says_nothing_else_of_a_run_that_found_the_index_locked(self):
+        found = samples(RunMetrics({**FACTS, "state": "locked", "upserts": 0, "lag_seconds": 9}, 100.0).text())
+        assert ({name for name, _ in found}, sum(found.values())) == ({"icecdc_run_state"}, 1)
 
     @pytest.mark.parametrize(("state", "dry_run", "at_end"), [("ok", False, 0), ("retry", False, 4), ("ok", True, 4)])
     def it_has_the_lag_before_and_after(self, state, dry_run, at_end):
@@ -116,6 +122,13 @@ class DescribeTheFile:
         times = found["icecdc_success_timestamp_seconds", ""], found["icecdc_run_timestamp_seconds", ""]
         assert (times, [path.name for path in tmp_path.iterdir()]) == ((100, 200), ["icecdc-t-sync.prom"])
 
+    @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
+    def it_is_left_alone_by_a_dry_run(self, tmp_path, dry_run, succeeded):
+        write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
+        publish(RunMetrics(FACTS, 200.0), SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), dry_run=dry_run))
+        found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
+        assert found["icecdc_success_timestamp_seconds", ""] == succeeded
+
     def it_says_when_it_cannot_be_written(self, tmp_path):
         (tmp_path / "icecdc-t-sync.prom").mkdir()
         assert "icecdc-t-sync.prom" in write_metrics(RunMetrics(FACTS, 1.0), str(tmp_path), "sync", "t")
@@ -127,6 +140,10 @@ class DescribeTheFile:
 
 
 class DescribeThePush:
+    def it_is_left_out_by_a_dry_run(self, gateway):
+        publish(RunMetrics(FACTS, 100.0), SyncConfig(table="lake.ns.t", metrics_url=gateway[0], dry_run=True))
+        assert gateway[1] == []
+
     def it_posts_under_the_index_and_the_job(self, gateway):
         url, got = gateway
         problem = push_metrics(RunMetrics(FACTS, 1.0), url, "sync", "t")

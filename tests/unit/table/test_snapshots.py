@@ -8,12 +8,30 @@ from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.snapshots import (
     head_snapshot_id,
     row_count,
+    rows_added,
+    rows_removed,
     sequence_number,
     snapshot_as_of,
 )
-from tests.table_metadata import metadata
+from tests.table_metadata import metadata, metadata_of
 
 LINE = ((1, None, "append"), (2, 1, "overwrite"), (3, 2, "replace"), (4, 3, "append"))
+
+
+class DescribeRowsOfASnapshot:
+    @pytest.mark.parametrize(
+        ("summary", "expected"),
+        [
+            ({}, (0, 0)),
+            ({"added-records": "60", "deleted-records": "61"}, (60, 61)),
+            ({"added-position-deletes": "7", "removed-position-deletes": "3"}, (0, 4)),
+            ({"removed-position-deletes": "3", "added-records": "9", "deleted-records": "12"}, (9, 12)),
+            ({"added-equality-deletes": "2", "added-records": "2"}, (2, 2)),
+        ],
+    )
+    def it_counts_the_deletes_of_a_replaced_delete_file_once(self, summary, expected):
+        snapshot = metadata_of([(1, None, "overwrite", 1000, summary)], {"main": 1}).snapshots[0]
+        assert (rows_added(snapshot), rows_removed(snapshot)) == expected
 
 
 class DescribeHeads:
