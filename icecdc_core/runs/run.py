@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from opensearchpy.exceptions import OpenSearchException, RequestError
 
 from icecdc_core.commits.positions import IndexLock, Position, PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
@@ -18,6 +15,7 @@ from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import indexes_of_readers, require_present, require_table
+from icecdc_core.opensearch.points_in_time import point_in_time
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
-
-_KEEP_ALIVE = "10m"
-_KEEP_ALIVE_LIMIT = re.compile(r"must be less than \(([\d.]+)(d|h|m|s|ms)\)[^\n]*point_in_time\.max_keep_alive")
-_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 
 class Run(JobRun["SyncConfig"]):
@@ -55,12 +49,10 @@ class Run(JobRun["SyncConfig"]):
         super().__init__(job, spark, config)
         self._opened = ExitStack()
         self._source: Source | None = None
-        self._points_in_time: list[str] = []
 
     def _open(self) -> None:
         self.client = connect(self.config)
         self._opened.callback(self.client.close)
-        self._opened.callback(self._close_points_in_time)
         self.positions = PositionStore(self.client, self.config)
 
     def _close(self) -> None:
@@ -186,27 +178,12 @@ class Run(JobRun["SyncConfig"]):
             lock.release()
 
     def point_in_time(self, index: str) -> str:
-        """Open a point in time of all shards of an index, for readers on the executors; it ends with the run.
-
-        Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
-        (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which
-        are therefore read.
+        """Open a point in time of an index, see the function; it ends with the run.
 
         Raises:
             RequestError: The cluster refuses it, and not because of how long it may be idle.
         """
-        params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
-        try:
-            created = self.client.create_pit(index=index, params=params)
-        except RequestError as error:
-            limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
-            if limit is None:
-                raise
-            # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
-            shorter = f"{int(float(limit[1]) * _MILLISECONDS[limit[2]])}ms"
-            created = self.client.create_pit(index=index, params={**params, "keep_alive": shorter})
-        self._points_in_time.append(created["pit_id"])
-        return self._points_in_time[-1]
+        return self._opened.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
         """Return a report of this run.
@@ -230,14 +207,6 @@ class Run(JobRun["SyncConfig"]):
             stage_seconds=self.stage_seconds,
             **found,
         )
-
-    def _close_points_in_time(self) -> None:
-        if self._points_in_time:
-            try:
-                with without_retries(self.client):
-                    self.client.delete_pit(body={"pit_id": self._points_in_time})
-            except OpenSearchException:
-                pass  # they expire by themselves
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:

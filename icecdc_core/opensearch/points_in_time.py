@@ -1,0 +1,52 @@
+"""Points in time of an index: what all searches in them see stays the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import OpenSearchException, RequestError
+
+from icecdc_core.opensearch.retry import without_retries
+
+_KEEP_ALIVE = "10m"
+_KEEP_ALIVE_LIMIT = re.compile(r"must be less than \(([\d.]+)(d|h|m|s|ms)\)[^\n]*point_in_time\.max_keep_alive")
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+
+@contextmanager
+def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
+    """Open a point in time of all shards of an index, for readers on the executors, and close it after the block.
+
+    Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
+    (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which are
+    therefore read.
+
+    Args:
+        client: The cluster's client.
+        index: The index.
+
+    Yields:
+        Its id.
+
+    Raises:
+        RequestError: The cluster refuses it, and not because of how long it may be idle.
+    """
+    params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
+    try:
+        created = client.create_pit(index=index, params=params)
+    except RequestError as error:
+        limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
+        if limit is None:
+            raise
+        # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
+        shorter = f"{int(float(limit[1]) * _MILLISECONDS[limit[2]])}ms"
+        created = client.create_pit(index=index, params={**params, "keep_alive": shorter})
+    try:
+        yield created["pit_id"]
+    finally:
+        # If it cannot be closed, it expires by itself.
+        with suppress(OpenSearchException), without_retries(client):
+            client.delete_pit(body={"pit_id": [created["pit_id"]]})
