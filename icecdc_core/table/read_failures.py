@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 
 from icecdc_core import errors
 from icecdc_core.errors import (
+    DUPLICATE_MESSAGE,
+    NULL_MESSAGE,
     ConfigError,
     DataReadError,
     DiskFullError,
@@ -46,7 +48,7 @@ _SELECT_EVALUATION = re.compile(
     r"\[[A-Z_.]+\](?=(?s:.)*?SQLSTATE: (?:22\w{3}|23505|P0001|39000))|\[INVALID_FORMAT[\w.]*\]|PatternSyntaxException"
 )
 # What the jobs' own expressions raise. A value may have the same words, but not at the beginning of the text.
-_IDENTIFIER = re.compile(r"\[USER_RAISED_EXCEPTION\] ((?:duplicate identifier: |null identifier in column )[^\n]*)")
+_IDENTIFIER = re.compile(rf"\[USER_RAISED_EXCEPTION\] ((?:{DUPLICATE_MESSAGE}: |{NULL_MESSAGE} in column )[^\n]*)")
 # The name of a failure: an error class of Spark, or the class of an exception.
 _NAME = re.compile(r"\[[A-Z_.\d]+\]|[\w.$]*(?:Error|Exception)\b")
 # Spark has no classes for these: it says them in the text of an exception.
@@ -140,7 +142,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
 def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError | None:
     """What the rows or the condition are to blame for."""
     raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
-    if raised.startswith("duplicate"):
+    if raised.startswith(DUPLICATE_MESSAGE):
         return DuplicateIdentifierError(
             f"Two rows of '{config.table}' share one identifier: {raised}",
             subject="identifier_columns",
