@@ -17,7 +17,7 @@ LONGEST = 2000
 
 _REFERENCE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|secret:(?P<scope>[^/\s]+)/(?P<key>\S+)")
 _SECRET_NAME = re.compile(
-    r"passw(or)?d|passphrase|secret|token|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key|shared[-_.]?key"
+    r"passw(or)?d|passphrase|secret|token(?!izer|_(?:chars|count|filter|length))|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key|shared[-_.]?key"
     r"|api[-_.]?key|encryption[-_.]?key|\bsas\b|authorization",
     re.IGNORECASE,
 )

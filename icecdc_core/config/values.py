@@ -138,7 +138,11 @@ def secret_reference(text: str) -> str:
 
 
 def no_reference(text: str) -> str:
-    """A text that is used as it is; a reference to a secret would be taken literally, so it is refused."""
+    """A string that is used as it is; a reference to a secret would be taken literally, so it is refused.
+
+    Raises:
+        PydanticCustomError: The string is a reference.
+    """
     if is_reference(text):
         raise refused("takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}")
     return text

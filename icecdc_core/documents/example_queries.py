@@ -38,7 +38,7 @@ def _prefix(path: str) -> Query:
 
 
 _BY_TYPE: dict[str, Callable[[str], Query]] = {
-    **dict.fromkeys(("text", "match_only_text"), _match),
+    **dict.fromkeys(("text", "match_only_text", "completion"), _match),
     **dict.fromkeys(("keyword", "constant_keyword"), _exact),
     **dict.fromkeys(("byte", "short", "integer", "long", "unsigned_long", "token_count"), _number),
     **dict.fromkeys(("half_float", "float", "double", "scaled_float"), _number),
@@ -84,6 +84,8 @@ def _queries(path: str, field: Mapping[str, Any]) -> list[Query]:
         return _inside(path, field, field_type)
     if field_type == VECTOR:
         return [{"knn": {path: {"vector": f"<{field.get('dimension', 'all')} numbers>", "k": 10}}}]
+    if field_type == "binary" and field.get("doc_values") is True:
+        return [{"exists": {"field": path}}]
     if field_type not in _BY_TYPE:
         return []
     keywords = [name for name, inner in field.get("fields", {}).items() if inner.get("type") == "keyword"]

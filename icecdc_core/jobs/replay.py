@@ -12,6 +12,7 @@ from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, write_actions
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields
@@ -48,6 +49,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         IndexNotFoundError: The index has no position, or is gone.
         TableReplacedError, HistoryGapError: The position does not fit the table any more.
         TableLockedError: Another run has locked the index.
+        ConfigError: The server lacks what mapping and settings need.
         IcecdcError: Any other error of the package.
     """
     if config.dry_run:
@@ -60,6 +62,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("replay", spark, config) as run:
         with run.stage("check"):
             source = run.open_source(needs_history=False)
+            require_server_features(run.client, config)
             run.require_position(source)
         with run.lock(source) as lock:
             return run.finish(_replay(run, source, lock.position))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.commits.preconditions import check_preconditions
@@ -206,20 +207,25 @@ def _follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         False if the index has a field that cannot follow, and ``on_schema_change`` is ``reexport``.
     """
     with run.stage("follow spec"):
-        physical = lock.position.physical_index
+        physical, was = lock.position.physical_index, lock.position.selection
         # First: a new field may need a limit that was raised.
-        if changed := dynamic_settings(lock.position.selection, source.spec):
-            with typed_refusals(run.config):
-                settings = settings_in_place(run.config, changed)
-                run.client.indices.put_settings(index=physical, body={"index": settings})
+        _put_settings(run, physical, dynamic_settings(was, source.spec))
         try:
             evolve_mapping(run.client, run.config, physical, source.schema)
         except SchemaChangeError:
+            _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
             if run.config.on_schema_change != "reexport":
                 raise
             return False
         lock.write(replace(lock.position, selection=source.stored_selection))
         return True
+
+
+def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
+    if changed:
+        with typed_refusals(run.config):
+            settings = settings_in_place(run.config, changed)
+            run.client.indices.put_settings(index=physical, body={"index": settings})
 
 
 def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:

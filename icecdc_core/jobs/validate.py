@@ -18,6 +18,7 @@ from icecdc_core.jobs.repair import repair_differences, require_repairable
 from icecdc_core.opensearch.checksums.contents import index_checksums, source_checksums
 from icecdc_core.opensearch.checksums.index_pages import index_parts
 from icecdc_core.opensearch.checksums.texts import index_text_checksums, source_text_checksums, texts_are_comparable
+from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.run import Run
@@ -72,6 +73,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         TableLockedError: ``repair`` is asked for, and another run has locked the index, wrote it after the
             comparison, or did not finish a batch.
         IdentifierColumnsError: ``repair`` is asked for and there are no identifier columns.
+        ConfigError: ``repair`` is asked for, and the server lacks what mapping and settings need.
     """
     if config.repair and config.dry_run:
         raise ConfigError(
@@ -83,6 +85,8 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     with Run("validate", spark, config) as run:
         with run.stage("check"):
             source = run.open_source(needs_history=False)
+            if config.repair:
+                require_server_features(run.client, config)
             at_position = config.validate_at == "position" or config.repair
             position = run.require_position(source, needs_history=at_position)
             if config.repair:

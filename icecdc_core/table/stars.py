@@ -60,7 +60,12 @@ def takes_in(text: str, column: str, alias: str) -> bool:
 
 
 def without_excepted(text: str, columns: Collection[str]) -> str:
-    """Return an expression in which no `*` leaves out these columns by name."""
+    """Return an expression in which no `*` leaves out these columns by name.
+
+    Args:
+        text: The expression, an item of ``select``.
+        columns: The columns, in any case.
+    """
     unknown = {column.lower() for column in columns}
 
     def kept(excepted: re.Match[str]) -> str:

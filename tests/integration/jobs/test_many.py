@@ -275,6 +275,7 @@ class DescribeTheConsoleCommand:
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
-        out, _ = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
         report = json.loads(out.splitlines()[-1])
         assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")
+        assert ("Traceback" in err, "The run was interrupted" in err.splitlines()[-1]) == (False, True), err

@@ -122,9 +122,11 @@ class DescribeAChangeThatNeedsANewIndex:
         body = {"properties": {"code": {"type": "text"}}}
         opensearch.indices.put_mapping(index=physical_index(opensearch, config), body=body)
         sql("ALTER TABLE {t} ADD COLUMN code STRING")
-        other = config.replace(mapping={"title": TITLE, "code": {"type": "keyword"}})
+        mapping = {"title": TITLE, "code": {"type": "keyword"}}
+        other = config.replace(mapping=mapping, settings={"max_result_window": 20000})
         with pytest.raises(SchemaChangeError, match="code"):
             sync_changes(spark, other)
+        assert "max_result_window" not in of_index(opensearch, config)[0]
         assert sync_changes(spark, other.replace(on_schema_change="reexport")).strategy == "reexport"
         assert of_index(opensearch, config)[1]["code"] == {"type": "keyword"}
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IndexConflictError
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart
@@ -308,6 +308,13 @@ class DescribePipelines:
         export_table(spark, config)
         report = validate_table(spark, config)
         assert (report.ok, report.stale, report.stale_ids) == (False, 2, ["1", "2"])
+
+    @pytest.mark.parametrize("job", [replay_dead_letters, validate_table])
+    def it_refuses_to_repair_or_replay_with_a_pipeline_that_is_gone(self, spark, sql, make_config, job):
+        sql(self.TABLE)
+        config = make_config(settings={"default_pipeline": "gone"}, repair=True)
+        with pytest.raises(ConfigError, match="no ingest pipeline 'gone'"):
+            job(spark, config)
 
     def it_continues_an_export_with_the_same_mapping_and_settings(self, spark, sql, make_config, indexed, pipeline):
         made = pipeline({"set": {"field": "tag", "value": "x"}})
