@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
@@ -17,6 +18,7 @@ from icecdc_core.changes.steps import Step
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
+from tests.conftest import GIVEN_CATALOG
 from tests.equality_deletes import EqualityWriter
 
 pytestmark = pytest.mark.usefixtures("sql")
@@ -357,9 +359,9 @@ class DescribeAHistory:
         ("version", "mode"),
         [(1, "copy-on-write"), (2, "copy-on-write"), (2, "merge-on-read"), (3, "copy-on-write"), (3, "merge-on-read")],
     )
-    def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, warehouse, name, version, mode):
+    def it_is_the_true_difference_of_every_snapshot(self, sql, commit, changes, version, mode):
         snapshots = commit(*HISTORY, version=version, mode=mode)
-        read = self._read_with_spark(sql) if version == 3 else self._read_with_pyiceberg(warehouse, name)
+        read = self._read_with_spark(sql) if version == 3 else self._read_with_pyiceberg(sql)
         states = {None: [], **{snapshot: read(snapshot) for snapshot in snapshots}}
         expected, actual = {}, {snapshot: Counter() for snapshot in snapshots}
         for before, after in zip([None, *snapshots], snapshots, strict=False):
@@ -382,11 +384,10 @@ class DescribeAHistory:
         assert Counter(tuple(row[:4]) for row in changes(first)) == difference(read(first), read(last))
 
     @staticmethod
-    def _read_with_pyiceberg(warehouse, name):
-        catalog = load_catalog(
-            "lake", type="sql", uri=f"sqlite:///{warehouse / 'catalog.db'}", warehouse=str(warehouse)
-        )
-        table = catalog.load_table(f"ns.{name}")
+    def _read_with_pyiceberg(sql):
+        log = sql("SELECT file FROM {t}.metadata_log_entries ORDER BY timestamp DESC, file DESC LIMIT 1")
+        (newest,) = log.first()
+        table = StaticTable.from_metadata(newest, json.loads(GIVEN_CATALOG or "{}"))
 
         def read(snapshot):
             return [tuple(row.values()) for row in table.scan(snapshot_id=snapshot).to_arrow().to_pylist()]

@@ -27,6 +27,7 @@ from icecdc_core.errors import (
 from icecdc_core.ingest import IngestConfig, ingest
 from icecdc_core.jobs.setup_check import check_setup
 from icecdc_core.reporting.reports import check_report_path
+from tests.conftest import GIVEN_CATALOG
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -382,7 +383,8 @@ class DescribeExpressionsOfAnIngest:
         ],
     )
     def it_refuses_one_that_java_does_not_take(self, spark, warehouse, given, shown):
-        config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", warehouse=str(warehouse), **given)
+        place = {"warehouse": str(warehouse), "catalog_properties": GIVEN_CATALOG}
+        config = IngestConfig(job="j", bootstrap_servers="127.0.0.1:9", **place, **given)
         with pytest.raises(ConfigError, match=re.escape(shown)):
             ingest(spark, config)
 

@@ -22,6 +22,7 @@ from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.session.catalog import session_of_its_own
 from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.shutdown import stop_on_sigterm
+from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -48,6 +49,7 @@ def file(tables, name, opensearch_url, warehouse, tmp_path):
     common = {
         "opensearch_url": opensearch_url,
         "warehouse": str(warehouse),
+        "catalog_properties": json.loads(GIVEN_CATALOG or "{}"),
         "positions_index": f"positions-{name}",
         "log_path": str(tmp_path / "log.jsonl"),
         "metrics_folder": str(tmp_path / "metrics"),

@@ -25,6 +25,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.status import status
 from icecdc_core.logs import LOGGER
+from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -169,7 +170,8 @@ class DescribeAFailedRun:
 class DescribeTheCommandLine:
     def run(self, config, job, *arguments):
         given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
-        given += ["--warehouse", config.warehouse, "--positions-index", config.positions_index, *arguments]
+        given += ["--warehouse", config.warehouse, "--catalog-properties", GIVEN_CATALOG]
+        given += ["--positions-index", config.positions_index, *arguments]
         given += ["--identifier-columns", "id", "--spark-conf", json.dumps(small_spark())]
         command = [sys.executable, "-m", "icecdc_core", job, *given]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -196,7 +198,8 @@ class DescribeTheConsoleCommand:
 
     def of(self, config):
         given = ["--table", config.table, "--index", config.index, "--opensearch-url", config.opensearch_url]
-        given += ["--warehouse", config.warehouse, "--positions-index", config.positions_index]
+        given += ["--warehouse", config.warehouse, "--catalog-properties", GIVEN_CATALOG]
+        given += ["--positions-index", config.positions_index]
         return [*given, "--identifier-columns", "id"]
 
     def it_shows_the_status_without_a_table(self, capsys, exported):

@@ -26,6 +26,7 @@ from icecdc_core.runs.run import connect
 from tests.aws_signatures import is_signed
 from tests.bulk_writes import write
 from tests.certificates import Authority
+from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 from tests.faults.killing import rows_as_documents
 from tests.loopback_proxy import loopback_proxy
@@ -186,7 +187,9 @@ class DescribePlantedSecrets:
         sql(CREATE)
         sql("INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
         config = make_config()
-        catalog = {**_embedded(config), "s3.secret-access-key": "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
+        # A catalog that is given may need its own key.
+        key = "adls.sas-token.planted" if GIVEN_CATALOG else "s3.secret-access-key"
+        catalog = {**_catalog(config), key: "env:PLANTED_KEY", "thing": "env:PLANTED_THING"}
         events = tmp_path / "events"
         events.mkdir()
         conf = {
@@ -254,6 +257,7 @@ class DescribePlantedSecrets:
                 "positions_index": config.positions_index,
                 "identifier_columns": "id",
                 "warehouse": config.warehouse,
+                "catalog_properties": GIVEN_CATALOG,
                 "opensearch_url": proxy.url,
                 "opensearch_username": "ann",
                 "opensearch_password": "env:PLANTED_PASSWORD",
@@ -376,10 +380,10 @@ def _allowed(config):
     return allowed_requests("requests", {**names, "{index}": config.index, "{positions}": config.positions_index})
 
 
-def _embedded(config):
+def _catalog(config):
     from icecdc_core.session.catalog_settings import embedded_catalog_properties
 
-    return embedded_catalog_properties(config.warehouse)
+    return dict(config.catalog_properties) or embedded_catalog_properties(config.warehouse)
 
 
 def _command_lines():

@@ -6,6 +6,7 @@ import json
 import os
 import time
 import uuid
+from urllib.parse import urlsplit
 
 import pytest
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent
@@ -59,6 +60,12 @@ def trace_of(posts):
     assert {stage.parent for stage in stages} <= {root.id, *(stage.id for stage in stages)}
     assert {stage.trace_id for stage in stages} == {root.trace_id}
     return root, [stage.name for stage in stages]
+
+
+def dataset_at(place):
+    """Namespace and name of the table's dataset: on this machine, or in a bucket."""
+    parts = urlsplit(place)
+    return ("s3://" + parts.netloc, parts.path.lstrip("/")) if parts.scheme == "s3" else ("file", parts.path)
 
 
 def location(spark, table):
@@ -164,7 +171,7 @@ class DescribeLineage:
         (table,), (index,) = complete["inputs"], complete["outputs"]
         assert [each["eventType"] for each in (start, complete)] == ["START", "COMPLETE"]
         assert complete["run"]["runId"] == str(uuid.UUID(report.run_id))
-        assert (table["namespace"], table["name"]) == ("file", location(spark, exported.table).removeprefix("file:"))
+        assert (table["namespace"], table["name"]) == dataset_at(location(spark, exported.table))
         assert table["facets"]["version"]["datasetVersion"] == str(report.to_snapshot_id)
         (symlink,) = table["facets"]["symlinks"]["identifiers"]
         assert (symlink["name"], symlink["type"]) == (f"ns.{exported.index}", "TABLE")
@@ -227,7 +234,7 @@ class DescribeLineage:
         complete = events_of(watched.posts)[-1]
         (read,), (written,) = complete["inputs"], complete["outputs"]
         assert (read["namespace"], read["name"]) == (f"kafka://{kafka.split(',')[0]}", topic.name)
-        assert written["name"] == location(spark, config.table).removeprefix("file:")
+        assert (written["namespace"], written["name"]) == dataset_at(location(spark, config.table))
         assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
 
     def it_is_silent_about_idle_polls(self, spark, sql, exported, watched):
