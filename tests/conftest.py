@@ -22,12 +22,14 @@ from tests.fast_java import (
     remember_java_names,
     set_java_options,
     use_memory_for_files,
+    use_quick_local_files,
 )
 from tests.kafka_topics import Topic
 
 set_java_options()
 remember_java_names()
 use_memory_for_files()
+use_quick_local_files()
 _numbers = itertools.count(1)
 
 GIVEN_CATALOG = os.environ.get("ICECDC_CATALOG_PROPERTIES", "")

@@ -1,7 +1,8 @@
-"""Java flags, Spark settings and a folder in memory that make tests quick; no rule of the package depends on them.
+"""Java flags, Spark settings, a folder in memory and Hadoop's local files, so that tests are quick.
 
-Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach every Java that a test starts, through
-the environment: Spark, also in victims, notebooks and the command line, OpenSearch, Kafka and the catalogs' servers.
+No rule of the package depends on them. Most of a test's time is Java that starts and compiles. ``JAVA_OPTIONS`` reach
+every Java that a test starts, through the environment: Spark, also in victims, notebooks and the command line,
+OpenSearch, Kafka and the catalogs' servers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.java_gateway import JavaPackage, JVMView
 from pyspark.sql import SparkSession
+
+from icecdc_core.session.java import find_spark_java
 
 # A test is over before Java's second compiler pays, and two cores have no use for a parallel garbage collector.
 # With one compiler alone, Java has 48 MB for compiled code. Spark fills them; then Java compiles the same code again.
@@ -45,6 +50,11 @@ QUICK_DAEMON = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
 }
+
+QUICK_FILES = Path(__file__).with_name("QuickLocalFiles.java")
+_CORE_SITE = f"""
+<configuration><property><name>fs.file.impl</name><value>{QUICK_FILES.stem}</value></property></configuration>
+"""
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 6 * 1024**3
@@ -82,6 +92,23 @@ def use_memory_for_files() -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ.setdefault("SPARK_LOCAL_DIRS", folder)
+
+
+def use_quick_local_files() -> None:
+    """Have every Spark that this process starts set the permissions of local files without a process for each.
+
+    Hadoop runs ``chmod`` for each file, its checksum and each folder. That is a third of the CPU time of a small
+    ``INSERT``. A ``SPARK_CONF_DIR`` that somebody set is kept; Java without a compiler is fine, only slower.
+    """
+    javac = find_spark_java().path / "bin" / "javac"
+    if "SPARK_CONF_DIR" in os.environ or not javac.exists():
+        return
+    folder = tempfile.mkdtemp(prefix="icecdc-spark-conf-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    classes = str(Path(pyspark.__file__).parent / "jars" / "*")
+    subprocess.run([javac, "--release", "17", "-cp", classes, "-d", folder, QUICK_FILES], check=True)
+    Path(folder, "core-site.xml").write_text(_CORE_SITE)
+    os.environ["SPARK_CONF_DIR"] = folder
 
 
 def small_spark(cores: int = 1) -> dict[str, str]:
