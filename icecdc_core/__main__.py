@@ -31,8 +31,8 @@ from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
-from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, check_report_path, write_report
+from icecdc_core.reporting.reports.many import ManyReport
 from icecdc_core.secrets import masked
 from icecdc_core.session.jvm_output import jvm_output_to_file
 from icecdc_core.session.shutdown import stop_on_sigterm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from icecdc_core.opensearch.bulk_result import BulkResult
-from icecdc_core.opensearch.bulk_writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.bulk.result import BulkResult
+from icecdc_core.opensearch.bulk.writer import BulkSettings, BulkWriter
 
 
 def write(settings: BulkSettings, *actions: str) -> BulkResult:

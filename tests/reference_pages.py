@@ -15,14 +15,14 @@ from icecdc_core import errors
 from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestReport
+from icecdc_core.jobs.checks.setup import SetupReport
 from icecdc_core.jobs.pending import PendingChanges
-from icecdc_core.jobs.setup_check import SetupReport
 from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
-from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
 from icecdc_core.reporting.reports import RunReport, ValidationReport
+from icecdc_core.reporting.reports.many import ManyReport
 
 PACKAGE = Path(icecdc_core.__file__).parent
 MADE = "<!-- made from the code: ICECDC_UPDATE_DOCS=1 pytest tests/unit/project rewrites it -->"

@@ -69,12 +69,12 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "setup": Command(
-        "jobs.setup_check:check_setup",
+        "jobs.checks.setup:check_setup",
         "check everything a run depends on, and name all problems",
         "--table lake.shop.orders --opensearch-url https://search:9200",
     ),
     "smoke": Command(
-        "jobs.smoke:smoke_test",
+        "jobs.checks.smoke:smoke_test",
         "try everything out on scratch tables, drop them, and report what works",
         "--table lake.scratch.smoke --opensearch-url https://search:9200",
         ("table", "index", "opensearch_url", "catalog_properties", "warehouse", "report_path"),

@@ -10,8 +10,8 @@ from typing import Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, report_json, write_report
+from icecdc_core.reporting.reports.many import ManyReport
 
 
 def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.documents.spec import SPEC_KEYS, spec_changes
 from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError, TableReplacedError
-from icecdc_core.table.schema_changes import is_additive, schema_change
+from icecdc_core.table.schemas.changes import is_additive, schema_change
 from icecdc_core.table.snapshots import missing_snapshot
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.explore.changed_rows import (
+from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table
+from icecdc_core.explore.rows.changed import (
     DELETED,
     INSERTED,
     UPDATED,
     Change,
 )
-from icecdc_core.explore.difference_rows import (
+from icecdc_core.explore.rows.differing import (
     PartitionChanges,
     changed_pairs,
     count_by_partition,
     count_pairs,
     sample_pairs,
 )
-from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table
 
 if TYPE_CHECKING:
     import pandas as pd

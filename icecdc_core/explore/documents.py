@@ -13,10 +13,10 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.documents.bulk_lines import epoch_of
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.changed_rows import UPDATED, Change, Document
-from icecdc_core.explore.document_ids import WantedDocument, find_wanted
-from icecdc_core.explore.document_rows import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.rows.changed import UPDATED, Change, Document
+from icecdc_core.explore.rows.document_ids import WantedDocument, find_wanted
+from icecdc_core.explore.rows.of_document import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.view import OTHER_DOCUMENTS
 from icecdc_core.opensearch.checksums.pipeline_fields import without_fields
 

@@ -17,7 +17,7 @@ with required("matplotlib", "notebook"):
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 if TYPE_CHECKING:
-    from icecdc_core.explore.difference_rows import PartitionChanges
+    from icecdc_core.explore.rows.differing import PartitionChanges
     from icecdc_core.explore.time_line import Entry
 
 INDEX, CHANGED = "#d1495b", "#5b8fb9"

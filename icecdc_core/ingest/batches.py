@@ -31,7 +31,7 @@ from icecdc_core.ingest.tables.batch import Batch, Records
 from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.publish import WAP_ID
-from icecdc_core.ingest.tables.table_resets import RefillError
+from icecdc_core.ingest.tables.resets import RefillError
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.session.spark import unless_set

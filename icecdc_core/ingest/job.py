@@ -30,10 +30,10 @@ from icecdc_core.ingest.start_offsets import StreamStart, find_start
 from icecdc_core.ingest.tables import commit_log
 from icecdc_core.ingest.tables.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.tables.compaction import compact
+from icecdc_core.ingest.tables.creation import create_namespace
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.table_creation import create_namespace
-from icecdc_core.ingest.tables.table_offsets import find_table_offsets
-from icecdc_core.ingest.tables.table_resets import OffsetsReader
+from icecdc_core.ingest.tables.offsets import find_table_offsets
+from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun

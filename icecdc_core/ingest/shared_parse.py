@@ -22,8 +22,8 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.routing import TABLE, routed
 from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema
 from icecdc_core.ingest.tables.staging import needs_only_rows
-from icecdc_core.ingest.tables.table_columns import metadata_checks, payload_schema
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from icecdc_core.commits.positions import Batch, IndexLock
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.opensearch.bulk.writer import BulkResult
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     count_operations,
@@ -29,7 +29,7 @@ from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, wri
 from icecdc_core.runs.file_groups import FileGroups, file_groups
 from icecdc_core.runs.resume import resumed_groups
 from icecdc_core.runs.run import Run
-from icecdc_core.table.identifiers import require_unique
+from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 

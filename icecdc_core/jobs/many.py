@@ -15,8 +15,8 @@ from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
-from icecdc_core.reporting.many_report import ManyReport
 from icecdc_core.reporting.reports import Report, RunReport
+from icecdc_core.reporting.reports.many import ManyReport
 from icecdc_core.secrets import masked
 from icecdc_core.session.catalog import session_of_its_own
 from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm

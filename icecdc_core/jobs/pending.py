@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from icecdc_core.jobs.snapshot_counts import changes_per_snapshot
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.reports import Report
-from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from icecdc_core.reporting.text_tables import text_table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
 from icecdc_core.documents.bulk_lines import epoch_of, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
-from icecdc_core.opensearch.bulk_writer import BulkResult
+from icecdc_core.opensearch.bulk.writer import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.repairs import differing_documents, newest_version, repair_actions

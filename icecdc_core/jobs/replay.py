@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from icecdc_core.commits.positions import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, write_actions
+from icecdc_core.opensearch.bulk.writer import BulkResult, BulkSettings, write_actions
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import IndexDiffersError
-from icecdc_core.jobs.smoke_report import SmokeReport
+from icecdc_core.jobs.checks.smoke_report import SmokeReport
 from icecdc_core.reporting.reports import Report, ValidationReport, report_json, write_report
 from icecdc_core.session import get_spark
 from icecdc_core.session.jvm_output import jvm_output_to_file

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk_writer import BulkResult, BulkSettings, require_accepted, write_actions
+from icecdc_core.opensearch.bulk.writer import BulkResult, BulkSettings, require_accepted, write_actions
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.runs.dead_letters import store_dead_letters
 

@@ -19,7 +19,7 @@ from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.session.spark_settings import partitions_for
-from icecdc_core.table.identifiers import require_no_null, require_unique
+from icecdc_core.table.schemas.identifiers import require_no_null, require_unique
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.file_tasks import CommitFiles, FileTasks
-from icecdc_core.table.schema_projection import (
+from icecdc_core.table.schemas.projection import (
     for_pyiceberg,
     is_encrypted,
     reads_in_batches,

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from icecdc_core.columns import ROW_POSITION, private_identifier, quoted
 from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.table.expressions.projection import Projection
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.projection import Projection
 
 
 @dataclass(frozen=True)

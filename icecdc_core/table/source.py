@@ -17,23 +17,23 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT, private_identifier
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
+from icecdc_core.table.expressions.new_fields import new_document_fields
+from icecdc_core.table.expressions.projection import Projection, open_projection
+from icecdc_core.table.expressions.row_filter import condition_columns
+from icecdc_core.table.expressions.stars import require_readable_stars
+from icecdc_core.table.expressions.used_columns import UsedColumns
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.identifiers import identifier_fields, require_identifier_types
-from icecdc_core.table.new_fields import new_document_fields
-from icecdc_core.table.projection import Projection, open_projection
-from icecdc_core.table.row_filter import condition_columns
-from icecdc_core.table.schema_projection import require_distinct, require_readable
+from icecdc_core.table.schemas.identifiers import identifier_fields, require_identifier_types
+from icecdc_core.table.schemas.projection import require_distinct, require_readable
 from icecdc_core.table.selection import Selection
 from icecdc_core.table.snapshots import head_snapshot_id
-from icecdc_core.table.stars import require_readable_stars
-from icecdc_core.table.used_columns import UsedColumns
 from icecdc_core.table.visible_history import require_visible_history
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-    from icecdc_core.table.schema_changes import SchemaChange
+    from icecdc_core.table.schemas.changes import SchemaChange
 
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})

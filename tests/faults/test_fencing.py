@@ -11,7 +11,7 @@ import pytest
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
-from icecdc_core.opensearch.bulk_writer import BulkSettings
+from icecdc_core.opensearch.bulk.writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
 from tests.broken_runs import move_elsewhere

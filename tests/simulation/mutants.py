@@ -17,8 +17,9 @@ from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
-from icecdc_core.opensearch import aliases, bulk_answers, bulk_request, bulk_writer, indexes
-from icecdc_core.opensearch.bulk_writer import BulkWriter
+from icecdc_core.opensearch import aliases, indexes
+from icecdc_core.opensearch.bulk import answers, request, writer
+from icecdc_core.opensearch.bulk.writer import BulkWriter
 from icecdc_core.runs import plan, resume
 
 
@@ -208,20 +209,20 @@ MUTANTS = [
         (READERS, INDEX),
         (
             Change(
-                bulk_request,
+                request,
                 "request_body",
                 "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
                 """import re
     text = bytes(memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
     return memoryview(re.sub(rb', "version": [0-9]+, "version_type": "external"', b"", text))""",
-                (bulk_writer,),
+                (writer,),
             ),
         ),
     ),
     Mutant(
         "operations that OpenSearch refused for a moment count as done",
         (INDEX, READERS),
-        (Change(bulk_answers, "applied", "again.append(number)", "upserts += 1", (bulk_writer,)),),
+        (Change(answers, "applied", "again.append(number)", "upserts += 1", (writer,)),),
     ),
     Mutant(
         "a bulk request without an answer counts as done",

@@ -13,7 +13,8 @@ from unittest import mock
 from icecdc_core.commits import lease, lock, positions
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
-from icecdc_core.opensearch import bulk_writer, client, retry
+from icecdc_core.opensearch import client, retry
+from icecdc_core.opensearch.bulk import writer
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
 from icecdc_core.runs.changes import BatchChanges, BatchPlan
@@ -158,8 +159,8 @@ def simulated() -> Iterator[None]:
         (lease, "is_running", lambda holder: world().exists(holder)),
         (lease, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
-        (bulk_writer, "ThreadPoolExecutor", SimulatedExecutor),
-        (bulk_writer, "logging_to", lambda _: nullcontext()),
+        (writer, "ThreadPoolExecutor", SimulatedExecutor),
+        (writer, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
         (sync, "partitions_for", lambda *_: nullcontext()),

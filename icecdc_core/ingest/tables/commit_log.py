@@ -1,6 +1,6 @@
 """The commit log: a row for each batch, with what it wrote into which table.
 
-Each table records its own offsets (`table_offsets`). The log adds what only all tables together say: the offsets below
+Each table records its own offsets (`offsets`). The log adds what only all tables together say: the offsets below
 which all records are written, which tables were left behind by a failure, and the offsets of tables whose snapshots
 have expired. A run starts from it.
 """

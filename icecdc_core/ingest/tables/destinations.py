@@ -13,9 +13,9 @@ from icecdc_core.errors import TableNotFoundError
 from icecdc_core.ingest.rows.column_names import Path, fold_case
 from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields, reject_fields
 from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.tables.columns import metadata_names, payload_schema
+from icecdc_core.ingest.tables.creation import create_table, partition_names
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, new_columns
-from icecdc_core.ingest.tables.table_columns import metadata_names, payload_schema
-from icecdc_core.ingest.tables.table_creation import create_table, partition_names
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError
 from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
 from icecdc_core.ingest.tables.batch import Records
+from icecdc_core.ingest.tables.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.publish import Staged, append, stage
-from icecdc_core.ingest.tables.table_columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
 from icecdc_core.session.row_counts import RowCount
 

@@ -16,14 +16,14 @@ from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import reject_fields, without_table
 from icecdc_core.ingest.rows.fitting import fitted
 from icecdc_core.ingest.tables.batch import Batch, Records
+from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema, with_metadata_problems
 from icecdc_core.ingest.tables.commit_log import TableEntry
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.destinations import evolve_for, open_table
+from icecdc_core.ingest.tables.offsets import TableOffsets, current_snapshot_id
 from icecdc_core.ingest.tables.publish import MovedError, Staged, next_step, publish, restage
+from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
-from icecdc_core.ingest.tables.table_columns import metadata_checks, payload_schema, with_metadata_problems
-from icecdc_core.ingest.tables.table_offsets import TableOffsets, current_snapshot_id
-from icecdc_core.ingest.tables.table_resets import OffsetsReader
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 from icecdc_core.config.values import table_parts
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.secrets import is_reference, redacted
-from icecdc_core.table.field_origins import FieldOrigin
+from icecdc_core.table.expressions.field_origins import FieldOrigin
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -14,7 +14,7 @@ from icecdc_core.ingest import ingest
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.tables import commit_log, writer
-from icecdc_core.ingest.tables.table_offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
+from icecdc_core.ingest.tables.offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.tables.writer import Writer
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"

@@ -11,7 +11,7 @@ from icecdc_core.ingest import ingest, shared_parse
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.tables import commit_log, schema_evolution
-from icecdc_core.ingest.tables.table_creation import create_namespace
+from icecdc_core.ingest.tables.creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 

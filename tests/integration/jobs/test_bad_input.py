@@ -25,7 +25,7 @@ from icecdc_core.errors import (
     TableNotFoundError,
 )
 from icecdc_core.ingest import IngestConfig, ingest
-from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.jobs.checks.setup import check_setup
 from icecdc_core.reporting.reports import check_report_path
 from tests.conftest import GIVEN_CATALOG
 from tests.loopback_proxy import loopback_proxy

@@ -18,9 +18,9 @@ import pytest
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
-from icecdc_core.jobs.setup_check import count_rows_and_documents
+from icecdc_core.jobs.checks.setup import count_rows_and_documents
 from icecdc_core.jobs.status import status
-from icecdc_core.opensearch.bulk_writer import BulkSettings
+from icecdc_core.opensearch.bulk.writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
 from tests.aws_signatures import is_signed

@@ -16,9 +16,9 @@ from icecdc_core.errors import (
     SchemaChangeError,
     SparkJobError,
 )
-from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.jobs.checks.setup import check_setup
+from icecdc_core.jobs.snapshot_counts import changes_per_snapshot
 from icecdc_core.reporting.reports import report_json
-from icecdc_core.reporting.snapshot_counts import changes_per_snapshot
 from tests.broken_runs import forget_commit
 from tests.integration.jobs.test_dead_letters import take_nan
 

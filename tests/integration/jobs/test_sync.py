@@ -11,7 +11,7 @@ from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.opensearch.bulk_writer import BulkSettings
+from icecdc_core.opensearch.bulk.writer import BulkSettings
 from icecdc_core.opensearch.indexes import write_alias
 from tests.bulk_writes import write
 

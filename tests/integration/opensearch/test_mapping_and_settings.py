@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IndexConflictError
-from icecdc_core.jobs.setup_check import check_setup
+from icecdc_core.jobs.checks.setup import check_setup
 from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart
 
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.table.projection import open_projection
-from icecdc_core.table.stability import registered_functions
+from icecdc_core.table.expressions.determinism import registered_functions
+from icecdc_core.table.expressions.projection import open_projection
 
 SCHEMA = (
     "id bigint, email string, lat double, lon double, seen timestamp, tags array<string>, place struct<x:int,y:int>"

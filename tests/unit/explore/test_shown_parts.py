@@ -9,15 +9,15 @@ import pytest
 
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.explore import next_sync
-from icecdc_core.explore.changed_rows import Change
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.difference_rows import PartitionChanges
 from icecdc_core.explore.differences import Differences
-from icecdc_core.explore.document_rows import Event, History
 from icecdc_core.explore.documents import DocumentView, IndexedDocument
 from icecdc_core.explore.figures import as_html, partitions_figure
 from icecdc_core.explore.next_sync import NextSync
 from icecdc_core.explore.queries import QueryResult
+from icecdc_core.explore.rows.changed import Change
+from icecdc_core.explore.rows.differing import PartitionChanges
+from icecdc_core.explore.rows.of_document import Event, History
 from icecdc_core.explore.time_line import TimeLine
 from icecdc_core.reporting.reports import RunReport
 

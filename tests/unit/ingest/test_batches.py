@@ -7,7 +7,7 @@ import pytest
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.tables.batch import Batch
 from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.tables.table_resets import OffsetsReader
+from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 
 KNOWN = TableEntry(

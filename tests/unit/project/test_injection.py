@@ -12,7 +12,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.values import table_parts
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk_writer import bulk_path
+from icecdc_core.opensearch.bulk.writer import bulk_path
 
 NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
 HOSTILE = ["t`; DROP TABLE x; --", "a/../b", "a%2f_all", "a?x=true", "_all", "*", "a,b", '"}}', "<a-{now/d}>", "a#b"]

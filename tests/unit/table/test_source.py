@@ -9,9 +9,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.projection import Projection
-from icecdc_core.table.row_filter import condition_columns
-from icecdc_core.table.schema_changes import schema_change
+from icecdc_core.table.expressions.projection import Projection
+from icecdc_core.table.expressions.row_filter import condition_columns
+from icecdc_core.table.schemas.changes import schema_change
 from icecdc_core.table.source import Source
 
 SCHEMA = T.StructType(

@@ -1,0 +1,231 @@
+"""The smoke test: whether everything works here. It tries it out on scratch tables, drops them and reports each check.
+
+It is for an environment where icecdc was never run, such as a new Databricks workspace: the report says what was found
+there, and what of it works.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import read_changes
+from icecdc_core.columns import quoted, with_literal_names
+from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
+from icecdc_core.jobs.checks.setup import check_setup
+from icecdc_core.jobs.checks.smoke_environment import describe_environment
+from icecdc_core.jobs.checks.smoke_report import SmokeReport
+from icecdc_core.jobs.export import export_table
+from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.jobs.validate import validate_table
+from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
+from icecdc_core.reporting.reports import check_report_path
+from icecdc_core.runs.dead_letters import table_name
+from icecdc_core.runs.run import connect
+from icecdc_core.secrets import masked, shortened
+from icecdc_core.session.compat import require_supported
+from icecdc_core.table.read_failures import spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+_Step = tuple[str, Callable[[], None]]
+
+_COLUMNS = "id BIGINT, name STRING"
+_MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}
+KINDS = {
+    "v2 copy-on-write": {"format-version": "2"},
+    "v2 merge-on-read": {"format-version": "2", **_MERGE_ON_READ},
+    "v3 deletion vectors": {"format-version": "3", **_MERGE_ON_READ},
+}
+"""The kinds of table that are tried out, with their properties."""
+
+# How to reach catalog and OpenSearch. Everything else describes a table, and the scratch tables have their own shape.
+_CONNECTION = {"catalog_properties", "warehouse", "spark_conf", "request_timeout_seconds", "retry_timeout_seconds"}
+
+
+@with_literal_names
+def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
+    """Export, change, sync and validate a scratch table of each kind, drop it, and report how each step ended.
+
+    The scratch tables are beside ``config.table``, which need not exist, with names that no other table has. Of the
+    parameters only those count that say how to reach the catalog and OpenSearch.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The parameters.
+
+    Raises:
+        ConfigError: ``dry_run`` is set, or the report cannot be written.
+        DependencyError: The session is not supported.
+    """
+    begin = time.monotonic()
+    if config.dry_run:
+        raise ConfigError(
+            "A smoke test writes, to scratch tables of its own",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the setup check, which only reads",
+        )
+    require_supported(spark)
+    check_report_path(config.report_path)
+    run = uuid.uuid4().hex[:8]
+    checks: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+    for number, (kind, properties) in enumerate(KINDS.items(), 1):
+        scratch = _scratch(config, f"smoke_{run}_{number}")
+        try:
+            _attempt(scratch, kind, _steps(spark, scratch, properties), checks, errors)
+        finally:  # an interrupt leaves nothing behind either
+            _attempt(scratch, kind, _cleanup(spark, scratch), checks, errors, is_cleanup=True)
+    return SmokeReport(
+        ok=not errors,
+        table=config.table,
+        index=config.index,
+        environment=describe_environment(spark, config),
+        checks=checks,
+        seconds=round(time.monotonic() - begin, 3),
+        errors=errors,
+    )
+
+
+def _scratch(config: SyncConfig, suffix: str) -> SyncConfig:
+    """The parameters of a scratch table and index that nobody else has."""
+    kept = {name for name in config.model_fields_set if name in _CONNECTION or name.startswith("opensearch_")}
+    *places, name = config.table_parts
+    index = f"{config.index}-{suffix.replace('_', '-')}"
+    scratch = f"{name}_{suffix}"
+    return type(config)(
+        **{name: getattr(config, name) for name in kept},
+        table=".".join(map(quoted, (*places, scratch))),
+        # No replay would ever resolve them in the table of the other indexes.
+        dead_letter_table=".".join(map(quoted, (*places, f"{scratch}_dead_letters"))),
+        index=index,
+        positions_index=f"{index}-positions",
+        identifier_columns=["id"],
+        number_of_replicas=0,
+    )
+
+
+def _attempt(
+    scratch: SyncConfig,
+    kind: str,
+    steps: Iterator[_Step],
+    checks: list[dict[str, Any]],
+    errors: list[Exception],
+    is_cleanup: bool = False,
+) -> None:
+    """Run steps and note how each one ended; after a failure the others are skipped, but not those of a cleanup."""
+    failed = False
+    for name, step in steps:
+        check: dict[str, Any] = {"kind": kind, "check": name, "state": "passed", "seconds": 0.0}
+        checks.append(check)
+        if failed and not is_cleanup:
+            check["state"] = "skipped"
+            continue
+        started = time.monotonic()
+        try:
+            with _typed(scratch, name):
+                step()
+        except Exception as error:
+            failed = True
+            errors.append(error)
+            check |= {"state": "failed", **_described(error)}
+            if is_cleanup:
+                tables = f"{scratch.table} and {scratch.dead_letter_table}"
+                check["remedy"] = f"drop the tables {tables} and the indexes {scratch.index}-* if they are there"
+        check["seconds"] = round(time.monotonic() - started, 3)
+
+
+def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str]) -> Iterator[_Step]:
+    """The checks of one kind of table, in their order."""
+    table = scratch.quoted_table
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+
+    def create() -> None:
+        spark.sql(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ({listed})")
+        spark.createDataFrame([(1, "one"), (2, "two"), (3, "three")], _COLUMNS).writeTo(table).append()
+
+    def change() -> None:
+        wanted = spark.createDataFrame([(1, None), (2, "zwei"), (4, "four")], _COLUMNS).alias("wanted")
+        merge = wanted.mergeInto(table, F.col("wanted.id") == F.col(f"{table}.id"))
+        merge.whenMatched(
+            F.col("wanted.name").isNull()
+        ).delete().whenMatched().updateAll().whenNotMatched().insertAll().merge()
+
+    def changes() -> None:
+        _require("changed rows", remove_carryovers(read_changes(spark, scratch.table)).count(), 3)
+
+    def export() -> None:
+        _require("exported documents", export_table(spark, scratch).upserts, 3)
+
+    def sync() -> None:
+        report = sync_changes(spark, scratch)
+        _require("upserts and deletes", (report.upserts, report.deletes), (2, 1))
+
+    def validate() -> None:
+        report = validate_table(spark, scratch)
+        _require("rows, missing, extra and stale documents", (report.source_rows, *_differences(report)), (3, 0, 0, 0))
+
+    yield "create table", create
+    yield "setup", lambda: check_setup(spark, scratch).require_ready()
+    yield "export", export
+    yield "change rows", change
+    yield "read changes", changes
+    yield "sync", sync
+    yield "validate", validate
+
+
+def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
+    """Drop the table, its dead letters and its indexes, however far the checks came."""
+
+    def drop_table() -> None:
+        for table in (scratch.quoted_table, table_name(scratch)):
+            spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
+
+    def drop_index() -> None:
+        with closing(connect(scratch)) as client:
+            # An export that failed left an index without the alias.
+            found = client.indices.get(index=f"{scratch.index}--*")
+            built = [name for name, entry in found.items() if icecdc_meta(entry).get("index") == scratch.index]
+            for index in [*built, *indexes_behind(client, scratch.positions_index)]:
+                client.indices.delete(index=index)
+
+    yield "drop table", drop_table
+    yield "drop index", drop_index
+
+
+def _differences(report: Any) -> tuple[int, int, int]:
+    return report.missing, report.extra, report.stale
+
+
+def _require(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise IndexDiffersError(
+            f"Expected {what}: {expected}; found: {found}",
+            remedy="please report it, with the report of the smoke test",
+        )
+
+
+@contextmanager
+def _typed(scratch: SyncConfig, name: str) -> Iterator[None]:
+    with typed_errors(scratch.opensearch_url, name, scratch.opensearch_username), spark_errors(scratch):
+        yield
+
+
+def _described(error: Exception) -> dict[str, str]:
+    """An error as it may be shown: no text of it has a secret."""
+    text = error.message if isinstance(error, IcecdcError) else str(error)
+    described = {"error": type(error).__name__, "message": shortened(masked(text))}
+    with suppress(AttributeError):
+        described["remedy"] = error.remedy  # type: ignore[attr-defined]
+    return described

@@ -1,0 +1,151 @@
+"""Answers to bulk requests: the outcome of every operation that was sent, counted, and which of them to send again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from icecdc_core.opensearch.answers import unusable
+from icecdc_core.opensearch.bulk import failures
+from icecdc_core.opensearch.bulk.counts import Counts
+from icecdc_core.opensearch.bulk.request import are_upserts, document_id_of
+from icecdc_core.opensearch.bulk.result import FAILED_DEAD_LETTERS, SAMPLES, BulkResult
+from icecdc_core.opensearch.retry import RETRIED_STATUSES
+from icecdc_core.secrets import shortened
+
+FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+"""The `filter_path` of a bulk request: only what `outcomes` reads."""
+
+# Refusals with the status of a wrong document (400) that are about the index.
+_INDEX_ERRORS = frozenset({"index_closed_exception"})
+# Greedy, so that it finds the last version in a conflict's reason: the document id before it may be any text.
+_CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
+
+
+class Applied(NamedTuple):
+    """What one request achieved.
+
+    Attributes:
+        result: The result of the operations with a final outcome.
+        again: The operations to send again.
+        reason: Why the last one of these was not applied.
+    """
+
+    result: BulkResult
+    again: pa.Array
+    reason: Any
+
+
+def applied(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int) -> Applied:
+    """Count the outcomes of the operations of one request.
+
+    Args:
+        answer: The answer as parsed JSON.
+        actions: The operations that were sent.
+        alias: The write alias, for the text of a failure.
+        max_rejected_documents: Rejected documents that are allowed; it limits the dead letters that are kept.
+
+    Raises:
+        UnusableAnswerError: The answer does not have exactly one outcome for each operation.
+    """
+    upserts = deletes = already_applied = 0
+    newest_version, newest_id = 0, ""
+    rejected: list[dict[str, Any]] = []
+    failure: dict[str, Any] | None = None
+    again: list[int] = []
+    reason: Any = None
+    for number, (operation, outcome) in enumerate(outcomes(answer, are_upserts(actions))):
+        status, error = outcome["status"], outcome.get("error") or {}
+        if status in (200, 201):
+            if operation == "index":
+                upserts += 1
+            else:
+                deletes += 1
+        elif status == 409:
+            already_applied += 1
+            if (version := _current_version(error)) > newest_version:
+                newest_version, newest_id = version, document_id_of(actions[number].as_py())
+        elif status == 404 and operation == "delete" and "error" not in outcome:
+            already_applied += 1
+        elif status == 404:
+            failure = failures.alias_missing(alias)
+        elif status in RETRIED_STATUSES:
+            again.append(number)
+            reason = error
+        elif status == 400 and error.get("type") not in _INDEX_ERRORS:
+            rejected.append(_dead_letter(actions[number].as_py(), status, error))
+        else:
+            # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
+            failure = failures.writes_refused(alias, status, error)
+    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied)
+    result = BulkResult(counts, failure=failure, newest_version=newest_version, newest_id=newest_id)
+    if rejected:
+        result += _rejections(rejected, max_rejected_documents)
+    return Applied(result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason)
+
+
+def too_large(action: str) -> BulkResult:
+    """Return the result of one operation that is larger than any request may be (413)."""
+    error = {"type": "too_large", "reason": "larger than a request may be"}
+    return _rejections([_dead_letter(action, 413, error)], 0)
+
+
+def outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return operation and outcome of each item, in the order of the operations that were sent.
+
+    Args:
+        answer: The answer as parsed JSON.
+        upserts: For each operation that was sent, whether it is an `index` operation.
+
+    Raises:
+        UnusableAnswerError: There is not exactly one valid item for each operation.
+    """
+    items = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(items, list) or len(items) != len(upserts):
+        found = len(items) if isinstance(items, list) else "no"
+        raise unusable(f"the answer has {found} items for {len(upserts)} operations", answer)
+    for item, is_upsert in zip(items, upserts.tolist(), strict=True):
+        kind = "index" if is_upsert else "delete"
+        outcome = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
+        if not isinstance(outcome, dict) or not _is_outcome(outcome.get("status"), outcome.get("error")):
+            raise unusable(f"the answer has an item that is not the outcome of '{kind}'", item)
+    return [next(iter(item.items())) for item in items]
+
+
+def _is_outcome(status: object, error: object) -> bool:
+    """Whether an item has a status that OpenSearch gives, and no error or one of OpenSearch's shape."""
+    if type(status) is not int or not (status in (200, 201) or 400 <= status < 600):
+        return False
+    if error is None:
+        return True
+    if status in (200, 201) or not isinstance(error, dict):
+        return False
+    cause = error.get("caused_by") or {}
+    if not isinstance(cause, dict):
+        return False
+    texts = (error.get("type"), error.get("reason"), cause.get("reason"))
+    return all(text is None or isinstance(text, str) for text in texts)
+
+
+def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
+    reason = f"{error.get('type')}: {error.get('reason')}"
+    cause = (error.get("caused_by") or {}).get("reason")
+    return {"action": action, "status": status, "reason": shortened(f"{reason} ({cause})" if cause else reason)}
+
+
+def _rejections(dead_letters: list[dict[str, Any]], max_rejected_documents: int) -> BulkResult:
+    samples = [
+        {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
+        for letter in dead_letters[:SAMPLES]
+    ]
+    kept = dead_letters[: max_rejected_documents + FAILED_DEAD_LETTERS]
+    return BulkResult(Counts(rejected=len(dead_letters)), samples, kept)
+
+
+def _current_version(error: dict[str, Any]) -> int:
+    """Return the document's version that a conflict names; only the text of its reason has it."""
+    found = _CURRENT_VERSION.match(error.get("reason") or "")
+    return int(found[1]) if found else 0

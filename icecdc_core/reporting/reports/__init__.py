@@ -1,0 +1,19 @@
+"""What a run did, as plain data, and progress bars on the way there."""
+
+from __future__ import annotations
+
+from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.reports.base import Report
+from icecdc_core.reporting.reports.files import check_report_path, report_json, write_report
+from icecdc_core.reporting.reports.run import RunReport
+from icecdc_core.reporting.reports.validation import ValidationReport
+
+__all__ = [
+    "Report",
+    "RunReport",
+    "ValidationReport",
+    "check_report_path",
+    "progress",
+    "report_json",
+    "write_report",
+]

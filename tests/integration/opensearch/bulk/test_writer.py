@@ -1,0 +1,326 @@
+"""The bulk writer against a real server behind a failing proxy: every operation has exactly one outcome."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from icecdc_core import errors
+from icecdc_core.errors import (
+    IndexNotFoundError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    RejectedDocumentsError,
+)
+from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.client import Connection
+from icecdc_core.reporting.exit_states import state_of
+from tests.bulk_writes import write
+from tests.loopback_proxy import Page, loopback_proxy
+
+
+def index_action(number, epoch=1, value=None):
+    head = {"index": {"_id": str(number), "version": 2 * epoch + 1, "version_type": "external"}}
+    return f"{json.dumps(head)}\n{json.dumps({'n': number if value is None else value})}\n"
+
+
+def delete_action(number, epoch=1):
+    head = {"delete": {"_id": str(number), "version": 2 * epoch, "version_type": "external"}}
+    return f"{json.dumps(head)}\n"
+
+
+def item_error(status, kind="es_rejected_execution_exception"):
+    return {"status": status, "error": {"type": kind, "reason": "made by the test"}}
+
+
+@pytest.fixture
+def alias(opensearch, name):
+    """An index with a write alias."""
+    mapping = {"dynamic": "strict", "properties": {"n": {"type": "long"}}}
+    opensearch.indices.create(index=name, body={"mappings": mapping, "aliases": {f"{name}--write": {}}})
+    yield f"{name}--write"
+    opensearch.indices.delete(index=f"{name}*", params={"ignore_unavailable": "true"})
+
+
+@pytest.fixture
+def settings(opensearch_url, alias):
+    """Build settings of the bulk writer; keyword arguments override."""
+
+    def build(url=opensearch_url, **overrides):
+        values = {
+            "alias": alias,
+            "bulk_bytes": 4096,
+            "bulk_connections": 2,
+            "retry_timeout_seconds": 20.0,
+            "max_rejected_documents": 0,
+        }
+        return BulkSettings(Connection(url, timeout_seconds=10.0), **{**values, **overrides})
+
+    return build
+
+
+def good_answer(*items, errors=False):
+    return json.dumps({"errors": errors, "items": list(items)}, separators=(",", ":"))
+
+
+def failed_answer(status, error):
+    """An answer that says of the index operation that it failed like this."""
+    return good_answer({"index": {"status": status, "error": error}}, DELETED, errors=True)
+
+
+WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
+# Unusable answers to one index and one delete operation.
+NO_ANSWERS = {
+    "no items": Page('{"errors":false,"items":[]}'),
+    "too few items": Page(good_answer(WRITTEN)),
+    "too many items": Page(good_answer(WRITTEN, WRITTEN, DELETED)),
+    "items of other operations": Page(good_answer(WRITTEN, WRITTEN)),
+    "items of operations that were not sent": Page(good_answer(WRITTEN, {"create": {"status": 201}})),
+    "an item without a status": Page(good_answer(WRITTEN, {"delete": {}})),
+    "an item with a status that none has": Page(good_answer(WRITTEN, {"delete": {"status": 302}})),
+    "an item that is no object": Page(good_answer(WRITTEN, None)),
+    "more than one outcome in an item": Page(good_answer({**WRITTEN, **DELETED}, DELETED)),
+    "something behind it": Page(good_answer(WRITTEN, DELETED) + good_answer(WRITTEN)),
+    "an error beside a success": Page(failed_answer(200, {"type": "x", "reason": "y"})),
+    "an error that is a text": Page(failed_answer(400, "x")),
+    "an error whose reason is a number": Page(failed_answer(409, {"type": "x", "reason": 5})),
+    "an error whose type is a list": Page(failed_answer(400, {"type": ["x"], "reason": "y"})),
+    "an error whose cause is a text": Page(failed_answer(400, {"type": "x", "reason": "y", "caused_by": "s"})),
+    "an error whose cause has a number as reason": Page(
+        failed_answer(400, {"type": "x", "reason": "y", "caused_by": {"reason": 5}})
+    ),
+    "JSON that is nested too deeply": Page('{"errors":false,"items":' + "[" * 100_000),
+    "JSON with errors that is nested too deeply": Page("[" * 200_000),
+    "truncated JSON": Page(good_answer(WRITTEN, DELETED)[:-1]),
+    "truncated JSON with errors": Page('{"errors":true,"items":[{"index":{"sta'),
+    "no object": Page("[]"),
+    "another object": Page('{"message":"ok"}'),
+    "null": Page("null"),
+    "nothing": Page(""),
+    "garbage": Page("\x00 garbage"),
+    "a text": Page(good_answer(WRITTEN, DELETED), "text/plain"),
+    "a web page": Page("<html>Please sign in</html>", "text/html"),
+    "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
+    "an error page of a gateway": Page("[]", status=503),
+}
+
+
+class DescribeCounts:
+    def it_counts_what_it_wrote_and_deleted(self, settings):
+        write(settings(), index_action(1), index_action(2))
+        result = write(settings(), index_action(3, epoch=2), delete_action(1, epoch=2))
+        assert (
+            result.counts.upserts,
+            result.counts.deletes,
+            result.counts.already_applied,
+            result.counts.rejected,
+        ) == (1, 1, 0, 0)
+
+    def it_counts_a_replay_as_already_applied(self, settings, indexed):
+        actions = [index_action(1), index_action(2), delete_action(3)]
+        write(settings(), *actions)
+        before = indexed()
+        result = write(settings(), *actions)
+        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied, indexed()) == (
+            0,
+            0,
+            3,
+            before,
+        )
+
+    def it_counts_the_delete_of_an_unseen_id_as_already_applied(self, settings):
+        result = write(settings(), delete_action(1))
+        assert (result.counts.deletes, result.counts.already_applied, result.failure) == (0, 1, None)
+
+    def it_lets_an_upsert_beat_a_delete_of_the_same_batch_in_either_order(self, settings, indexed):
+        write(settings(), index_action(1), delete_action(1), delete_action(2), index_action(2))
+        assert indexed() == {"1": {"n": 1}, "2": {"n": 2}}
+
+    def it_does_not_let_a_late_batch_undo_newer_data(self, settings, indexed):
+        write(settings(), index_action(1, epoch=2, value=20), delete_action(2, epoch=2))
+        result = write(settings(), index_action(1, epoch=1, value=10), index_action(2, epoch=1))
+        assert (result.counts.already_applied, indexed()) == (2, {"1": {"n": 20}})
+
+    def it_adds_the_counts_of_all_partitions_up(self, spark, settings):
+        actions = spark.createDataFrame([(index_action(n),) for n in range(40)], "action string").repartition(4)
+        result = write_actions(actions, settings(bulk_bytes=200))
+        assert (result.counts.upserts, result.counts.requests > 4, result.counts.bytes) == (
+            40,
+            True,
+            sum(len(index_action(n)) for n in range(40)),
+        )
+
+
+class DescribeRejections:
+    def it_names_the_rejected_document_and_why_and_stops_the_batch(self, spark, settings):
+        actions = spark.createDataFrame([(index_action(7, value="seven"),)], "action string")
+        with pytest.raises(RejectedDocumentsError, match=r"'7': mapper_parsing_exception.*Remedy: correct the rows"):
+            write_actions(actions, settings())
+
+    def it_writes_the_other_documents_when_rejections_are_allowed(self, settings, indexed):
+        result = write(settings(max_rejected_documents=1), index_action(7, value="seven"), index_action(8))
+        assert (result.counts.rejected, [sample["id"] for sample in result.rejected_samples], list(indexed())) == (
+            1,
+            ["7"],
+            ["8"],
+        )
+
+    def it_keeps_only_some_samples(self, settings):
+        actions = [index_action(n, value="no number") for n in range(30)]
+        result = write(settings(max_rejected_documents=100), *actions)
+        assert (result.counts.rejected, len(result.rejected_samples)) == (30, 20)
+
+
+class DescribeTrouble:
+    def it_halves_a_request_that_is_too_large_until_it_fits(self, opensearch_url, settings, indexed):
+        actions = [index_action(n) for n in range(10, 26)]
+        limit = 5 * len(actions[0])
+
+        def too_large(method, path, body):
+            return (413, {"error": "too large"}) if "_bulk" in path and len(body) > limit else None
+
+        with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
+            result = write(settings(proxy.url), *actions)
+        assert (result.counts.upserts, result.counts.bytes, len(indexed())) == (16, sum(map(len, actions)), 16)
+
+    def it_rejects_the_one_document_that_is_larger_than_any_request(self, opensearch_url, settings, indexed):
+        actions = [index_action(1), index_action(2, value=2 * 10**17), index_action(3)]
+
+        def too_large(method, path, body):
+            return (413, {"error": "too large"}) if "_bulk" in path and len(body) > len(actions[0]) else None
+
+        with loopback_proxy(opensearch_url, trouble=too_large) as proxy:
+            result = write(settings(proxy.url, max_rejected_documents=1), *actions)
+        reasons = [(sample["id"], sample["status"]) for sample in result.rejected_samples]
+        assert (result.counts.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
+
+    def it_retries_items_that_were_rejected_with_429(self, opensearch_url, settings, indexed):
+        actions = [index_action(n) for n in range(10)]
+        sent = []
+
+        def trouble(method, path, body):
+            if "_bulk" not in path:
+                return None
+            sent.append([json.loads(line)["index"]["_id"] for line in body.decode().splitlines()[::2]])
+            if len(sent) > 2:
+                return None
+            return 200, {"errors": True, "items": [{"index": item_error(429)} for _ in sent[-1]]}
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            result = write(settings(proxy.url), *actions)
+        assert (result.counts.upserts, result.counts.retries, len(sent), len(indexed())) == (10, 2, 3, 10)
+
+    def it_retries_only_those_items_and_writes_none_twice(self, opensearch_url, settings, indexed):
+        bulks = []
+
+        def spoil(path, body, answer):
+            """The first answer says 429 for the first item, though it was written: the replay is a 409."""
+            if "_bulk" in path:
+                bulks.append(body.count(b"\n") // 2)
+                if len(bulks) == 1:
+                    answer["items"][0] = {"index": item_error(429)}
+            return answer
+
+        with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
+            result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
+        assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
+
+    def it_counts_an_answer_with_additional_fields(self, opensearch_url, settings):
+        def spoil(path, body, answer):
+            if "_bulk" in path:
+                for item in answer["items"]:
+                    item.update({kind: {"_id": "x", **outcome} for kind, outcome in item.items()})
+            return answer
+
+        with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
+            result = write(settings(proxy.url), index_action(1), index_action(2), delete_action(3))
+        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied) == (2, 0, 1)
+
+    @pytest.mark.parametrize("status", [429, 502, 503, 504])
+    def it_retries_a_refused_request(self, opensearch_url, settings, indexed, status):
+        left = [2]
+
+        def busy(method, path, body):
+            left[0] -= 1
+            return (status, {"error": "busy"}) if left[0] >= 0 else None
+
+        with loopback_proxy(opensearch_url, trouble=busy) as proxy:
+            result = write(settings(proxy.url), index_action(1))
+        assert (result.counts.upserts, result.counts.retries, list(indexed())) == (1, 2, ["1"])
+
+    def it_gives_up_after_the_retry_timeout_and_says_why(self, spark, opensearch_url, settings, indexed):
+        def busy(method, path, body):
+            return 200, {"errors": True, "items": [{"index": item_error(429)}]}
+
+        actions = spark.createDataFrame([(index_action(1),)], "action string")
+        with (
+            loopback_proxy(opensearch_url, trouble=busy) as proxy,
+            pytest.raises(OpenSearchUnreachableError, match=r"made by the test.*retry_timeout_seconds=0\.3.*Remedy"),
+        ):
+            write_actions(actions, settings(proxy.url, retry_timeout_seconds=0.3))
+        assert indexed() == {}
+
+    def it_does_not_retry_a_wrong_request(self, spark, opensearch_url, settings):
+        def wrong(method, path, body):
+            return 400, {"error": {"type": "illegal_argument_exception", "reason": "made by the test"}}
+
+        actions = spark.createDataFrame([(index_action(1),)], "action string")
+        with loopback_proxy(opensearch_url, trouble=wrong) as proxy:
+            with pytest.raises(OpenSearchRequestError, match=r"illegal_argument_exception: made by the test"):
+                write_actions(actions, settings(proxy.url))
+            assert len(proxy.bulks) == 1
+
+
+class DescribeAnUnusableAnswer:
+    @pytest.mark.parametrize("kind", NO_ANSWERS)
+    def it_counts_as_a_failing_server_and_the_operations_are_retried(self, opensearch_url, settings, indexed, kind):
+        left = [1]
+        write(settings(), index_action(2))
+
+        def trouble(method, path, body):
+            return NO_ANSWERS[kind] if "_bulk" in path and left and not left.clear() else None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            result = write(settings(proxy.url), index_action(1), delete_action(2, epoch=2))
+        assert (result.counts.upserts, result.counts.deletes, result.counts.retries, result.failure, indexed()) == (
+            1,
+            1,
+            1,
+            None,
+            {"1": {"n": 1}},
+        )
+
+    @pytest.mark.parametrize("kind", NO_ANSWERS)
+    def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed, kind):
+        with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS[kind]) as proxy:
+            short = settings(proxy.url, retry_timeout_seconds=0.2)
+            result = write(short, index_action(1), delete_action(2))
+        failure = dict(result.failure)
+        error = getattr(errors, failure.pop("error"))(failure.pop("message"), **failure)
+        assert (type(error), state_of(error), result.counts.upserts, indexed()) == (
+            OpenSearchUnreachableError,
+            "retry",
+            0,
+            {},
+        )
+
+
+class DescribeAMissingAlias:
+    def it_fails_and_creates_no_index(self, spark, opensearch, settings, name):
+        actions = spark.createDataFrame([(index_action(1),)], "action string")
+        with pytest.raises(IndexNotFoundError, match=r"run the export again"):
+            write_actions(actions, settings(alias=f"{name}-gone--write"))
+        assert list(opensearch.indices.get(index=f"{name}*")) == [name]
+
+    def it_fails_when_the_name_is_an_index_and_no_alias(self, settings, name, indexed):
+        result = write(settings(alias=name), index_action(1))
+        assert (result.failure["error"], indexed()) == ("IndexNotFoundError", {})
+
+
+class DescribeABlockedIndex:
+    def it_fails_the_batch_instead_of_blaming_the_documents(self, spark, opensearch, settings, name, indexed):
+        actions = spark.createDataFrame([(index_action(1),)], "action string")
+        opensearch.indices.put_settings(index=name, body={"index.blocks.write": True})
+        with pytest.raises(OpenSearchRequestError, match=r"takes no writes: 403.*Remedy"):
+            write_actions(actions, settings(max_rejected_documents=100))

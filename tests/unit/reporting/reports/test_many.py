@@ -1,0 +1,46 @@
+"""The summary of many indexes: the worst state, and a row for each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from icecdc_core.reporting.exit_states import EXIT_STATES
+from icecdc_core.reporting.reports import RunReport
+from icecdc_core.reporting.reports.many import WORST_FIRST, ManyReport
+
+DONE = RunReport("sync", "lake.ns.t", "t", strategy="diff", upserts=1200, deletes=3, seconds=1.25)
+
+
+def failed(state):
+    return {"state": state, "error": "SomeError", "message": "It broke\nin two lines. Remedy: mend it", "seconds": 0.5}
+
+
+class DescribeTheState:
+    def it_knows_every_state(self):
+        assert sorted(WORST_FIRST) == sorted(EXIT_STATES)
+
+    @pytest.mark.parametrize(
+        ("states", "worst"),
+        [((), "ok"), (("locked",), "locked"), (("retry", "config"), "config"), (("data", "failed"), "failed")],
+    )
+    def it_is_the_worst(self, states, worst):
+        found = {f"t{n}": failed(state) for n, state in enumerate(states)}
+        assert ManyReport({"good": DONE, **found}).state == worst
+
+
+class DescribeTheSummary:
+    def it_has_the_report_of_each_index(self):
+        shown = json.loads(ManyReport({"t": DONE, "u": failed("retry")}, 2.5).to_json())
+        assert (shown["state"], shown["seconds"], shown["indexes"]["t"]["upserts"]) == ("retry", 2.5, 1200)
+        assert (list(shown["indexes"]), shown["indexes"]["u"]["error"]) == (["t", "u"], "SomeError")
+
+    def it_is_a_table(self):
+        assert ManyReport({"t": DONE, "u": failed("retry")}, 2.5).text().splitlines() == [
+            "index  state  what                            seconds  error",
+            "t      ok     diff, 1,200 upserts, 3 deletes      1.2",
+            "u      retry                                      0.5  SomeError: It broke",
+            "",
+            "retry in 2.5 s",
+        ]
