@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.decoding import decoded
+from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.failures import typed_failure
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
-from icecdc_core.ingest.routing import TABLE, routed
+from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.shared_parse import SharedParser, cache_and_count
 from icecdc_core.ingest.tables import commit_log
 from icecdc_core.ingest.tables.batch import Batch, Records
@@ -126,18 +126,18 @@ class Batches:
 
     def _write_tables(self, records: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
         """Write all tables; returns their entries and the number of dead letters."""
-        known = decoded(records, self.config)
+        known = decode_records(records, self.config)
         if self.config.route_by == "table":
             return self._write_one_table(known, batch)
         shared = self.parser.parse(known)
         if shared is None:
-            parts, counts = cache_and_count(TABLE, routed(known, self.config))
+            parts, counts = cache_and_count(TABLE, route_records(known, self.config))
             try:
                 return self._write_routed(parts, counts, batch)
             finally:
                 parts.unpersist()
         try:
-            everything = routed(known, self.config)
+            everything = route_records(known, self.config)
             records_of = {
                 name: Records(
                     partial(_records_of, everything, name),

@@ -14,9 +14,9 @@ from icecdc_core.ingest.formats.decode_results import decode_result, expand_resu
 from icecdc_core.ingest.formats.json_text import field
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
-from icecdc_core.ingest.rows.fitting import checked
+from icecdc_core.ingest.rows.row_parsing import check_records
 
-__all__ = ["FormatSettings", "decoded", "field"]
+__all__ = ["FormatSettings", "decode_records", "field"]
 
 _RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
 _SCHEMA_ID = f"{OWN_PREFIX}schema_id"
@@ -24,11 +24,11 @@ _NOT_UTF8 = "the value is not valid UTF-8"
 _NO_VALUE = "the record has no value"
 
 
-def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
+def decode_records(records: DataFrame, settings: FormatSettings) -> DataFrame:
     """Decode the records of a batch.
 
-    Plain JSON is not parsed yet: `fitted` finds what is wrong in it. The formats with a schema registry, and Debezium's
-    JSON, read the frame once to collect the schemas of its records.
+    Plain JSON is not parsed yet: `parse_rows` finds what is wrong in it. The formats with a schema registry, and
+    Debezium's JSON, read the frame once to collect the schemas of its records.
 
     Args:
         records: Spark's Kafka columns; `headers` may be absent. Not a streaming frame.
@@ -72,7 +72,7 @@ def decoded(records: DataFrame, settings: FormatSettings) -> DataFrame:
         return expand_results(records, result, columns)
     rows = expand_results(records.withColumn(_SCHEMA_ID, wire.schema_id), result, [*columns, _SCHEMA_ID])
     for schema_id, kind in wire.json_types().items():
-        rows = checked(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
+        rows = check_records(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
     return rows.drop(_SCHEMA_ID)
 
 

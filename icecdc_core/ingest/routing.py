@@ -28,7 +28,7 @@ _NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{0,127}"
 _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
 
-def routed(decoded: DataFrame, config: IngestConfig, named_by: Column | None = None) -> DataFrame:
+def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | None = None) -> DataFrame:
     """Add the table of each record; one that goes to several tables becomes several rows.
 
     Args:

@@ -20,8 +20,8 @@ from pyspark.sql.types import StringType, StructType
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
-from icecdc_core.ingest.routing import TABLE, routed
-from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.routing import TABLE, route_records
+from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
 from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema
 from icecdc_core.ingest.tables.staging import needs_only_rows
 from icecdc_core.table.catalogs import load_table
@@ -43,12 +43,12 @@ class SharedParse:
 
     Attributes:
         cached: The frame behind all others; release it by `cached.unpersist()`.
-        rows_of: Returns the rows of one of these tables, as `fitted` does; with `rows_only` just the column `ROW`.
+        rows_of: Returns the rows of one of these tables, as `parse_rows` does; with `rows_only` just the column `ROW`.
         rows_only: Whether all records fit, and nothing but their rows is cached.
         schema: The columns of all these tables.
         counts: Records of each of these tables that has any.
         other_counts: Records of other tables, by table; None: of no table.
-        others: The other records, as `routed` returns them; None if there are none.
+        others: The other records, as `route_records` returns them; None if there are none.
     """
 
     cached: DataFrame
@@ -100,9 +100,9 @@ class SharedParser:
             # One record without a row in these tables is usually followed by others, so this run caches whole records.
             self._try_rows_only = False
         raw = F.struct(*(F.col(column) for column in _AS_DECODED))
-        parsed = fitted(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _REASON)
+        parsed = parse_rows(decoded.withColumn(_RAW, raw), schema, config).withColumnRenamed("problem", _REASON)
         parsed = parsed.withColumn("problem", F.col(_RAW)["problem"])
-        every = self._compact(routed(parsed, config, self._route_value(schema)), names)
+        every = self._compact(route_records(parsed, config, self._route_value(schema)), names)
         every, counts = cache_and_count(TABLE, every)
         within = {name: counts[name] for name in names if name in counts}
         other_counts = {name: count for name, count in counts.items() if name not in within}
@@ -123,8 +123,10 @@ class SharedParser:
 
     def _parse_rows_only(self, decoded: DataFrame, names: list[str], schema: StructType) -> SharedParse | None:
         """Cache rows only, which is fastest; None if a record is no row of these tables."""
-        parsed = fitted_rows(decoded, schema, self.config).withColumn("problem", F.when(~F.col(FITS), F.lit("")))
-        rows = routed(parsed, self.config, F.col(ROW)[self.config.route_field])
+        parsed = parse_rows_only(decoded, schema, self.config).withColumn(
+            "problem", F.when(~F.col(IS_VALID), F.lit(""))
+        )
+        rows = route_records(parsed, self.config, F.col(ROW)[self.config.route_field])
         # A number is cheaper than a table name to cache, compare and count with every row.
         numbers = decoded.sparkSession.range(1).select(F.posexplode(F.array(*map(F.lit, names))).alias(_NUMBER, TABLE))
         numbered = rows.join(F.broadcast(numbers), TABLE, "left").select(_NUMBER, ROW)
@@ -154,7 +156,7 @@ class SharedParser:
     def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
         """Drop what is no longer needed: the bytes of a record are cached only if it may become a dead letter."""
         within = F.coalesce(F.col(TABLE).isin(names), F.lit(False))
-        fits = within & F.col(FITS)
+        fits = within & F.col(IS_VALID)
         # The reason is evaluated only for records that do not fit, as it is much slower than the check.
         problem = F.when(~fits, F.coalesce("problem", F.when(within, F.col(_REASON))))
         may_be_rejected = ~fits | (F.col("op") == "delete") | F.lit(self.config.mode == "upsert")
@@ -163,7 +165,7 @@ class SharedParser:
             columns[column] = F.when(may_be_rejected, F.col(column))
         metadata = [value.alias(column) for column, value in columns.items()]
         raw = F.when(~within, F.col(_RAW)).alias(_RAW)
-        validated = ("op", problem.alias("problem"), fits.alias(FITS))
+        validated = ("op", problem.alias("problem"), fits.alias(IS_VALID))
         return rows.select(TABLE, *metadata, *validated, F.when(within, F.col(ROW)).alias(ROW), raw)
 
     def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:

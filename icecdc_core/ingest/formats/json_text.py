@@ -55,7 +55,7 @@ def field(payload: Column, name: str) -> Column:
     """Return one field of a JSON object as text; null if it is missing.
 
     Args:
-        payload: The JSON object, such as the column `payload` of `decoded`.
+        payload: The JSON object, such as the column `payload` of `decode_records`.
         name: The field; dotted for a field of a nested object.
     """
     return text_at(payload, name.split("."))

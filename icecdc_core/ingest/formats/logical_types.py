@@ -74,7 +74,7 @@ def column_type(logical_type: LogicalType) -> T.DataType:
 
 
 def to_payload(column: Column, logical_type: LogicalType) -> Column:
-    """Convert a value such that `to_json` with `PAYLOAD_OPTIONS` writes what `fitted` reads as the `column_type`.
+    """Convert a value such that `to_json` with `PAYLOAD_OPTIONS` writes what `parse_rows` reads as the `column_type`.
 
     A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times.
 

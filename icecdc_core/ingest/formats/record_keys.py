@@ -70,8 +70,8 @@ def convert_text_key(
     stores the JSON value that the text is: the number 7 for ``7``.
 
     Args:
-        payload: The column `payload` of `decoded`.
-        payload_type: The column `payload_type` of `decoded`.
+        payload: The column `payload` of `decode_records`.
+        payload_type: The column `payload_type` of `decode_records`.
         identifier: The identifier column.
         field_name: The field that is read for it.
         kind: The type of the column.

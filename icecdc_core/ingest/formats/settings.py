@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class FormatSettings(Protocol):
-    """Settings for decoding records and fitting them to a table; any object with these attributes fits."""
+    """Settings for decoding records and parsing them into rows; any object with these attributes fits."""
 
     @property
     def format(self) -> str:

@@ -50,13 +50,13 @@ class ColumnNames:
             path: Names from the top-level column down, with Iceberg's ``element`` and ``value``.
         """
         dotted = fold_case(".".join(path))
-        if dotted in self._names or refusal(path[-1], (), len(path) == 1):
+        if dotted in self._names or name_problem(path[-1], (), len(path) == 1):
             return False
         self._names.add(dotted)
         return True
 
 
-def refusal(name: str, siblings: Iterable[str], top: bool) -> str | None:
+def name_problem(name: str, siblings: Iterable[str], top: bool) -> str | None:
     """Return why a field cannot become a column because of its name; None if it can.
 
     Args:
@@ -65,7 +65,7 @@ def refusal(name: str, siblings: Iterable[str], top: bool) -> str | None:
         top: Whether it would be a column of the table, not of a struct.
 
     Example:
-        >>> refusal("Id", ["id"], True)
+        >>> name_problem("Id", ["id"], True)
         'has no column: its name differs from id only in case'
     """
     if not name:
@@ -76,18 +76,18 @@ def refusal(name: str, siblings: Iterable[str], top: bool) -> str | None:
     return f"has no column: its name differs from {same[0]} only in case" if same else None
 
 
-def nested_refusal(kind: T.DataType | None) -> str | None:
+def nested_name_problem(kind: T.DataType | None) -> str | None:
     """Return why a field cannot become a column because of its nested fields; None if it can."""
     if isinstance(kind, T.ArrayType):
-        return nested_refusal(kind.elementType)
+        return nested_name_problem(kind.elementType)
     if isinstance(kind, T.MapType):
-        return nested_refusal(kind.valueType)
+        return nested_name_problem(kind.valueType)
     if not isinstance(kind, T.StructType):
         return None
     if not kind.fields:
         return "has no column: it is an object without fields"
     for position, field in enumerate(kind.fields):
-        why = refusal(field.name, kind.names[:position], False) or nested_refusal(field.dataType)
+        why = name_problem(field.name, kind.names[:position], False) or nested_name_problem(field.dataType)
         if why:
             return f"(its {path_text((field.name,))}) {why}"
     return None

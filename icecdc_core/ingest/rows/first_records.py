@@ -14,23 +14,23 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, text_at
 from icecdc_core.ingest.formats.settings import FormatSettings
+from icecdc_core.ingest.rows.column_matching import ColumnMatching
 from icecdc_core.ingest.rows.column_names import Path, fold_case, path_text
-from icecdc_core.ingest.rows.fitting import fitted
-from icecdc_core.ingest.rows.inference import begins_object, inferred
-from icecdc_core.ingest.rows.matching import Matching
+from icecdc_core.ingest.rows.inference import begins_object, infer_schema
 from icecdc_core.ingest.rows.nested_readers import StructReader
+from icecdc_core.ingest.rows.row_parsing import parse_rows
 
 _NO_COLUMNS = "the table does not exist, and the record has no value from which it could get a column"
 
 
-def first_schema(decoded: DataFrame, settings: FormatSettings) -> T.StructType:
+def infer_first_schema(decoded: DataFrame, settings: FormatSettings) -> T.StructType:
     """Return the schema of the records that can be rows of a new table; empty if there are none.
 
     Malformed records, deletes, and records without a value for an identifier column do not count. Of names that differ
     only in case the most frequent comes first.
 
     Args:
-        decoded: What `decoded` returned.
+        decoded: What `decode_records` returned.
         settings: See `FormatSettings`.
     """
     is_object = begins_object("payload") & F.try_parse_json("payload").isNotNull()
@@ -38,21 +38,21 @@ def first_schema(decoded: DataFrame, settings: FormatSettings) -> T.StructType:
     for name in settings.identifier_columns:
         usable = usable & _has_value(name, settings)
     rows = decoded.where(usable)
-    return frequent_first(rows, inferred(rows), settings)
+    return order_by_frequency(rows, infer_schema(rows), settings)
 
 
-def frequent_first(decoded: DataFrame, seen: T.StructType, settings: FormatSettings) -> T.StructType:
+def order_by_frequency(decoded: DataFrame, seen: T.StructType, settings: FormatSettings) -> T.StructType:
     """Order the fields such that of names that differ only in case the most frequent comes first.
 
     The first one becomes the column, so that one odd record does not decide the name for all others. The function does
     not look into arrays and maps.
 
     Args:
-        decoded: What `decoded` returned.
-        seen: What `inferred` returned for it.
+        decoded: What `decode_records` returned.
+        seen: What `infer_schema` returned for it.
         settings: See `FormatSettings`.
     """
-    rivals = list(_rivals(seen, ())) if settings.column_case == "sensitive" else []
+    rivals = list(_names_differing_in_case(seen, ())) if settings.column_case == "sensitive" else []
     if not rivals:
         return seen
     texts = (text_at(F.col("payload"), path) for path in rivals)
@@ -61,14 +61,14 @@ def frequent_first(decoded: DataFrame, seen: T.StructType, settings: FormatSetti
     return _ordered(seen, dict(zip(rivals, counts, strict=True)), ())
 
 
-def _rivals(seen: T.StructType, path: Path) -> Iterator[Path]:
+def _names_differing_in_case(seen: T.StructType, path: Path) -> Iterator[Path]:
     """The fields whose names differ only in case."""
     times = Counter(fold_case(name) for name in seen.names)
     for field in seen.fields:
         if times[fold_case(field.name)] > 1:
             yield (*path, field.name)
         if isinstance(field.dataType, T.StructType):
-            yield from _rivals(field.dataType, (*path, field.name))
+            yield from _names_differing_in_case(field.dataType, (*path, field.name))
 
 
 def _ordered(seen: T.StructType, counts: dict[Path, int], path: Path) -> T.StructType:
@@ -81,15 +81,15 @@ def _ordered(seen: T.StructType, counts: dict[Path, int], path: Path) -> T.Struc
     return T.StructType(fields)
 
 
-def refused_fields(columns: T.StructType, seen: T.StructType, settings: FormatSettings) -> dict[Path, str]:
+def find_refused_fields(columns: T.StructType, seen: T.StructType, settings: FormatSettings) -> dict[Path, str]:
     """Return the fields of the first records that have no column in the new table, each with the reason.
 
     Args:
         columns: The columns of the new table.
-        seen: What `first_schema` returned.
+        seen: What `infer_first_schema` returned.
         settings: See `FormatSettings`.
     """
-    reader = Matching(settings.column_case != "sensitive", True, frozenset()).struct_reader(columns, seen)
+    reader = ColumnMatching(settings.column_case != "sensitive", True, frozenset()).struct_reader(columns, seen)
     return dict(_without_column(reader, ()))
 
 
@@ -97,8 +97,8 @@ def reject_fields(decoded: DataFrame, refused: dict[Path, str]) -> DataFrame:
     """Fill in the `problem` of records with one of these fields.
 
     Args:
-        decoded: What `decoded` returned.
-        refused: What `refused_fields` returned.
+        decoded: What `decode_records` returned.
+        refused: What `find_refused_fields` returned.
     """
     problem = F.col("problem")
     for path, why in refused.items():
@@ -109,16 +109,16 @@ def reject_fields(decoded: DataFrame, refused: dict[Path, str]) -> DataFrame:
     return decoded.withColumn("problem", problem)
 
 
-def without_table(decoded: DataFrame, settings: FormatSettings) -> DataFrame:
-    """Return records as `fitted` does, though there is no table: all have a `problem`, except deletes.
+def reject_without_table(decoded: DataFrame, settings: FormatSettings) -> DataFrame:
+    """Return records as `parse_rows` does, though there is no table: all have a `problem`, except deletes.
 
     Args:
-        decoded: What `decoded` returned.
+        decoded: What `decode_records` returned.
         settings: See `FormatSettings`.
     """
     columns = T.StructType([T.StructField(name, T.StringType()) for name in settings.identifier_columns])
-    refused = refused_fields(T.StructType(), first_schema(decoded, settings), settings)
-    rows = fitted(reject_fields(decoded, refused), columns, cast(FormatSettings, _IgnoringUnknownFields(settings)))
+    refused = find_refused_fields(T.StructType(), infer_first_schema(decoded, settings), settings)
+    rows = parse_rows(reject_fields(decoded, refused), columns, cast(FormatSettings, _IgnoringUnknownFields(settings)))
     return rows.withColumn("problem", F.coalesce("problem", F.when(~_is_delete(), F.lit(_NO_COLUMNS))))
 
 

@@ -14,11 +14,11 @@ from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, t
 from icecdc_core.ingest.formats.record_keys import TEXT_KEY
 from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.type_conflicts import TypeConflicts
-from icecdc_core.ingest.rows.type_widening import merged_schemas, widened
+from icecdc_core.ingest.rows.type_widening import merge_schemas, promote_type
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
 
 
-def inferred(
+def infer_schema(
     decoded: DataFrame, current: T.StructType | None = None, widen: bool = True, any_case: bool = False
 ) -> T.StructType:
     """Return the schema of all payloads of a frame, found in one distributed aggregation.
@@ -47,12 +47,12 @@ def inferred(
     """
     schemas = _schemas(decoded)
     if current is None:
-        return merged_schemas(schemas)
+        return merge_schemas(schemas)
     conflicts = TypeConflicts(current, any_case)
     seen = conflicts.without(schemas)
     tried: list[T.StructType] = []
     # Each pass may show names that bad values hid in the pass before.
-    while conflicts.exist(merged_schemas(schemas)) and (lenient := conflicts.lenient(seen)) not in tried:
+    while conflicts.exist(merge_schemas(schemas)) and (lenient := conflicts.lenient(seen)) not in tried:
         tried.append(lenient)
         read_as = T.StructType([*lenient.fields, T.StructField(MALFORMED, T.StringType())])
         bad = F.from_json("payload", read_as, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
@@ -126,7 +126,7 @@ def _widening_candidates(
             yield from _widening_candidates(field.dataType, kind, path)
             continue
         is_narrow = GUESSED in field.metadata and isinstance(kind, (T.IntegerType, T.FloatType))
-        if is_narrow and kind is not None and widened(kind, field.dataType) is not None:
+        if is_narrow and kind is not None and promote_type(kind, field.dataType) is not None:
             yield path, kind, field.dataType
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.rows.column_names import Path, path_text
-from icecdc_core.ingest.rows.value_readers import Flaw, TimeReader, ValueReader
-from icecdc_core.ingest.rows.writer_checks import UuidReader, partition_folder_flaw
+from icecdc_core.ingest.rows.value_readers import TimeReader, ValueReader, Violation
+from icecdc_core.ingest.rows.writer_checks import UuidReader, partition_folder_violation
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class ArrayReader(ValueReader):
         """Convert every element."""
         return F.transform(parsed, self.element.value) if needs_conversion(self.element) else parsed
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """A null element where none is allowed, and the flaws of an element."""
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
+        """A null element where none is allowed, and the violations of an element."""
         assert isinstance(self.kind, T.ArrayType)
-        yield from _item_flaws(parsed, parsed, self.element, self.kind.containsNull, path)
+        yield from _item_violations(parsed, parsed, self.element, self.kind.containsNull, path)
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class MapReader(ValueReader):
         convert = needs_conversion(self.item)
         return F.transform_values(parsed, lambda _, item: self.item.value(item)) if convert else parsed
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """A null value where none is allowed, and the flaws of a key or a value."""
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
+        """A null value where none is allowed, and the violations of a key or a value."""
         assert isinstance(self.kind, T.MapType)
         if self.key is not None:
-            yield from _item_flaws(parsed, F.map_keys(parsed), self.key, True, path, "(a key) ")
-        yield from _item_flaws(parsed, F.map_values(parsed), self.item, self.kind.valueContainsNull, path)
+            yield from _item_violations(parsed, F.map_keys(parsed), self.key, True, path, "(a key) ")
+        yield from _item_violations(parsed, F.map_values(parsed), self.item, self.kind.valueContainsNull, path)
 
 
 @dataclass(frozen=True)
@@ -143,24 +143,24 @@ class StructReader(ValueReader):
         ]
         return F.when(parsed.isNotNull(), F.struct(*columns))
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
-        """Fields that are missing, have no column or two spellings, and the flaws of their values."""
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
+        """Fields that are missing, have no column or two spellings, and the violations of their values."""
         for field, found in self.parsed_fields(parsed):
             if not field.has_column:
-                yield Flaw(found[0].isNotNull(), (*path, field.name), field.refusal, found[0])
+                yield Violation(found[0].isNotNull(), (*path, field.name), field.refusal, found[0])
                 continue
             if field.required:
                 # A delete often names only the identifier columns.
                 missing = parsed.isNotNull() & _first(found).isNull() & ~F.col("op").eqNullSafe("delete")
-                yield Flaw(missing, (*path, field.name), "is required, but missing or null")
+                yield Violation(missing, (*path, field.name), "is required, but missing or null")
             for other in range(1, len(found)):
                 both = _first(found[:other]).isNotNull() & found[other].isNotNull()
-                yield Flaw(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
+                yield Violation(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
             field_path = (*path, field.spellings[0])
             field_value = None if value is None else value.getField(field.name)
-            yield from field.reader.flaws(_first(found), field_path, field_value)
+            yield from field.reader.violations(_first(found), field_path, field_value)
             for folder in field.folders:
-                yield partition_folder_flaw(_first(found), field_path, field.reader.kind, folder)
+                yield partition_folder_violation(_first(found), field_path, field.reader.kind, folder)
 
     def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
         """Every field with what was parsed under each of its spellings."""
@@ -191,20 +191,20 @@ def _position_name(position: int) -> str:
     return f"_{position}"
 
 
-def _item_flaws(
+def _item_violations(
     parsed: Column, items: Column, reader: ValueReader, nulls: bool, path: Path, prefix: str = ""
-) -> Iterator[Flaw]:
+) -> Iterator[Violation]:
     # Names by position would mean nothing to a reader of the problem.
     text = F.to_json(parsed) if reader.parsed_type() == reader.json_type else None
     if not nulls:
-        yield Flaw(F.exists(items, lambda item: item.isNull()), path, "contains null", text)
-    for index, flaw in enumerate(reader.flaws(F.lit(None), ())):
-        inner = f"(its {path_text(flaw.path)}) " if flaw.path else prefix
-        yield Flaw(F.exists(items, _condition(reader, index)), path, inner + flaw.description, text)
+        yield Violation(F.exists(items, lambda item: item.isNull()), path, "contains null", text)
+    for index, violation in enumerate(reader.violations(F.lit(None), ())):
+        inner = f"(its {path_text(violation.path)}) " if violation.path else prefix
+        yield Violation(F.exists(items, _condition(reader, index)), path, inner + violation.description, text)
 
 
 def _condition(reader: ValueReader, index: int) -> Callable[[Column], Column]:
-    return lambda item: list(reader.flaws(item, ()))[index].condition
+    return lambda item: list(reader.violations(item, ()))[index].condition
 
 
 def _first(columns: Sequence[Column]) -> Column:

@@ -23,10 +23,10 @@ from icecdc_core.ingest.formats.json_text import (
 )
 from icecdc_core.ingest.rows.column_names import path_text
 from icecdc_core.ingest.rows.nested_readers import StructReader
-from icecdc_core.ingest.rows.value_readers import Flaw
+from icecdc_core.ingest.rows.value_readers import Violation
 
 PARSED = f"{OWN_PREFIX}parsed"
-"""The column with the result of `from_json` for `wrapped` payloads."""
+"""The column with the result of `from_json` for `wrap_payload` payloads."""
 
 RECORD = f"{OWN_PREFIX}record"
 """Its field with the record."""
@@ -42,11 +42,11 @@ class Verdict:
     """The result of the validation of a record.
 
     Attributes:
-        fits: Whether the record fits.
+        is_valid: Whether the record fits the columns.
         problem: The first reason why it does not fit; null if it fits.
     """
 
-    fits: Column
+    is_valid: Column
     problem: Column
 
 
@@ -69,14 +69,17 @@ def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -
         if field.has_column and field.name.lower() in needed:
             reason = F.lit(f"field {field.name}, an identifier column, is missing or null")
             checks.append((F.coalesce(*columns).isNull(), reason))
-    checks += [(flaw.condition, _flaw_problem(flaw)) for flaw in reader.flaws(record, (), F.col("row"))]
+    checks += [
+        (violation.condition, _violation_problem(violation))
+        for violation in reader.violations(record, (), F.col("row"))
+    ]
     problem = reduce(lambda case, check: case.when(*check), checks[1:], F.when(*checks[0]))
     # Every record is asked whether it fits, so that must not cost as much as the reason.
-    has_flaw = reduce(or_, (condition for condition, _ in checks))
-    return Verdict(F.when(has_flaw, F.lit(False)).otherwise(F.lit(True)), problem)
+    is_invalid = reduce(or_, (condition for condition, _ in checks))
+    return Verdict(F.when(is_invalid, F.lit(False)).otherwise(F.lit(True)), problem)
 
 
-def wrapped(payload: Column) -> Column:
+def wrap_payload(payload: Column) -> Column:
     """Return the payload as the first of two fields of an object.
 
     `from_json` stops after the first JSON value and ignores what follows, so a second object would be lost. Here,
@@ -86,7 +89,7 @@ def wrapped(payload: Column) -> Column:
 
 
 def wrapped_type(record: T.DataType) -> T.StructType:
-    """Return the type of a `wrapped` payload; its last field gets the whole text if anything does not fit."""
+    """Return the type of a payload from `wrap_payload`; its last field gets the whole text if anything does not fit."""
     kinds = {RECORD: record, _END: T.LongType(), MALFORMED: T.StringType()}
     return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
 
@@ -95,19 +98,19 @@ def _is_malformed(parsed: Column) -> Column:
     return parsed[MALFORMED].isNotNull() | parsed[RECORD].isNull() | parsed[_END].isNull()
 
 
-def _flaw_problem(flaw: Flaw) -> Column:
-    name = f"field {path_text(flaw.path)}"
-    if flaw.value is None:
-        return F.lit(f"{name} {flaw.description}")
-    before, after = (text.replace("%", "%%") for text in (name, flaw.description))
-    return F.format_string(f"{before}: '%.{SHOWN}s' {after}", flaw.value)
+def _violation_problem(violation: Violation) -> Column:
+    name = f"field {path_text(violation.path)}"
+    if violation.value is None:
+        return F.lit(f"{name} {violation.description}")
+    before, after = (text.replace("%", "%%") for text in (name, violation.description))
+    return F.format_string(f"{before}: '%.{SHOWN}s' {after}", violation.value)
 
 
 def _parse_problem(reader: StructReader) -> Column:
     """Why a record could not be parsed. Spark evaluates this for such records only."""
     payload = F.col("payload")
     nothing = T.StructType([T.StructField(_END, T.LongType())])
-    is_object = ~_is_malformed(F.from_json(wrapped(payload), wrapped_type(nothing), JSON_READ_OPTIONS))
+    is_object = ~_is_malformed(F.from_json(wrap_payload(payload), wrapped_type(nothing), JSON_READ_OPTIONS))
     problem = F.when(~is_object, F.concat(F.lit("not one JSON object: "), quoted_start(payload)))
     texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
     # Fields that have a text, but no value of the type of their column.
@@ -130,10 +133,10 @@ def _parse_problem(reader: StructReader) -> Column:
             kind = field.reader.json_type
             if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
                 alone = wrapped_type(T.StructType([T.StructField(spelling, kind)]))
-                bad = F.from_json(wrapped(payload), alone, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
+                bad = F.from_json(wrap_payload(payload), alone, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
                 text = F.try_element_at(texts, F.lit(spelling))
-                flaw = Flaw(bad, (spelling,), f"is not of type {field.reader.kind.simpleString()}", text)
-                problem = problem.when(bad, _flaw_problem(flaw))
+                violation = Violation(bad, (spelling,), f"is not of type {field.reader.kind.simpleString()}", text)
+                problem = problem.when(bad, _violation_problem(violation))
     other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
     return problem.otherwise(F.when(texts.isNull(), unreadable(payload, other)).otherwise(other))
 

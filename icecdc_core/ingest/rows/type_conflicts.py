@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.rows.type_widening import map_values, merged_schemas
+from icecdc_core.ingest.rows.type_widening import map_value_type, merge_schemas
 from icecdc_core.ingest.rows.variant_schema import GUESSED
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -30,7 +30,7 @@ class TypeConflicts:
 
     def without(self, schemas: Sequence[T.StructType]) -> T.StructType:
         """Merge schemas; a field that a writer gives a conflicting type gets the type of its column."""
-        return merged_schemas([self._without_struct(self._columns, schema) for schema in schemas])
+        return merge_schemas([self._without_struct(self._columns, schema) for schema in schemas])
 
     def lenient(self, seen: T.StructType) -> T.StructType:
         """Return the schema that reads exactly the values that the columns can store, perhaps after a promotion.
@@ -111,7 +111,7 @@ class TypeConflicts:
         if isinstance(column, T.ArrayType) and isinstance(seen, T.ArrayType):
             return T.ArrayType(self._own(column.elementType, seen.elementType))
         if isinstance(column, T.MapType):
-            return T.MapType(T.StringType(), self._own(column.valueType, map_values(seen)))
+            return T.MapType(T.StringType(), self._own(column.valueType, map_value_type(seen)))
         return column
 
     def _pairs(self, columns: T.StructType, seen: T.StructType) -> Iterator[tuple[T.DataType | None, T.StructField]]:
@@ -144,7 +144,7 @@ def _with_missing(seen: T.DataType, own: T.DataType) -> T.DataType:
 
 def _lenient(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType):
-        # Sorted, so that `inferred` recognizes a schema that it has tried.
+        # Sorted, so that `infer_schema` recognizes a schema that it has tried.
         fields = sorted(kind.fields, key=lambda field: field.name)
         return T.StructType([T.StructField(field.name, _lenient(field.dataType)) for field in fields])
     if isinstance(kind, T.ArrayType):

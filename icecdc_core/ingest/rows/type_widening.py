@@ -13,7 +13,7 @@ _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.Integer
 _MAX_DIGITS = 38
 
 
-def merged(left: T.DataType, right: T.DataType) -> T.DataType:
+def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
     """Return the narrowest type that holds the values of both; a string if there is no other.
 
     Structs are merged field by field, by name; a field that one of them lacks is optional. The merged field has the
@@ -24,11 +24,11 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
         right: The second type.
 
     Example:
-        >>> merged(T.IntegerType(), T.LongType()).simpleString()
+        >>> merge_types(T.IntegerType(), T.LongType()).simpleString()
         'bigint'
-        >>> merged(T.DecimalType(10, 2), T.DecimalType(8, 4)).simpleString()
+        >>> merge_types(T.DecimalType(10, 2), T.DecimalType(8, 4)).simpleString()
         'decimal(12,4)'
-        >>> merged(T.LongType(), T.StringType()).simpleString()
+        >>> merge_types(T.LongType(), T.StringType()).simpleString()
         'string'
     """
     if left == right:
@@ -37,33 +37,33 @@ def merged(left: T.DataType, right: T.DataType) -> T.DataType:
         return _merged_structs(left, right)
     if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
         nulls = left.containsNull or right.containsNull
-        return T.ArrayType(merged(left.elementType, right.elementType), nulls)
+        return T.ArrayType(merge_types(left.elementType, right.elementType), nulls)
     if isinstance(left, T.MapType) and isinstance(right, T.MapType):
         nulls = left.valueContainsNull or right.valueContainsNull
-        return T.MapType(merged(left.keyType, right.keyType), merged(left.valueType, right.valueType), nulls)
+        return T.MapType(merge_types(left.keyType, right.keyType), merge_types(left.valueType, right.valueType), nulls)
     return _merged_scalars(left, right)
 
 
-def merged_types(types: Sequence[T.DataType]) -> T.DataType | None:
+def merge_all_types(types: Sequence[T.DataType]) -> T.DataType | None:
     """Return the type that holds the values of all; None if there is no type."""
-    return reduce(merged, types) if types else None
+    return reduce(merge_types, types) if types else None
 
 
-def merged_schemas(schemas: Sequence[T.StructType]) -> T.StructType:
+def merge_schemas(schemas: Sequence[T.StructType]) -> T.StructType:
     """Return the schema with the fields of all; empty if there is no schema."""
-    schema = merged_types(schemas) or T.StructType()
+    schema = merge_all_types(schemas) or T.StructType()
     assert isinstance(schema, T.StructType)
     return schema
 
 
-def map_values(seen: T.DataType | None) -> T.DataType | None:
+def map_value_type(seen: T.DataType | None) -> T.DataType | None:
     """Return the type of the values of a map, which Spark guesses to be a struct; None if it is neither."""
     if isinstance(seen, T.MapType):
         return seen.valueType
-    return merged_types([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
+    return merge_all_types([field.dataType for field in seen.fields]) if isinstance(seen, T.StructType) else None
 
 
-def widened(current: T.DataType, seen: T.DataType) -> T.DataType | None:
+def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
     """Return the type to which Iceberg can promote a column so that it stores values of another; None if there is none.
 
     The rules come from the Iceberg specification, "Schema evolution".
@@ -91,7 +91,7 @@ def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:
         if other is None:
             fields.append(T.StructField(field.name, field.dataType, True, field.metadata))
         else:
-            kind, nullable = merged(field.dataType, other.dataType), field.nullable or other.nullable
+            kind, nullable = merge_types(field.dataType, other.dataType), field.nullable or other.nullable
             fields.append(T.StructField(field.name, kind, nullable, field.metadata))
     fields += [T.StructField(field.name, field.dataType, True, field.metadata) for field in others.values()]
     return T.StructType(fields)

@@ -13,12 +13,12 @@ from icecdc_core.ingest.rows.column_names import Path
 
 
 @dataclass(frozen=True)
-class Flaw:
+class Violation:
     """A reason why a record may not fit.
 
     Attributes:
-        condition: Whether the record has the flaw.
-        path: The field with the flaw.
+        condition: Whether the record has the violation.
+        path: The field with the violation.
         description: What is wrong, for the problem of the record.
         value: The value found, as text; None if the problem should not show it.
     """
@@ -45,14 +45,14 @@ class ValueReader:
         return self.kind
 
     def parsed_type(self) -> T.DataType:
-        """The `json_type` with the field names that `value` and `flaws` use."""
+        """The `json_type` with the field names that `value` and `violations` use."""
         return self.json_type
 
     def value(self, parsed: Column) -> Column:
         """Convert what was parsed to the type of the column; null if it does not fit."""
         return parsed
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """Return what may be wrong with the value.
 
         Args:
@@ -66,11 +66,11 @@ class ValueReader:
 class FloatReader(ValueReader):
     """Reads a float or double; the texts that `from_json` reads as infinity are allowed."""
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A number that is too big for the type: Jackson reads it as infinity."""
         written_out = F.col("payload").rlike("Infinity|INF")
         is_infinite = F.abs(parsed) == F.lit(float("inf"))
-        yield Flaw(is_infinite & ~written_out, path, f"is too big for {self.kind.simpleString()}")
+        yield Violation(is_infinite & ~written_out, path, f"is too big for {self.kind.simpleString()}")
 
 
 class TimeReader(ValueReader):
@@ -92,8 +92,8 @@ class TimeReader(ValueReader):
             is_iso = is_iso & (F.length(parsed) == len("2026-01-31"))
         return F.when(is_iso, parsed.try_cast(self.kind))
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A text that is not a date or timestamp."""
         time = self.value(parsed) if value is None else value
         wrong = parsed.isNotNull() & time.isNull()
-        yield Flaw(wrong, path, f"is not of type {self.kind.simpleString()}", parsed)
+        yield Violation(wrong, path, f"is not of type {self.kind.simpleString()}", parsed)

@@ -20,7 +20,7 @@ _LONG_DIGITS = 18
 
 
 def variant_schema(text: str) -> T.StructType:
-    """Return the schema that Spark's ``schema_of_variant`` functions wrote, by the rules of `inferred`.
+    """Return the schema that Spark's ``schema_of_variant`` functions wrote, by the rules of `infer_schema`.
 
     Example:
         >>> variant_schema("OBJECT<a: BIGINT, `b c`: ARRAY<DECIMAL(2,1)>, d: VOID>").simpleString()

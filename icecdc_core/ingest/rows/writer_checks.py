@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.rows.column_names import Path
-from icecdc_core.ingest.rows.value_readers import Flaw, ValueReader
+from icecdc_core.ingest.rows.value_readers import ValueReader, Violation
 from icecdc_core.session.jvm import iceberg_class
 
 WRITTEN_AS = "icecdc.written_as"
@@ -46,9 +46,9 @@ class UuidReader(ValueReader):
         """The text as the table will show it, because a merge compares texts."""
         return F.lower(parsed)
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A text that is not a UUID in its usual form; Java accepts shorter ones, and writes another UUID."""
-        yield Flaw(~parsed.rlike(_UUID), path, "is not of type uuid", parsed)
+        yield Violation(~parsed.rlike(_UUID), path, "is not of type uuid", parsed)
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class FixedReader(ValueReader):
 
     length: int
 
-    def flaws(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Flaw]:
+    def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """Another number of bytes."""
         wrong = F.octet_length(parsed) != self.length
-        yield Flaw(wrong, path, f"does not have {self.length} bytes", F.base64(parsed))
+        yield Violation(wrong, path, f"does not have {self.length} bytes", F.base64(parsed))
 
 
 def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
@@ -81,8 +81,8 @@ def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
     return FixedReader(kind, int(written_as[6:-1])) if is_fixed else None
 
 
-def partition_folder_flaw(parsed: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Flaw:
-    """Return the flaw of a value whose partition folder would have a longer name than the file system accepts.
+def partition_folder_violation(parsed: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Violation:
+    """Return the violation of a value whose partition folder would have a longer name than the file system accepts.
 
     Args:
         parsed: The value.
@@ -98,7 +98,7 @@ def partition_folder_flaw(parsed: Column, path: Path, kind: T.DataType, folder: 
     # URL encoding makes up to three bytes of one byte; the first condition spares most values the encoding.
     is_long = (F.octet_length(text) > limit // 3) & (F.octet_length(F.url_encode(text)) > limit)
     is_written = ~F.col("op").eqNullSafe("delete")
-    return Flaw(
+    return Violation(
         is_written & is_long, path, f"makes the name of a partition folder too long: {limit} bytes are allowed", text
     )
 

@@ -37,7 +37,7 @@ class Records:
 
     Attributes:
         decoded: Returns them as `decoding.decoded` does.
-        rows: The same records as `fitted` returns them, if they are already parsed.
+        rows: The same records as `parse_rows` returns them, if they are already parsed.
         schema: The columns of those rows.
         rows_only: Whether all of those rows fit and have no other columns.
         partitions: How many writers they need; None: as many as the frame has partitions.

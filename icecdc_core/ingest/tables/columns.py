@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.ingest.parameters import METADATA
-from icecdc_core.ingest.rows.writer_checks import FOLDERS, partition_folder_flaw, with_checks
+from icecdc_core.ingest.rows.writer_checks import FOLDERS, partition_folder_violation, with_checks
 from icecdc_core.table.schemas.projection import spark_schema, top_level_names
 
 if TYPE_CHECKING:
@@ -85,16 +85,18 @@ def with_metadata_problems(decoded: DataFrame, checks: dict[str, list[dict[str, 
     """Fill in the `problem` of records whose metadata makes the name of a partition folder too long.
 
     Args:
-        decoded: As `decoding.decoded` returns it.
+        decoded: As `decode_records` returns it.
         checks: What `metadata_checks` returned.
     """
     problem = F.col("problem")
     for name, folders in checks.items():
         for folder in folders:
-            flaw = partition_folder_flaw(F.col(name), (name,), METADATA_TYPES[name], folder)
-            assert flaw.value is not None
-            reason = F.format_string(f"field {METADATA_PREFIX}{name}: '%.100s' {flaw.description}", flaw.value)
-            problem = F.coalesce(problem, F.when(flaw.condition, reason))
+            violation = partition_folder_violation(F.col(name), (name,), METADATA_TYPES[name], folder)
+            assert violation.value is not None
+            reason = F.format_string(
+                f"field {METADATA_PREFIX}{name}: '%.100s' {violation.description}", violation.value
+            )
+            problem = F.coalesce(problem, F.when(violation.condition, reason))
     return decoded.withColumn("problem", problem) if checks else decoded
 
 

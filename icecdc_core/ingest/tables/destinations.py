@@ -11,8 +11,13 @@ from pyspark.sql.types import DataType, StructType
 
 from icecdc_core.errors import TableNotFoundError
 from icecdc_core.ingest.rows.column_names import Path, fold_case
-from icecdc_core.ingest.rows.first_records import first_schema, frequent_first, refused_fields, reject_fields
-from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.rows.first_records import (
+    find_refused_fields,
+    infer_first_schema,
+    order_by_frequency,
+    reject_fields,
+)
+from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.tables.columns import metadata_names, payload_schema
 from icecdc_core.ingest.tables.creation import create_table, partition_names
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, new_columns
@@ -83,7 +88,7 @@ def evolve_for(spark: SparkSession, name: str, records: DataFrame, config: Inges
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
     any_case = config.column_case != "sensitive"
-    seen = frequent_first(records, inferred(records, current, any_case=any_case), config)
+    seen = order_by_frequency(records, infer_schema(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
     changes = evolution(current, seen, config, [*partitions, *metadata_names(config)])
@@ -105,9 +110,9 @@ def _first_columns(
     refused: dict[Path, str] = {}
     other_names = [*metadata_names(config), *partition_names(config)]
     while True:
-        seen = first_schema(reject_fields(records(), refused) if refused else records(), config)
+        seen = infer_first_schema(reject_fields(records(), refused) if refused else records(), config)
         columns = new_columns(seen, config, other_names)
-        new = {path: why for path, why in refused_fields(columns, seen, config).items() if path not in refused}
+        new = {path: why for path, why in find_refused_fields(columns, seen, config).items() if path not in refused}
         if not new:
             return seen, columns, refused
         # Names that are refused for themselves come first: until their records are out, they count as spellings of

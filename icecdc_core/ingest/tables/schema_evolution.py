@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import ColumnNames
-from icecdc_core.ingest.rows.type_widening import widened
+from icecdc_core.ingest.rows.type_widening import promote_type
 from icecdc_core.ingest.rows.variant_schema import GUESSED
 from icecdc_core.ingest.tables.publish import raise_if_moved, table_version
 from icecdc_core.session.jvm import iceberg_class, java_class
@@ -56,7 +56,7 @@ def evolution(
 
     Args:
         current: The table's columns.
-        seen: The fields of the records, as `inferred` returns them.
+        seen: The fields of the records, as `infer_schema` returns them.
         settings: See `FormatSettings`.
         others: Names that no new column may have, besides those of the table's columns.
 
@@ -152,7 +152,7 @@ def _of_type(
         yield from _of_type(current.elementType, seen.elementType, (*path, "element"), guessed, settings, names)
     elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
         yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings, names)
-    elif not guessed and (wider := widened(current, seen)) is not None:
+    elif not guessed and (wider := promote_type(current, seen)) is not None:
         yield Change("widen", path, wider)
 
 
@@ -160,7 +160,7 @@ def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[s
     """Return the columns of a new table: all optional, with names by the case rule.
 
     Args:
-        seen: The fields of the records, as `inferred` returns them.
+        seen: The fields of the records, as `infer_schema` returns them.
         settings: See `FormatSettings`.
         others: Names that no column may have.
     """

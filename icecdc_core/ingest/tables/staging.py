@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError
-from icecdc_core.ingest.rows.fitting import FITS, ROW, fitted, fitted_rows, needs_no_inference
+from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
 from icecdc_core.ingest.tables.batch import Records
 from icecdc_core.ingest.tables.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 IS_DELETE = "coalesce(op = 'delete', false)"
 DELETE_IN_APPEND = "a delete, for a table that is only appended to (mode=upsert would apply it)"
-_APPENDED = f"({FITS} AND NOT {IS_DELETE})"
+_APPENDED = f"({IS_VALID} AND NOT {IS_DELETE})"
 _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 
@@ -78,10 +78,10 @@ class Staging:
 
     def append_fast(self, decoded: Callable[[], DataFrame]) -> StagedRecords:
         """Append the rows that fit by the faster parse; records that do not fit are parsed again to find the reason."""
-        staged, unfit = self._append_fitting(fitted_rows(decoded(), self.schema, self.config))
+        staged, unfit = self._append_fitting(parse_rows_only(decoded(), self.schema, self.config))
         if not unfit:
             return StagedRecords(staged, 0, staged.rows)
-        rows = fitted(decoded(), self.schema, self.config)
+        rows = parse_rows(decoded(), self.schema, self.config)
         rejected = _rejected(rows).persist()
         try:
             if rejected.count() == unfit:
@@ -92,7 +92,7 @@ class Staging:
         return self.append(rows)
 
     def append(self, rows: DataFrame) -> StagedRecords:
-        """Append the rows that fit, as `fitted` returned them; deletes are dead letters."""
+        """Append the rows that fit, as `parse_rows` returned them; deletes are dead letters."""
         staged, unfit = self._append_fitting(rows)
         return StagedRecords(staged, self.dead_letters.write(_rejected(rows), self.name) if unfit else 0, staged.rows)
 
@@ -100,7 +100,7 @@ class Staging:
         """Merge the last record of each identifier.
 
         Args:
-            rows: As `fitted` returned them.
+            rows: As `parse_rows` returned them.
 
         Raises:
             ColumnNotFoundError: The ordering column is not in the table.
@@ -121,7 +121,7 @@ class Staging:
         for number in range(len(identifier_columns)):
             incomplete = incomplete | F.col(f"{IDENTIFIER}{number}").isNull()
         rows = rows.withColumn("problem", F.coalesce("problem", F.when(incomplete, F.lit(_NO_IDENTIFIER))))
-        fit = F.col(FITS) & ~incomplete
+        fit = F.col(IS_VALID) & ~incomplete
         rejected = RowCount(rows, ~fit)
         # A merge reads its source more than once, and refuses one that may differ the second time.
         last = last_of_each(rejected.rows.where(fit)).localCheckpoint()
@@ -160,7 +160,7 @@ class Staging:
         )
 
     def _columns(self) -> dict[str, Column]:
-        """The table's columns, each as an expression over the columns of `fitted`."""
+        """The table's columns, each as an expression over the columns of `parse_rows`."""
         columns = {column.name: F.col(ROW)[column.name] for column in self.schema}
         return columns | {f"{METADATA_PREFIX}{name}": F.col(name) for name in self.config.metadata_columns}
 

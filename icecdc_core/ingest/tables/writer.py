@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.rows.column_names import Path
-from icecdc_core.ingest.rows.first_records import reject_fields, without_table
-from icecdc_core.ingest.rows.fitting import fitted
+from icecdc_core.ingest.rows.first_records import reject_fields, reject_without_table
+from icecdc_core.ingest.rows.row_parsing import parse_rows
 from icecdc_core.ingest.tables.batch import Batch, Records
 from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema, with_metadata_problems
 from icecdc_core.ingest.tables.commit_log import TableEntry
@@ -112,7 +112,7 @@ class Writer:
 
     def _write_without_table(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
-        rows = without_table(records.decoded(), self.config)
+        rows = reject_without_table(records.decoded(), self.config)
         reason = F.col("problem")
         if self.config.mode == "append":
             reason = F.coalesce(reason, F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
@@ -149,7 +149,7 @@ class Writer:
             return staging.append_rows(rows, records)
         if rows is None and needs_only_rows(self.config):
             return staging.append_fast(decoded)
-        rows = fitted(decoded(), schema, self.config, seen) if rows is None else records.coalesced(rows)
+        rows = parse_rows(decoded(), schema, self.config, seen) if rows is None else records.coalesced(rows)
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
     def _publish(

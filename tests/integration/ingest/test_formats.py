@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
-from icecdc_core.ingest.decoding import decoded
-from icecdc_core.ingest.rows.fitting import fitted
-from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.rows.inference import infer_schema
+from icecdc_core.ingest.rows.row_parsing import parse_rows
 from tests.kafka_records import records, settings
 from tests.schema_registry import NULL, SOME, framed, running_registry, text, zigzag
 
@@ -29,7 +29,7 @@ def decode(spark):
     """Decode pairs of key and value, texts or bytes; gives payload, op and problem of each that is left."""
 
     def run(format_, pairs, **given):
-        frame = decoded(records(spark, pairs), settings(format=format_, **given))
+        frame = decode_records(records(spark, pairs), settings(format=format_, **given))
         return [(row.payload, row.op, row.problem) for row in frame.orderBy("offset").collect()]
 
     return run
@@ -41,7 +41,7 @@ def rows(spark):
 
     def run(format_, pairs, ddl, **given):
         chosen = settings(format=format_, **given)
-        frame = fitted(decoded(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
+        frame = parse_rows(decode_records(records(spark, pairs), chosen), T.StructType.fromDDL(ddl), chosen)
         found = frame.orderBy("offset").collect()
         return [(row.op, None if row.problem else tuple(row.row), row.problem) for row in found]
 
@@ -131,7 +131,10 @@ class DescribeJson:
 
     def it_infers_no_type_from_a_plain_text_key(self, spark):
         source = records(spark, [("7", None), (None, '{"id":1}')])
-        assert inferred(decoded(source, settings(identifier_columns=["id"]))).simpleString() == "struct<id:bigint>"
+        assert (
+            infer_schema(decode_records(source, settings(identifier_columns=["id"]))).simpleString()
+            == "struct<id:bigint>"
+        )
 
     @pytest.mark.parametrize(
         ("policy", "expected"), [("ignore", []), ("reject", [(None, None, "the record has no value")])]
@@ -180,7 +183,7 @@ class DescribeAvro:
         numbers = [registry.register(schema, f"growing{place}") for place, schema in enumerate([older, newer])]
         source = [(None, framed(numbers[0], zigzag(1))), (None, framed(numbers[1], zigzag(1 << 40) + NULL))]
         chosen = settings(format="avro", schema_registry_url=registry.url)
-        seen = inferred(decoded(records(spark, source), chosen))
+        seen = infer_schema(decode_records(records(spark, source), chosen))
         assert [(each.name, each.dataType.simpleString(), each.nullable) for each in seen] == [
             ("id", "bigint", False),
             ("tag", "string", True),
@@ -238,16 +241,16 @@ class DescribeAvro:
     def it_fails_when_the_registry_is_unreachable(self, spark):
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
         with pytest.raises(SchemaRegistryError, match=r"Cannot read from.*nothing of the batch was written"):
-            decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
+            decode_records(records(spark, [(None, framed(1, b"x"))]), chosen)
 
     def it_fails_when_the_server_is_not_a_registry(self, spark, registry):
         chosen = settings(format="avro", schema_registry_url=registry.url.replace("ccompat", "nothing"))
         with pytest.raises(SchemaRegistryError, match="rejects the request: HTTP Error 404"):
-            decoded(records(spark, [(None, framed(1, b"x"))]), chosen)
+            decode_records(records(spark, [(None, framed(1, b"x"))]), chosen)
 
     def it_requires_the_url_of_a_registry(self, spark):
         with pytest.raises(ConfigError, match="needs a schema registry"):
-            decoded(records(spark, [(None, framed(1, b"x"))]), settings(format="avro"))
+            decode_records(records(spark, [(None, framed(1, b"x"))]), settings(format="avro"))
 
 
 JSON_ORDER = {
@@ -285,7 +288,7 @@ class DescribeJsonSchema:
     def it_uses_the_types_of_the_schema(self, spark, registry):
         number = registry.register(JSON_ORDER, "js", "JSON")
         chosen = settings(format="json_schema", schema_registry_url=registry.url)
-        seen = inferred(decoded(records(spark, [(None, framed(number, b'{"id":1}'))]), chosen))
+        seen = infer_schema(decode_records(records(spark, [(None, framed(number, b'{"id":1}'))]), chosen))
         assert seen.simpleString() == (
             "struct<id:bigint,at:timestamp,size:double,home:struct<zip:bigint>,tags:array<string>,"
             "counts:map<string,bigint>>"
@@ -426,9 +429,9 @@ class DescribeDebeziumJson:
             "c timestamp, price decimal(30,2), any string, raw binary, list array<date>"
         )
         chosen = settings(format="debezium_json")
-        source = decoded(records(spark, [(None, self.with_schema(envelope("c", None, after)))]), chosen)
+        source = decode_records(records(spark, [(None, self.with_schema(envelope("c", None, after)))]), chosen)
         frame = (
-            fitted(source, T.StructType.fromDDL(ddl), chosen)
+            parse_rows(source, T.StructType.fromDDL(ddl), chosen)
             .select("problem", "row.*")
             .withColumns(
                 {name: F.col(name).cast("string") for name in ("day", "ms", "us", "ns", "z", "c", "price", "list")}
@@ -454,7 +457,7 @@ class DescribeDebeziumJson:
     def it_uses_the_types_of_the_schema_part(self, spark):
         chosen = settings(format="debezium_json")
         source = records(spark, [(None, self.with_schema(envelope("c", None, {"id": 1})))])
-        assert inferred(decoded(source, chosen)).simpleString() == (
+        assert infer_schema(decode_records(source, chosen)).simpleString() == (
             "struct<id:int,day:date,ms:timestamp_ntz,us:timestamp_ntz,ns:timestamp_ntz,z:timestamp,clock:string,"
             "c:timestamp,price:decimal(30,2),any:string,raw:binary,list:array<date>>"
         )

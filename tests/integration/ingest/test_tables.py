@@ -99,7 +99,7 @@ class DescribeRouting:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
-        parsed, parse, fast, fitted_rows = [], SharedParser.parse, [], shared_parse.fitted_rows
+        parsed, parse, fast, parse_rows_only = [], SharedParser.parse, [], shared_parse.parse_rows_only
 
         def observe_parse(self, *given):
             parsed.append(parse(self, *given))
@@ -107,10 +107,10 @@ class DescribeRouting:
 
         def observe_fast(*given):
             fast.append(given)
-            return fitted_rows(*given)
+            return parse_rows_only(*given)
 
         monkeypatch.setattr(SharedParser, "parse", observe_parse)
-        monkeypatch.setattr(shared_parse, "fitted_rows", observe_fast)
+        monkeypatch.setattr(shared_parse, "parse_rows_only", observe_fast)
         for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
             rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
             topic.send(*rows, *wrong, partition=0)

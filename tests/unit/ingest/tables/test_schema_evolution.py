@@ -7,8 +7,8 @@ from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.decoding import decoded
-from icecdc_core.ingest.rows.type_widening import merged
+from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.rows.type_widening import merge_types
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
 from icecdc_core.ingest.tables.destinations import evolve_for, open_table
 from icecdc_core.ingest.tables.schema_evolution import Change, evolution, evolve
@@ -141,13 +141,13 @@ class DescribeMerged:
     )
     def it_finds_the_type_that_holds_both(self, left, right, expected):
         kinds = [ddl(f"x {text}")["x"].dataType for text in (left, right)]
-        assert merged(*kinds).simpleString() == expected
+        assert merge_types(*kinds).simpleString() == expected
 
 
 class DescribeTables:
     @staticmethod
     def records(spark, config, value):
-        return decoded(records(spark, [(None, value)]), config)
+        return decode_records(records(spark, [(None, value)]), config)
 
     @staticmethod
     def config(name, **overrides):

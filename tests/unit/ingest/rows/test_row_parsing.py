@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.decoding import decoded, field
-from icecdc_core.ingest.rows.fitting import fitted, fitted_rows, needs_no_inference
-from icecdc_core.ingest.rows.inference import inferred
+from icecdc_core.ingest.decoding import decode_records, field
+from icecdc_core.ingest.rows.inference import infer_schema
+from icecdc_core.ingest.rows.row_parsing import needs_no_inference, parse_rows, parse_rows_only
 from icecdc_core.ingest.tables.schema_evolution import evolution, evolve
 from tests import kafka_records
 from tests.kafka_records import settings
@@ -32,26 +32,26 @@ def fit(spark):
 
     def run(ddl, values, seen=None, **given):
         chosen = settings(**given)
-        source = decoded(records(spark, values), chosen)
-        frame = fitted(source, T.StructType.fromDDL(ddl), chosen, seen)
+        source = decode_records(records(spark, values), chosen)
+        frame = parse_rows(source, T.StructType.fromDDL(ddl), chosen, seen)
         row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
-        found = frame.orderBy("offset").select("problem", "fits", row.alias("row")).collect()
-        assert [each.fits for each in found] == [each.problem is None for each in found]
+        found = frame.orderBy("offset").select("problem", "is_valid", row.alias("row")).collect()
+        assert [each.is_valid for each in found] == [each.problem is None for each in found]
         if seen is None and needs_no_inference(chosen):
-            check_fitted_rows(frame, T.StructType.fromDDL(ddl), source, chosen)
+            check_parse_rows_only(frame, T.StructType.fromDDL(ddl), source, chosen)
         return [each.problem or each.row for each in found]
 
     return run
 
 
-def check_fitted_rows(frame, schema, source, chosen):
-    """Check that `fitted_rows` agrees with `fitted`, except for infinite numbers written as text."""
-    found = frame.orderBy("offset").selectExpr("fits AND NOT coalesce(op = 'delete', false)", "row").collect()
-    actual = fitted_rows(source, schema, chosen).select("fits", "row").collect()
-    for (fits, row), (fits_alone, row_alone) in zip(found, actual, strict=True):
-        infinite = fits and not fits_alone and "inf" in str(row)
-        assert infinite or fits == fits_alone
-        assert not fits_alone or str(row) == str(row_alone)
+def check_parse_rows_only(frame, schema, source, chosen):
+    """Check that `parse_rows_only` agrees with `parse_rows`, except for infinite numbers written as text."""
+    found = frame.orderBy("offset").selectExpr("is_valid AND NOT coalesce(op = 'delete', false)", "row").collect()
+    actual = parse_rows_only(source, schema, chosen).select("is_valid", "row").collect()
+    for (valid, row), (valid_alone, row_alone) in zip(found, actual, strict=True):
+        infinite = valid and not valid_alone and "inf" in str(row)
+        assert infinite or valid == valid_alone
+        assert not valid_alone or str(row) == str(row_alone)
 
 
 # A type, a value in JSON, and the value as read or why it is not.
@@ -212,12 +212,14 @@ class DescribeFitted:
         sql("CREATE TABLE {t} (id BIGINT NOT NULL, s STRUCT<y: INT NOT NULL>, a ARRAY<STRUCT<d: DATE>>) USING iceberg")
         values = ['{"id":1,"s":{"y":2},"a":[{"d":"2024-01-01"}]}', '{"s":null}']
         table = f"lake.ns.{name}"
-        frame = fitted(decoded(records(spark, values), settings()), spark.table(table).schema, settings())
-        frame.where("fits").select("row.*").writeTo(table).append()
+        frame = parse_rows(decode_records(records(spark, values), settings()), spark.table(table).schema, settings())
+        frame.where("is_valid").select("row.*").writeTo(table).append()
         assert [row.id for row in spark.table(table).collect()] == [1]
 
     def it_parses_once_even_when_the_problem_is_filtered(self, spark):
-        frame = fitted(decoded(records(spark, ["{}"]), settings()), T.StructType.fromDDL("x bigint"), settings())
+        frame = parse_rows(
+            decode_records(records(spark, ["{}"]), settings()), T.StructType.fromDDL("x bigint"), settings()
+        )
         plan = frame.where("problem is null").select("row.*")._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("AS _icecdc_parsed") == 1
         assert plan.index("Filter isnull(problem") < plan.index("AS _icecdc_parsed")
@@ -237,9 +239,9 @@ class DescribeNastyJson:
     @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys("abcdefghij", JSON)), min_size=30, max_size=60))
     def it_never_makes_a_value_null(self, spark, dicts):
         texts = [json.dumps(each).encode("utf-8", "surrogatepass") for each in dicts]
-        source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
-        frame = fitted(source, schema, settings())
-        check_fitted_rows(frame, schema, source, settings())
+        source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
+        frame = parse_rows(source, schema, settings())
+        check_parse_rows_only(frame, schema, source, settings())
         lost = [
             (text, name)
             for text, each, row in zip(texts, dicts, frame.orderBy("offset").collect(), strict=True)
@@ -251,9 +253,9 @@ class DescribeNastyJson:
     @examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.binary(max_size=30) | PIECES.map(str.encode), min_size=50))
     def it_accepts_only_json_objects(self, spark, texts):
-        source, schema = decoded(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
-        frame = fitted(source, schema, settings())
-        check_fitted_rows(frame, schema, source, settings())
+        source, schema = decode_records(records(spark, texts), settings()), T.StructType.fromDDL(KINDS)
+        frame = parse_rows(source, schema, settings())
+        check_parse_rows_only(frame, schema, source, settings())
         taken = [bytes(row.value) for row in frame.where("problem is null").select("value").collect()]
         assert [text for text in taken if not isinstance(json.loads(text), dict)] == []
 
@@ -262,9 +264,11 @@ class DescribeNastyJson:
     def it_fits_whatever_a_schema_was_inferred_from(self, spark, dicts):
         texts = [json.dumps(each) for each in dicts if "" not in each and not _has_nan(each)]
         chosen = settings(unknown_fields="reject")
-        source = decoded(records(spark, texts), chosen)
-        schema = inferred(source)
-        problems = [row.problem for row in fitted(source, schema, chosen).select("problem").collect() if row.problem]
+        source = decode_records(records(spark, texts), chosen)
+        schema = infer_schema(source)
+        problems = [
+            row.problem for row in parse_rows(source, schema, chosen).select("problem").collect() if row.problem
+        ]
         assert [problem for problem in problems if "cannot be compared" not in problem and "UTF-8" not in problem] == []
 
 
@@ -280,7 +284,7 @@ class DescribeInferred:
     def it_infers_types_from_values(self, spark):
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
                   '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip
-        actual = inferred(decoded(records(spark, values), settings()))
+        actual = infer_schema(decode_records(records(spark, values), settings()))
         assert actual.simpleString() == (
             "struct<a:string,b:string,c:double,d:boolean,h:array<struct<i:bigint,k:string>>,j:decimal(38,0),s:struct<t:string>>"
         )
@@ -289,7 +293,7 @@ class DescribeInferred:
         current = T.StructType.fromDDL("a int, b int, s struct<c:float,d:float>, x int, l array<int>")
         values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
         chosen = settings(evolve_schema=True)
-        seen = inferred(decoded(records(spark, values), chosen), current)
+        seen = infer_schema(decode_records(records(spark, values), chosen), current)
         actual = [str(change) for change in evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
 
@@ -301,8 +305,8 @@ class DescribeInferred:
                   '{"a":1099511627776,"b":2}', '{"f":1e200}', '{"s":{"c":1099511627776,"new":1}}', '{"l":[{"y":2}]}',
                   '{"a":3}', "{}"]  # fmt: skip
         chosen = settings(evolve_schema=True, column_case=column_case)
-        source = decoded(records(spark, values), chosen)
-        actual = evolution(current, inferred(source, current, any_case=column_case != "sensitive"), chosen)
+        source = decode_records(records(spark, values), chosen)
+        actual = evolution(current, infer_schema(source, current, any_case=column_case != "sensitive"), chosen)
         assert sorted(map(str, actual)) == [
             "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
         ]  # fmt: skip
@@ -314,13 +318,13 @@ class DescribeInferred:
                   '{"L":[{"X":"x"}]}', '{"L":[{"X":1,"y":2}]}', '{"m":{"k":{"X":"x"}}}',
                   '{"m":{"j":{"x":1}}}']  # fmt: skip
         chosen = settings(evolve_schema=True, column_case=column_case)
-        source = decoded(records(spark, values), chosen)
-        seen = inferred(source, current, any_case=True)
+        source = decode_records(records(spark, values), chosen)
+        seen = infer_schema(source, current, any_case=True)
         actual = evolution(current, seen, chosen)
         assert sorted(map(str, actual)) == ["add l.element.y bigint", "widen a bigint", "widen s.c bigint"]
         grown = "a bigint, s struct<c:bigint>, l array<struct<x:int,y:bigint>>, m map<string,struct<x:int>>"
-        rows = fitted(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
-        assert [row.offset for row in rows if row.fits] == [1, 4, 6, 8]
+        rows = parse_rows(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
+        assert [row.offset for row in rows if row.is_valid] == [1, 4, 6, 8]
 
     @pytest.mark.parametrize(
         ("column", "writers", "expected"),
@@ -343,14 +347,14 @@ class DescribeInferred:
         rows = list(zip(payloads, types, [None] * len(types), strict=True))
         source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
         current = T.StructType.fromDDL(f"x {column}")
-        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        actual = evolution(current, infer_schema(source, current), settings(evolve_schema=True))
         assert [str(change) for change in actual if change.path[0] == "x"] == expected
 
     def it_uses_the_other_fields_of_a_conflicting_writer_schema(self, spark):
         kind = T.StructType.fromDDL("x string, y int").json()
         source = spark.createDataFrame([('{"y":1}', kind, None)], "payload string, payload_type string, problem string")
         current = T.StructType.fromDDL("x int")
-        actual = evolution(current, inferred(source, current), settings(evolve_schema=True))
+        actual = evolution(current, infer_schema(source, current), settings(evolve_schema=True))
         assert [str(change) for change in actual] == ["add y int"]
 
     def it_sees_fields_without_a_column_beside_bad_values(self, fit):
@@ -374,18 +378,20 @@ class DescribeInferred:
         ]
 
     def it_is_empty_without_records(self, spark):
-        assert inferred(decoded(records(spark, []), settings())) == T.StructType()
+        assert infer_schema(decode_records(records(spark, []), settings())) == T.StructType()
 
 
 class DescribeEvolving:
     def it_lets_a_table_follow_its_records(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT NOT NULL) USING iceberg")
         table, chosen = f"lake.ns.{name}", settings(evolve_schema=True)
-        source = decoded(records(spark, ['{"id":1,"tags":["a"],"s":{"n":1.5}}', '{"id":2,"s":{"m":true}}']), chosen)
-        seen = inferred(source)
+        source = decode_records(
+            records(spark, ['{"id":1,"tags":["a"],"s":{"n":1.5}}', '{"id":2,"s":{"m":true}}']), chosen
+        )
+        seen = infer_schema(source)
         evolve(spark, table, evolution(spark.table(table).schema, seen, chosen))
         schema = spark.table(table).schema
-        rows = fitted(source, schema, chosen, seen).where("problem is null").select("row.*")
+        rows = parse_rows(source, schema, chosen, seen).where("problem is null").select("row.*")
         rows.writeTo(table).append()
         assert schema.simpleString() == "struct<id:int,s:struct<m:boolean,n:double>,tags:array<string>>"
         assert sorted(map(tuple, spark.table(table).collect())) == [(1, (None, 1.5), ["a"]), (2, (True, None), None)]

@@ -1,4 +1,4 @@
-"""Fits payloads to the columns of a table: a row for each record that fits, a problem for each that does not."""
+"""Parses payloads into rows of a table: a row for each valid record, a problem for each other one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from icecdc_core.columns import quoted
 from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS
 from icecdc_core.ingest.formats.record_keys import convert_text_key
 from icecdc_core.ingest.formats.settings import FormatSettings
-from icecdc_core.ingest.rows.inference import inferred
-from icecdc_core.ingest.rows.matching import Matching
+from icecdc_core.ingest.rows.column_matching import ColumnMatching
+from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.rows.nested_readers import StructReader
-from icecdc_core.ingest.rows.record_validation import INVALID_JSON, PARSED, RECORD, validate, wrapped, wrapped_type
+from icecdc_core.ingest.rows.record_validation import INVALID_JSON, PARSED, RECORD, validate, wrap_payload, wrapped_type
 from icecdc_core.session.jvm import java_class
 
 ROW = "row"
-"""The column of `fitted` with the row: a struct of the table's columns."""
+"""The column of `parse_rows` with the row: a struct of the table's columns."""
 
 
-FITS = "fits"
-"""The column of `fitted` that says whether the row can be used."""
+IS_VALID = "is_valid"
+"""The column of `parse_rows` that says whether the row can be used."""
 
 
-def fitted(
+def parse_rows(
     decoded: DataFrame, schema: T.StructType, settings: FormatSettings, seen: T.StructType | None = None
 ) -> DataFrame:
     """Give every record its row, or the problem that it has.
@@ -42,28 +42,29 @@ def fitted(
     everywhere in Spark.
 
     Args:
-        decoded: What `decoded` returned.
+        decoded: What `decode_records` returned.
         schema: The table's columns as Spark shows them.
         settings: See `FormatSettings`.
-        seen: What `inferred` returned for the same frame. It is needed if fields match columns in any case, or if
-            every field must have a column; then `fitted` reads the frame once more if it is not given.
+        seen: What `infer_schema` returned for the same frame. It is needed if fields match columns in any case, or if
+            every field must have a column; then `parse_rows` reads the frame once more if it is not given.
 
     Returns:
-        The columns of `decoded` except `payload` and `payload_type`, with `problem` filled in, then
+        The columns of `decode_records` except `payload` and `payload_type`, with `problem` filled in, then
 
-        - `fits`: whether there is no problem. It costs less than `problem`, which a frame of good rows should not use.
+        - `is_valid`: whether there is no problem. It costs less than `problem`, which a frame of good rows should not
+          use.
         - `row`: a struct with exactly the columns of `schema`, whatever their names; expand it with
           ``select("row.*")``. The row of a record that does not fit must not be used.
     """
     report_unknown = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
     if seen is None and not needs_no_inference(settings):
-        seen = inferred(decoded, schema, widen=False, any_case=any_case)
+        seen = infer_schema(decoded, schema, widen=False, any_case=any_case)
     op_field = "Op" if settings.format == "dms" else settings.op_field.split(".")[0]
-    matching = Matching(any_case, report_unknown, frozenset({op_field} - {""}))
+    matching = ColumnMatching(any_case, report_unknown, frozenset({op_field} - {""}))
     reader = matching.struct_reader(schema, seen)
     decoded = _with_text_keys(decoded, reader, settings)
-    parsed: Column = F.from_json(wrapped(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    parsed: Column = F.from_json(wrap_payload(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     if reader.by_position:
         parsed = parsed.cast(wrapped_type(reader.parsed_type()))
     rows = decoded.withColumn(PARSED, parsed)
@@ -71,8 +72,8 @@ def fitted(
     others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
     verdict = validate(reader, settings.identifier_columns, seen is not None)
     problem = _not_pushed_down(F.coalesce(F.col("problem"), verdict.problem), "")
-    fits = _not_pushed_down(F.col("problem").isNull() & verdict.fits, False)
-    return rows.select(*others, problem.alias("problem"), fits.alias(FITS), F.col(ROW))
+    is_valid = _not_pushed_down(F.col("problem").isNull() & verdict.is_valid, False)
+    return rows.select(*others, problem.alias("problem"), is_valid.alias(IS_VALID), F.col(ROW))
 
 
 def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSettings) -> DataFrame:
@@ -88,31 +89,33 @@ def _with_text_keys(decoded: DataFrame, reader: StructReader, settings: FormatSe
 
 
 def needs_no_inference(settings: FormatSettings) -> bool:
-    """Whether records can be fitted without an earlier pass over their fields, so that `fitted_rows` can be used."""
+    """Whether records can be parsed without an earlier pass over their fields, as `parse_rows_only` does."""
     return settings.column_case == "sensitive" and settings.unknown_fields == "ignore" and not settings.evolve_schema
 
 
-def fitted_rows(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
-    """Give every record its row as `fitted` does, without its other columns, for two thirds of the cost.
+def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSettings) -> DataFrame:
+    """Give every record its row as `parse_rows` does, without its other columns, for two thirds of the cost.
 
     `from_json` creates a stream with a buffer of 8 KB for each record. Spark's JSON reader for texts uses the same
     parser with the same options and no such buffer, but returns only what it parsed.
 
     Args:
-        decoded: What `decoded` returned.
+        decoded: What `decode_records` returned.
         schema: The table's columns as Spark shows them.
         settings: Settings for which `needs_no_inference` is true.
 
     Returns:
-        A row for each record: `fits`, `row` as in `fitted`, and `op`, which is null because no delete fits. A record
-        with the text of an infinite number may fit in `fitted` but not here: use `fitted` for the records that do not
-        fit.
+        A row for each record: `is_valid`, `row` as in `parse_rows`, and `op`, which is null because no delete is valid.
+        A record with the text of an infinite number may fit in `parse_rows` but not here: use `parse_rows` for the
+        records that do not fit.
     """
     spark = decoded.sparkSession
-    reader = Matching(False, False, frozenset()).struct_reader(schema, None)
+    reader = ColumnMatching(False, False, frozenset()).struct_reader(schema, None)
     usable = F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete")
     # A record that already has a problem must not fit.
-    texts = decoded.select(F.coalesce(F.when(usable, wrapped(F.col("payload"))), F.lit(INVALID_JSON)).alias("value"))
+    texts = decoded.select(
+        F.coalesce(F.when(usable, wrap_payload(F.col("payload"))), F.lit(INVALID_JSON)).alias("value")
+    )
     text_encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
     json_reader = spark.read.schema(wrapped_type(reader.json_type)).options(**JSON_READ_OPTIONS)
     # PySpark offers this reader only for RDDs of Python texts.
@@ -120,20 +123,20 @@ def fitted_rows(decoded: DataFrame, schema: T.StructType, settings: FormatSettin
     columns = F.struct(*(F.col(name) for name in parsed.columns)).alias(PARSED)
     missing = (F.lit("").alias("payload"), F.lit(None).cast("string").alias("op"))
     rows = parsed.select(columns, *missing).withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
-    fits = _not_pushed_down(validate(reader, settings.identifier_columns, False).fits, False)
-    return rows.select("op", fits.alias(FITS), F.col(ROW))
+    is_valid = _not_pushed_down(validate(reader, settings.identifier_columns, False).is_valid, False)
+    return rows.select("op", is_valid.alias(IS_VALID), F.col(ROW))
 
 
-def checked(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
+def check_records(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
     """Fill in the `problem` of the chosen records that do not fit a schema; fields without a column are no problem.
 
     Args:
-        decoded: What `decoded` returns.
+        decoded: What `decode_records` returns.
         schema: The schema.
         chosen: Whether to check a record.
     """
-    reader = Matching(False, False, frozenset()).struct_reader(schema, None)
-    parsed = F.from_json(wrapped(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    reader = ColumnMatching(False, False, frozenset()).struct_reader(schema, None)
+    parsed = F.from_json(wrap_payload(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     rows = decoded.withColumn(PARSED, F.when(chosen, parsed))
     rows = rows.withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
     problem = F.when(chosen, validate(reader, (), False).problem)

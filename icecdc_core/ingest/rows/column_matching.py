@@ -8,14 +8,14 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.rows.column_names import Path, nested_refusal, refusal
+from icecdc_core.ingest.rows.column_names import Path, name_problem, nested_name_problem
 from icecdc_core.ingest.rows.nested_readers import ArrayReader, FieldReader, MapReader, StructReader
-from icecdc_core.ingest.rows.type_widening import map_values, merged_types
+from icecdc_core.ingest.rows.type_widening import map_value_type, merge_all_types
 from icecdc_core.ingest.rows.value_readers import FloatReader, TimeReader, ValueReader
 from icecdc_core.ingest.rows.writer_checks import FOLDERS, WRITTEN_AS, hidden_type_reader
 
 
-class Matching:
+class ColumnMatching:
     """The rules for matching fields and columns.
 
     Args:
@@ -40,7 +40,7 @@ class Matching:
         fields = []
         for column in schema.fields:
             spellings = by_name.pop(self._folded(column.name), None) or (column.name,)
-            column_seen = merged_types([types[name] for name in spellings if name in types])
+            column_seen = merge_all_types([types[name] for name in spellings if name in types])
             metadata = column.metadata or {}
             reader = self.reader(column.dataType, column_seen, json.loads(metadata.get(WRITTEN_AS, '""')))
             folders = tuple(json.loads(metadata.get(FOLDERS, "[]")))
@@ -48,7 +48,7 @@ class Matching:
         if self._unknown_fields:
             allowed = self._without_column if top else frozenset()
             for name in sorted(name for names in by_name.values() for name in names if name not in allowed):
-                why = refusal(name, schema.names, top) or nested_refusal(types[name]) or "has no column"
+                why = name_problem(name, schema.names, top) or nested_name_problem(types[name]) or "has no column"
                 fields.append(FieldReader(name, (name,), ValueReader(T.StringType()), False, False, why))
         return StructReader(schema, tuple(fields), seen is not None)
 
@@ -69,7 +69,7 @@ class Matching:
             hidden = written_as or {"key": "", "value": ""}
             # JSON has keys as text, as Spark shows a UUID.
             key = hidden_type_reader(kind.keyType, hidden["key"]) if isinstance(kind.keyType, T.StringType) else None
-            return MapReader(kind, self.reader(kind.valueType, map_values(seen), hidden["value"]), key)
+            return MapReader(kind, self.reader(kind.valueType, map_value_type(seen), hidden["value"]), key)
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return TimeReader(kind)
         if (hidden_type := hidden_type_reader(kind, written_as)) is not None:
