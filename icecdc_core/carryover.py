@@ -33,7 +33,7 @@ from icecdc_core.columns import (
     is_insert,
     quoted,
     require_change_columns,
-    unused,
+    unused_name,
     with_literal_names,
 )
 from icecdc_core.equality import Keys, with_keys
@@ -65,7 +65,7 @@ def remove_carryovers(changes: DataFrame) -> DataFrame:
     rows, keys = with_keys(changes, compared)
     group_keys, restored = _group_keys(compared, keys, changes.columns)
     carried = [field for field in fields if field.name not in restored and field.name != CHANGE_TYPE]
-    surplus_name, row = unused("_surplus", changes.columns), unused("_row", changes.columns)
+    surplus_name, row = unused_name("_surplus", changes.columns), unused_name("_row", changes.columns)
     surplus = F.col(surplus_name)
     aggregates, remaining = _remaining_rows(carried, surplus, changes.columns)
     balance = F.sum(F.when(is_insert(), 1).otherwise(-1)).alias(surplus_name)
@@ -93,7 +93,7 @@ def _group_keys(
         if name == quoted(field.name):
             restored[field.name] = name
         if is_negative_zero is not None:
-            flag = unused(f"_negative_zero_{position}", taken)
+            flag = unused_name(f"_negative_zero_{position}", taken)
             group_keys.append(is_negative_zero.alias(flag))
             negative_zero = F.lit(-0.0).cast(field.dataType)
             restored[field.name] = F.when(F.col(flag), negative_zero).otherwise(F.col(name))
@@ -108,7 +108,7 @@ def _remaining_rows(
     Rows are structs of the carried columns, those that the keys do not restore.
     """
     times = F.abs(surplus).cast("int")
-    inserted, deleted = unused("_inserted", taken), unused("_deleted", taken)
+    inserted, deleted = unused_name("_inserted", taken), unused_name("_deleted", taken)
     if not all(isinstance(field.dataType, LongType) for field in carried):
         row = F.struct(*(F.col(quoted(field.name)).alias(f"value{n}") for n, field in enumerate(carried)))
         aggregates = [F.collect_list(F.when(is_insert(), row)).alias(inserted)]
@@ -117,7 +117,7 @@ def _remaining_rows(
     # Longs need no list, which allows a hash aggregate.
     aggregates, values = [], [F.lit(0).alias("none")]
     for n, field in enumerate(carried):
-        value, names = F.col(quoted(field.name)), [unused(f"{side}_{n}", taken) for side in (inserted, deleted)]
+        value, names = F.col(quoted(field.name)), [unused_name(f"{side}_{n}", taken) for side in (inserted, deleted)]
         aggregates.append(F.max(F.when(is_insert(), value)).alias(names[0]))
         aggregates.append(F.max(F.when(~is_insert(), value)).alias(names[1]))
         remaining = F.when(surplus > 0, F.col(names[0])).otherwise(F.col(names[1]))

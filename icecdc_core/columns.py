@@ -94,7 +94,7 @@ def is_document_column(name: str) -> bool:
     return name not in RESERVED and not name.startswith(_IDENTIFIER_PREFIX)
 
 
-def unused(name: str, columns: Sequence[str]) -> str:
+def unused_name(name: str, columns: Sequence[str]) -> str:
     """Return ``name``, with underscores appended until no column has it, in upper or lower case.
 
     Args:

@@ -41,7 +41,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from icecdc_core.columns import quoted, unused
+from icecdc_core.columns import quoted, unused_name
 
 
 class Keys(NamedTuple):
@@ -96,7 +96,7 @@ def with_canonical_columns(
         if value is None:
             names[field.name] = quoted(field.name)
         else:
-            names[field.name] = unused(f"_key_{position}", frame.columns)
+            names[field.name] = unused_name(f"_key_{position}", frame.columns)
             helpers[names[field.name]] = value
     return (frame.withColumns(helpers) if helpers else frame), names
 

@@ -32,7 +32,7 @@ from icecdc_core.columns import (
     quoted,
     require_change_columns,
     resolve_identifiers,
-    unused,
+    unused_name,
     with_literal_names,
 )
 from icecdc_core.equality import with_keys
@@ -83,7 +83,7 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
 
 
 def _first(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    number = unused("_row_number", rows.columns)
+    number = unused_name("_row_number", rows.columns)
     return rows.withColumn(number, F.row_number().over(window)).where(F.col(number) == 1)
 
 
@@ -93,7 +93,9 @@ def _first_unless_duplicate(rows: DataFrame, window: WindowSpec, names: Sequence
     INSERT rows of one step follow each other, and equal ones share a rank. So a row with a rank of its own, right after
     another row of its step, differs from that one.
     """
-    number, rank, step_before = (unused(name, rows.columns) for name in ("_row_number", "_rank", "_ordinal_before"))
+    number, rank, step_before = (
+        unused_name(name, rows.columns) for name in ("_row_number", "_rank", "_ordinal_before")
+    )
     numbered = rows.withColumns(
         {
             number: F.row_number().over(window),

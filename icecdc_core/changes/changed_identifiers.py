@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.changes.last_changes import TWO_ROWS
 from icecdc_core.changes.narrow_rows import DELETED, IS_DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
 from icecdc_core.changes.row_hash import FAST
+from icecdc_core.changes.unique_changes import TWO_ROWS
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, quoted
 from icecdc_core.session.row_counts import RowCount
 from icecdc_core.updates import keep_unless_duplicate

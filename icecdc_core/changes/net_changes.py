@@ -8,7 +8,7 @@ strategy           when                                                  what it
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
 ``at-once``        row lineage, delete files or appends show it          shuffles the changed rows, see
-                                                                         ``last_changes``
+                                                                         ``merge_unique_changes``
 =================  ====================================================  =============================================
 
 All of them leave one row for each identifier, and end the query if two rows have one identifier.
@@ -29,15 +29,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from icecdc_core.changes.changed_identifiers import fetch_changed_rows, find_changed_identifiers
-from icecdc_core.changes.last_changes import last_changes
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_hash import FAST
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.changes.unique_changes import merge_unique_changes
 from icecdc_core.columns import IS_INSERT, quoted
 from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.row_counts import RowCount
-from icecdc_core.session.spark_settings import keeping, many_groups
+from icecdc_core.session.spark_settings import storage_level_for, tuned_for_many_groups
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -84,7 +84,7 @@ class NetChanges:
             strategy: How they were found.
         """
         some_null = " OR ".join(f"{quoted(name)} IS NULL" for name in identifier_columns)
-        with keeping(rows.sparkSession, file_bytes) as level:
+        with storage_level_for(rows.sparkSession, file_bytes) as level:
             rows = rows.persist(level)
             try:
                 counts = rows.selectExpr(
@@ -142,7 +142,7 @@ def compute_net_changes(
 
 
 def _merged(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
-    return last_changes(changes.transform(shuffle_by_identifiers, identifier_columns), identifier_columns)
+    return merge_unique_changes(changes.transform(shuffle_by_identifiers, identifier_columns), identifier_columns)
 
 
 def _older_rows(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:
@@ -207,7 +207,7 @@ def _by_narrow_rows(
     row_count = None if selection.row_filter else _row_count(table, scans)
     steps = {scan.step.ordinal for scan in scans}
     only_step = steps.pop() if len(steps) == 1 else None
-    with many_groups(changes.sparkSession):
+    with tuned_for_many_groups(changes.sparkSession):
         found = find_changed_identifiers(changes, identifier_columns, only_step, row_count, row_hash)
     rows = fetch_changed_rows(changes, identifier_columns, found)
     if not found.duplicates:

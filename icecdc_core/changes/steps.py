@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from icecdc_core.table.snapshots import ancestors, missing_snapshot, operation, require_first_snapshot
+from icecdc_core.table.snapshots import ancestors, history_gap_error, operation, require_first_snapshot
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def plan_steps(
         HistoryGapError: The start, the end or, in ``snapshot`` mode, a snapshot between them has expired.
     """
     for snapshot_id in (start_snapshot_id, end_snapshot_id):
-        if snapshot_id is not None and (gap := missing_snapshot(metadata, snapshot_id)) is not None:
+        if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
             raise gap
     if start_snapshot_id == end_snapshot_id:
         return []

@@ -32,14 +32,14 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import CHANGE_ORDINAL, is_insert, quoted, resolve_identifiers, unused
+from icecdc_core.columns import CHANGE_ORDINAL, is_insert, quoted, resolve_identifiers, unused_name
 from icecdc_core.equality import with_keys
 from icecdc_core.updates import keep_unless_duplicate
 
 TWO_ROWS = "two rows have "
 
 
-def last_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+def merge_unique_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
     After ``shuffle_by_identifiers`` this adds no exchange.
@@ -56,7 +56,7 @@ def last_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataF
     rows, keys = with_keys(changes, [changes.schema[name] for name in names])
     identifier = [key for name in names for key in keys[name].columns()]
     window = Window.partitionBy(*identifier).orderBy(F.desc(CHANGE_ORDINAL), F.desc(is_insert()))
-    next_is_insert = unused("_next_is_insert", rows.columns)
+    next_is_insert = unused_name("_next_is_insert", rows.columns)
     duplicate = F.col(next_is_insert) == is_insert()
     for name in names:
         duplicate &= F.col(quoted(name)).isNotNull()

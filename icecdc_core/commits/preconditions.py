@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.documents.spec import SPEC_KEYS, spec_changes
 from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.schemas.changes import is_additive, schema_change
-from icecdc_core.table.snapshots import missing_snapshot
+from icecdc_core.table.snapshots import history_gap_error
 
 if TYPE_CHECKING:
     from icecdc_core.commits.positions import Position
@@ -53,7 +53,7 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
         )
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
     for snapshot_id in (position.snapshot_id, *begun):
-        if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)) is not None:
+        if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)) is not None:
             return FailedPrecondition(gap_policy, gap)
     if position.snapshot_id is not None and source.head is None:
         return FailedPrecondition(

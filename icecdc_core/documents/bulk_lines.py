@@ -26,7 +26,7 @@ from icecdc_core.columns import (
     identifier_name,
     is_document_column,
     quoted,
-    unused,
+    unused_name,
 )
 from icecdc_core.documents.values import json_ready, needs_rebuild, scalar_text
 from icecdc_core.errors import NULL_MESSAGE, IdentifierColumnsError
@@ -68,7 +68,7 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     """
     identifier = document_id(changes.schema, identifier_columns)
     # The id is used several times; a projection of its own computes it once.
-    document_key = unused("_document_id", changes.columns)
+    document_key = unused_name("_document_id", changes.columns)
     identified = changes.withColumn(document_key, identifier)
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _json_string(F.col(document_key))

@@ -15,7 +15,7 @@ OBJECTS = ("object", "nested")
 """The types of fields with fields of their own."""
 
 
-def holder_of(properties: Properties, path: str, may_add: bool = True) -> tuple[dict[str, Any], str]:
+def locate_field(properties: Properties, path: str, may_add: bool = True) -> tuple[dict[str, Any], str]:
     """Return the dictionary that has the field, or in which it belongs, and its key there.
 
     Args:
@@ -34,7 +34,7 @@ def holder_of(properties: Properties, path: str, may_add: bool = True) -> tuple[
         if rest in outer.get("fields", {}):
             return outer["fields"], rest
         if outer.get("type", "object") in OBJECTS and outer.get("enabled") is not False:
-            return holder_of(
+            return locate_field(
                 outer.setdefault("properties", {}) if may_add else outer.get("properties", {}), rest, may_add
             )
     return properties, path
@@ -47,7 +47,7 @@ def find_field(properties: Properties, path: str) -> dict[str, Any] | None:
         properties: The fields, as a mapping has them in `properties`.
         path: The path, such as `place.city` or `title.keyword`.
     """
-    holder, name = holder_of(properties, path, may_add=False)
+    holder, name = locate_field(properties, path, may_add=False)
     return holder.get(name)
 
 
@@ -71,7 +71,7 @@ def outer_paths(path: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def wrong(message: str, value: object, remedy: str, subject: str = "mapping") -> ConfigError:
+def mapping_error(message: str, value: object, remedy: str, subject: str = "mapping") -> ConfigError:
     """Return the error for a wrong mapping.
 
     Args:
@@ -83,7 +83,7 @@ def wrong(message: str, value: object, remedy: str, subject: str = "mapping") ->
     return ConfigError(message, subject=subject, value=value, remedy=remedy)
 
 
-def flattened(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return each field of a mapping by its path and without its inner fields, outer fields first.
 
     Args:
@@ -95,7 +95,7 @@ def flattened(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     found: dict[str, dict[str, Any]] = {}
     for path, field in _walk(mapping, ""):
         if path in found:
-            raise wrong(
+            raise mapping_error(
                 f"The mapping has the field '{path}' twice",
                 path,
                 "give it once: by its path, or in the properties of the outer field",
@@ -109,13 +109,13 @@ def _walk(mapping: Mapping[str, Any], prefix: str) -> list[tuple[str, dict[str, 
     for name, field in mapping.items():
         path = f"{prefix}{name}"
         if not isinstance(field, Mapping) or not isinstance(field.get("properties", {}), Mapping):
-            raise wrong(
+            raise mapping_error(
                 f"The mapping of '{path}' is not an object",
                 field,
                 f'write it as in OpenSearch, such as {{"{path}": {{"type": "keyword"}}}}',
             )
         if not isinstance(name, str) or any(not part.strip() for part in path.split(".")):
-            raise wrong(
+            raise mapping_error(
                 f"The mapping has the field '{path}', whose name has an empty part",
                 path,
                 "name the field as the document does; a dot leads into an object",

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, outer_paths, wrong
+from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field, mapping_error, outer_paths
 from icecdc_core.errors import ConfigError
 
 VECTOR = "knn_vector"
@@ -122,7 +122,7 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
             for inner in element.fields:
                 _check_field(f"{path}.{inner.name}", inner.dataType, merged)
     if field_type in ("date", "date_nanos") and kind in _READABLE and not _reads(str(field.get("format", "")), kind):
-        raise wrong(
+        raise mapping_error(
             f"The field '{path}' has the format '{field['format']}', which cannot read strings such as "
             f"{_EXAMPLES[kind]}",
             path,
@@ -160,7 +160,7 @@ def _check_vectors(properties: Properties, prefix: str) -> None:
         _check_vectors(field.get("properties", {}), f"{prefix}{name}.")
         for inner, each in field.get("fields", {}).items():
             if each.get("type") == VECTOR:
-                raise wrong(
+                raise mapping_error(
                     f"The vector '{prefix}{name}.{inner}' is a multi-field, which gets the numbers one by one",
                     f"{prefix}{name}.{inner}",
                     "make it a field of its own in select",
@@ -169,7 +169,7 @@ def _check_vectors(properties: Properties, prefix: str) -> None:
             continue
         dimension = field.get("dimension")
         if not str(dimension).isdecimal() or int(str(dimension)) < 1:
-            raise wrong(
+            raise mapping_error(
                 f"The vector '{prefix}{name}' has no valid dimension",
                 dimension,
                 f'set it to the length of the arrays: {{"{name}": {{"type": "knn_vector", "dimension": 384}}}}',
@@ -183,7 +183,7 @@ def _ways(accepted: frozenset[str]) -> str:
 
 
 def _unreadable(path: str, data_type: T.DataType, field_type: str, remedy: str) -> ConfigError:
-    return wrong(
+    return mapping_error(
         f"The column '{path}' of the type {data_type.simpleString()} cannot be a field of the type {field_type}",
         path,
         remedy,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from icecdc_core.documents.field_paths import OBJECTS, Properties, field_names, find_field, outer_paths, wrong
+from icecdc_core.documents.field_paths import OBJECTS, Properties, field_names, find_field, mapping_error, outer_paths
 
 _SHOWN = 20
 
@@ -29,7 +29,7 @@ def require_no_column(generated: Properties, name: str) -> None:
     is_column = any(each == name or each.startswith(f"{name}.") for each in field_names(generated))
     if is_column or closed:
         what = "a column of the documents" if is_column else f"inside the column '{closed[0]}'"
-        raise wrong(
+        raise mapping_error(
             f"The pipeline field '{name}' is {what}",
             name,
             "let the pipeline make a field of another name; what it changes in a column would always differ from the "
@@ -49,7 +49,7 @@ def require_mapped(merged: Properties, name: str) -> None:
         ConfigError: It has none, so OpenSearch would reject every document.
     """
     if not _is_accepted(merged, name):
-        raise wrong(
+        raise mapping_error(
             f"The pipeline field '{name}' has no mapping, and the index accepts only fields that have one",
             name,
             f'give it one in mapping, such as {{"{name}": {{"type": "keyword"}}}}',
@@ -70,7 +70,7 @@ def require_object(merged: Properties, path: str) -> None:
     for outer in outer_paths(path):
         field = find_field(merged, outer)
         if field is not None and (field.get("type", "object") not in OBJECTS or field.get("enabled") is False):
-            raise wrong(
+            raise mapping_error(
                 f"The field '{path}' is inside '{outer}', which is a field of the type {field.get('type', 'object')} "
                 "without fields of its own",
                 path,
@@ -92,17 +92,17 @@ def check_references(merged: Properties) -> None:
         field = find_field(merged, path) or {}
         for target in copy_targets(field):
             if not _is_accepted(merged, target):
-                raise wrong(
+                raise mapping_error(
                     f"The field '{path}' is copied to '{target}', which has no mapping",
                     target,
                     f'give it one in mapping, such as {{"{target}": {{"type": "text"}}}}; the index accepts only '
                     "fields that have one",
                 )
         if field.get("type") == "alias" and find_field(merged, str(field.get("path", ""))) is None:
-            raise wrong(
+            raise mapping_error(
                 f"The field alias '{path}' is for '{field.get('path', '')}', which is no field",
                 path,
-                f"set its path to a field of the mapping ({some(names)})",
+                f"set its path to a field of the mapping ({first_names(names)})",
             )
 
 
@@ -118,17 +118,17 @@ def open_columns(generated: Properties) -> list[str]:
     return [name for name, field in fields.items() if field.get("type") == "flat_object" or "enabled" in field]
 
 
-def is_made(path: str, made: Iterable[str]) -> bool:
-    """Return whether one of the made fields is at a path, inside it or around it.
+def overlaps_any(path: str, fields: Iterable[str]) -> bool:
+    """Return whether one of the fields is at a path, inside it or around it.
 
     Args:
         path: The path of a field.
-        made: The paths of the fields that no column makes.
+        fields: The paths of the fields.
     """
-    return any(path == each or each.startswith(f"{path}.") or path.startswith(f"{each}.") for each in made)
+    return any(path == each or each.startswith(f"{path}.") or path.startswith(f"{each}.") for each in fields)
 
 
-def some(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return the first names as a text."""
     shown = sorted(names)[:_SHOWN]
     return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")

@@ -19,17 +19,24 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from icecdc_core.documents.field_paths import OBJECTS, Properties, field_names, flattened, holder_of, wrong
+from icecdc_core.documents.field_paths import (
+    OBJECTS,
+    Properties,
+    field_names,
+    flatten_mapping,
+    locate_field,
+    mapping_error,
+)
 from icecdc_core.documents.field_types import with_date_format
-from icecdc_core.documents.made_fields import (
+from icecdc_core.documents.fields_without_columns import (
     check_references,
     copy_targets,
-    is_made,
+    first_names,
     open_columns,
+    overlaps_any,
     require_mapped,
     require_no_column,
     require_object,
-    some,
 )
 
 # Keys of a whole mapping in OpenSearch, which are no fields.
@@ -62,10 +69,10 @@ def merged_properties(
     """
     for name in mapping:
         if name in _WHOLE and name not in generated:
-            raise wrong(f"The mapping has '{name}', which is no field", name, _WHOLE[name])
+            raise mapping_error(f"The mapping has '{name}', which is no field", name, _WHOLE[name])
     for name in pipeline_fields:
         require_no_column(generated, name)
-    given = flattened(mapping)
+    given = flatten_mapping(mapping)
     made = {*pipeline_fields, *(target for _, field in given for target in copy_targets(field))}
     made.update(open_columns(generated))
     merged = deepcopy(generated)
@@ -98,24 +105,24 @@ def merged_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 
 
 def _merge_at(merged: Properties, path: str, given: dict[str, Any], made: set[str], paths: Sequence[str]) -> None:
-    holder, name = holder_of(merged, path)
+    holder, name = locate_field(merged, path)
     if name in holder:
         holder[name] = merged_field(holder[name], given)
         return
     known = field_names(merged)
     is_around = any(each.startswith(f"{path}.") for each in (*known, *paths))
-    if given.get("type") != "alias" and not is_made(path, made) and (given or not is_around):
+    if given.get("type") != "alias" and not overlaps_any(path, made) and (given or not is_around):
         near = difflib.get_close_matches(path, known, n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        raise wrong(
+        raise mapping_error(
             f"The mapping has a field '{path}', which no document has",
             path,
-            f"{hint}map the fields of the documents ({some(known)}); add a multi-field with `fields` of its field; "
-            "name a field that an ingest pipeline makes in pipeline_fields",
+            f"{hint}map the fields of the documents ({first_names(known)}); add a multi-field with `fields` of its "
+            "field; name a field that an ingest pipeline makes in pipeline_fields",
         )
     require_object(merged, path)
     if "type" not in given and not is_around:
-        raise wrong(
+        raise mapping_error(
             f"The field '{path}' has no type in the mapping, and no document gives it one",
             path,
             f'add one, such as {{"{path}": {{"type": "keyword"}}}}',

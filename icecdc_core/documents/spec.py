@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.config.values import leaves
 from icecdc_core.documents.dynamic_settings import is_dynamic
-from icecdc_core.documents.field_paths import Properties, flattened, holder_of
-from icecdc_core.documents.made_fields import copy_targets
+from icecdc_core.documents.field_paths import Properties, flatten_mapping, locate_field
+from icecdc_core.documents.fields_without_columns import copy_targets
 from icecdc_core.documents.mapping import generated_properties
 from icecdc_core.documents.merged_mapping import merged_field
 
@@ -122,8 +122,8 @@ def spec_changes(
 def _merged(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
     """The fields of an index, whoever makes them."""
     merged = deepcopy(generated)
-    for path, field in flattened(mapping):
-        holder, name = holder_of(merged, path)
+    for path, field in flatten_mapping(mapping):
+        holder, name = locate_field(merged, path)
         holder[name] = merged_field(holder.get(name, {}), field)
     return merged
 

@@ -16,7 +16,7 @@ _MOST_LISTED = 12
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SnapshotRange:
     """Two snapshots to compare.
 
     Attributes:
@@ -32,7 +32,7 @@ class Chosen:
 
 def choose_snapshots(
     metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
-) -> Chosen:
+) -> SnapshotRange:
     """Return the two snapshots that the parameters name, or those that a person most likely wants to compare.
 
     Args:
@@ -50,22 +50,24 @@ def choose_snapshots(
         for parameter, text in (("from_snapshot", from_snapshot), ("to_snapshot", to_snapshot)):
             if text not in ("", CURRENT, EARLIEST):
                 _named(metadata, head, position, parameter, text)
-        return Chosen(None, None, "The table has no snapshot yet.")
+        return SnapshotRange(None, None, "The table has no snapshot yet.")
     end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
     if end is None:
-        return Chosen(None, None, "Before the first snapshot the table is empty.")
+        return SnapshotRange(None, None, "Before the first snapshot the table is empty.")
     if from_snapshot:
-        return Chosen(_named(metadata, head, position, "from_snapshot", from_snapshot), end, "")
+        return SnapshotRange(_named(metadata, head, position, "from_snapshot", from_snapshot), end, "")
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if position in known and position != end and not to_snapshot:
-        return Chosen(position, end, "That is what the index lacks.")
+        return SnapshotRange(position, end, "That is what the index lacks.")
     # A compaction changes no row, so the snapshot before it is the one to look at.
     changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
-        return Chosen(None, None, f"The snapshot before {changing} has expired, so there is nothing to compare with.")
+        return SnapshotRange(
+            None, None, f"The snapshot before {changing} has expired, so there is nothing to compare with."
+        )
     reason = "The index is up to date, so these are the changes" if position == end else "The changes"
-    return Chosen(parent, end, f"{reason} of snapshot {changing} alone.")
+    return SnapshotRange(parent, end, f"{reason} of snapshot {changing} alone.")
 
 
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:

@@ -14,7 +14,7 @@ from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.field_paths import outer_paths
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.snapshot_choice import Chosen, choose_snapshots
+from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.indexes import require_present, require_table
 from icecdc_core.runs.run import connect, open_indexable_source
@@ -52,7 +52,7 @@ class View:
     spark: SparkSession
     config: ExploreConfig
     source: Source
-    chosen: Chosen
+    chosen: SnapshotRange
     position: Position | None = None
     missing: str = ""
     notes: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class View:
     @contextmanager
     def searching(self, doing: str) -> Iterator[OpenSearch]:
         """Yield a client; its failures become typed errors, and ``doing`` says what failed."""
-        with closing(connect(self.config)) as client, typed(self.config, doing):
+        with closing(connect(self.config)) as client, opensearch_errors(self.config, doing):
             yield client
 
     def shown(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class View:
         return {name: value for name, value in document.items() if name in allowed}
 
 
-def typed(config: ExploreConfig, doing: str) -> Any:
+def opensearch_errors(config: ExploreConfig, doing: str) -> Any:
     """Return the context in which failures of OpenSearch become typed errors.
 
     Args:
@@ -141,7 +141,7 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
     """The position of the index, and why the index cannot be read."""
     try:
-        with closing(connect(config)) as client, typed(config, "reading the position"):
+        with closing(connect(config)) as client, opensearch_errors(config, "reading the position"):
             position = PositionStore(client, config).read()
             if position is None or not position.exists:
                 return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."

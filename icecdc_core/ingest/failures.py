@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icecdc_core.errors import IcecdcError, IngestWriteError, LostOffsetsError
-from icecdc_core.ingest.kafka.topics import typed as typed_kafka
+from icecdc_core.ingest.kafka.topics import typed_error as typed_kafka
 from icecdc_core.secrets import masked
 from icecdc_core.session.java_causes import root_cause
 from icecdc_core.table.read_failures import known_failure

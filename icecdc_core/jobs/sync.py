@@ -37,7 +37,7 @@ from icecdc_core.runs.batch import commit_batch, position_after, report_fields, 
 from icecdc_core.runs.changes import compute_changes, count_documents, plan_batch, to_documents
 from icecdc_core.runs.plan import has_other_spec, needs_reexport, next_range, sync_start
 from icecdc_core.runs.run import Run
-from icecdc_core.session.spark_settings import partitions_for
+from icecdc_core.session.spark_settings import shuffle_partitions_for
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -158,7 +158,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         if wanted.replayed is None:
             batch = _batch(source, position, wanted.end, epoch, config.on_duplicate_identifier)
             lock.begin(replace(batch, cuts=list(wanted.cuts)))
-        with run.stage("write"), partitions_for(run.spark, plan.file_bytes):
+        with run.stage("write"), shuffle_partitions_for(run.spark, plan.file_bytes):
             if position.schema != source.schema_json:
                 evolve_mapping(run.client, config, position.physical_index, source.schema)
             with progress(count_documents(source, plan, changes), f"Syncing {config.table}") as bar:

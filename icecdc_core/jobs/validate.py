@@ -22,7 +22,7 @@ from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.run import Run
-from icecdc_core.session.spark_settings import many_groups
+from icecdc_core.session.spark_settings import tuned_for_many_groups
 from icecdc_core.table.snapshots import row_count
 from icecdc_core.table.source import Source
 
@@ -124,7 +124,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
 
 def _compare(run: Run, source: Source, position: Position, snapshot_id: int | None) -> _Comparison:
     spark = run.spark
-    with run.stage("compare"), many_groups(spark):
+    with run.stage("compare"), tuned_for_many_groups(spark):
         run.client.indices.refresh(index=position.physical_index)
         rows = source.current_rows(snapshot_id, run.config.on_duplicate_identifier)
         documents = rows.select(

@@ -36,7 +36,7 @@ class UnusableAnswerError(TransportError):
     """The response is no answer of OpenSearch."""
 
 
-def unusable(problem: str, text: object = "", status: int = 200) -> UnusableAnswerError:
+def unusable_answer_error(problem: str, text: object = "", status: int = 200) -> UnusableAnswerError:
     """Return the error for an unusable answer.
 
     Args:
@@ -63,7 +63,7 @@ class AnswerConnection(Urllib3HttpConnection):
         if isinstance(details, dict):
             super()._raise_error(status_code, text, content_type)
         if status_code in _CONTENT_STATUSES:
-            raise unusable("the error is no JSON object", text, status_code)
+            raise unusable_answer_error("the error is no JSON object", text, status_code)
         super()._raise_error(status_code, text, "text/plain")
 
 
@@ -93,11 +93,11 @@ class AnswerDeserializer(Deserializer):
             UnusableAnswerError: It is not JSON.
         """
         if mimetype and mimetype.partition(";")[0].strip() not in _JSON:
-            raise unusable(f"the answer is {mimetype}, not JSON", s)
+            raise unusable_answer_error(f"the answer is {mimetype}, not JSON", s)
         try:
             return self.default.loads(s)
         except (SerializationError, ValueError, RecursionError) as error:
-            raise unusable("the answer is no JSON", s) from error
+            raise unusable_answer_error("the answer is no JSON", s) from error
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:
@@ -114,7 +114,7 @@ def require_usable(method: str, path: str, answer: Any) -> None:
     if method == "HEAD" or (isinstance(answer, str) and answer):
         return
     if not isinstance(answer, dict):
-        raise unusable("the answer is no JSON object" if answer else "the answer is empty", answer or "")
+        raise unusable_answer_error("the answer is no JSON object" if answer else "the answer is empty", answer or "")
     parts = path.partition("?")[0].strip("/").split("/")
     api = next((part for part in parts if part.startswith("_")), "")
     if parts == [""]:
@@ -124,11 +124,11 @@ def require_usable(method: str, path: str, answer: Any) -> None:
     elif method == "GET" and api in ("", "_alias", "_mapping", "_settings"):
         # These answers have one entry for each index.
         if not all(isinstance(entry, dict) for entry in answer.values()):
-            raise unusable("the answer has entries that are not indexes", answer)
+            raise unusable_answer_error("the answer has entries that are not indexes", answer)
         return
     else:
         required = _REQUIRED_FIELDS.get(api, "")
     if required and required not in answer:
-        raise unusable(f"the answer has no '{required}'", answer)
+        raise unusable_answer_error(f"the answer has no '{required}'", answer)
     if required == "hits" and not (isinstance(answer["hits"], dict) and isinstance(answer["hits"].get("hits"), list)):
-        raise unusable("the answer has no list of hits", answer)
+        raise unusable_answer_error("the answer has no list of hits", answer)

@@ -144,10 +144,10 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
     try:
         yield
     except OpenSearchException as error:
-        raise typed(error, url, doing, username) from error
+        raise typed_error(error, url, doing, username) from error
 
 
-def typed(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
+def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
     """Return the typed error for an exception of the client.
 
     Args:

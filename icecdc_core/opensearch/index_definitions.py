@@ -62,7 +62,7 @@ def typed_refusals(config: SyncConfig) -> Iterator[None]:
         raise typed from error
 
 
-def reason(error: RequestError) -> str:
+def error_reason(error: RequestError) -> str:
     """Return the reason that OpenSearch gives, with its cause."""
     details: Any = error.info.get("error") if isinstance(error.info, dict) else None
     if not isinstance(details, dict):
@@ -78,7 +78,7 @@ def major_version(client: OpenSearch) -> int:
 
 
 def _refusal(error: RequestError, config: SyncConfig) -> ConfigError | None:
-    text, is_mapping = reason(error), error.error == "mapper_parsing_exception"
+    text, is_mapping = error_reason(error), error.error == "mapper_parsing_exception"
     if has_field_type(config.mapping, VECTOR) and (f"[{VECTOR}]" in text or "[index.knn]" in text):
         return _no_vectors()
     if not is_mapping and error.error not in _OTHER_REFUSALS:

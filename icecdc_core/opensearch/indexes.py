@@ -15,7 +15,7 @@ from icecdc_core.documents.spec import digest
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
 from icecdc_core.opensearch.aliases import indexes_of_readers, publish
 from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
-from icecdc_core.opensearch.index_definitions import major_version, reason, typed_refusals
+from icecdc_core.opensearch.index_definitions import error_reason, major_version, typed_refusals
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
 from icecdc_core.opensearch.physical_indexes import (
     count_operations,
@@ -200,7 +200,7 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
         client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:
         raise SchemaChangeError(
-            f"The table's new columns cannot be added to the mapping of index '{physical}': {reason(error)}",
+            f"The table's new columns cannot be added to the mapping of index '{physical}': {error_reason(error)}",
             subject="on_schema_change",
             value="fail",
             remedy="run the export (it builds a new index behind the alias, without downtime), "

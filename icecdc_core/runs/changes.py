@@ -18,7 +18,7 @@ from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.session.spark_settings import partitions_for
+from icecdc_core.session.spark_settings import shuffle_partitions_for
 from icecdc_core.table.schemas.identifiers import require_no_null, require_unique
 from icecdc_core.table.source import Source
 
@@ -127,7 +127,7 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> Batc
     """
     if not plan.scans:
         return BatchChanges()
-    with partitions_for(source.table.spark, plan.file_bytes):
+    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
         if plan.is_insert_only and config.on_duplicate_identifier == "fail":
             return _inserts(source, config, plan)
         net = _net_changes(source, config, plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.columns import unused
+from icecdc_core.columns import unused_name
 from icecdc_core.commits.position_format import Position
 from icecdc_core.documents.bulk_lines import delete_actions, document_id, to_actions
 from icecdc_core.table.source import Source
@@ -41,7 +41,7 @@ def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: 
         on_duplicate: ``fail`` or ``last``, see ``on_duplicate_identifier``.
     """
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
-    key = unused("_document_id", rows.columns)
+    key = unused_name("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))
     rows = rows.withColumn(key, document_id(rows.schema, ids)).join(wanted, key, "left_semi").drop(key)
     upserts = to_actions(rows, ids, epoch).select("action")

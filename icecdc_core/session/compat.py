@@ -95,7 +95,7 @@ _supported: WeakSet[Any] = WeakSet()
 """The JVMs whose session was checked and is supported."""
 
 
-class Found(NamedTuple):
+class SessionInfo(NamedTuple):
     """A session as far as it matters here.
 
     Attributes:
@@ -112,11 +112,11 @@ class Found(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def unsupported(found: Found) -> str:
+def unsupported_reason(found: SessionInfo) -> str:
     """Say why a session is not supported; pure.
 
     Args:
-        found: What `session_found` returned.
+        found: What `inspect_session` returned.
 
     Returns:
         What was found, as part of a sentence; "" when the session is supported.
@@ -149,8 +149,8 @@ def require_supported(spark: SparkSession) -> None:
     """
     if _jvm_of(spark) in _supported:
         return
-    found = session_found(spark)
-    problem = unsupported(found)
+    found = inspect_session(spark)
+    problem = unsupported_reason(found)
     if problem:
         raise _refusal(problem, found)
     _supported.add(_jvm_of(spark))
@@ -163,8 +163,8 @@ def require_pyspark(version: str) -> None:
         DependencyError: Names what was found and what is supported.
     """
     if int(version.partition(".")[0]) < _OLDEST_MAJOR:
-        found = Found("classic", version)
-        raise _refusal(unsupported(found), found)
+        found = SessionInfo("classic", version)
+        raise _refusal(unsupported_reason(found), found)
 
 
 def refuse_remote_mode() -> None:
@@ -174,18 +174,18 @@ def refuse_remote_mode() -> None:
         DependencyError: PySpark is in the mode of Spark Connect.
     """
     if is_remote():
-        found = Found("connect")
-        raise _refusal(unsupported(found), found)
+        found = SessionInfo("connect")
+        raise _refusal(unsupported_reason(found), found)
 
 
-def session_found(spark: SparkSession) -> Found:
+def inspect_session(spark: SparkSession) -> SessionInfo:
     """Look at a session: its kind, its versions, and the private classes that it lacks.
 
     Raises:
         Py4JNetworkError: The session's JVM has ended.
     """
     if not isinstance(spark, SparkSession) or ".connect." in type(spark).__module__:
-        return Found("connect")
+        return SessionInfo("connect")
     try:
         version = str(spark.version)
         loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
@@ -193,11 +193,11 @@ def session_found(spark: SparkSession) -> Found:
     except Py4JNetworkError:
         raise
     except (Py4JError, PySparkException, AttributeError, TypeError):  # what Databricks raises depends on the release
-        return Found("blocked")
+        return SessionInfo("blocked")
     if not _has(loader, SPARK_CATALOG):
-        return Found("classic", version)
+        return SessionInfo("classic", version)
     missing = tuple(name for name in PRIVATE_CLASSES if not _has(loader, name))
-    return Found("classic", version, str(iceberg_class(spark, "IcebergBuild").version()), missing)
+    return SessionInfo("classic", version, str(iceberg_class(spark, "IcebergBuild").version()), missing)
 
 
 def require_kafka(spark: SparkSession) -> None:
@@ -232,7 +232,7 @@ def _has(loader: Any, name: str) -> bool:
     return True
 
 
-def _refusal(problem: str, found: Found) -> DependencyError:
+def _refusal(problem: str, found: SessionInfo) -> DependencyError:
     pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
     remedy = "use a classic session: run Python on the driver, on Databricks a cluster with dedicated access mode"
     if found.kind == "classic":

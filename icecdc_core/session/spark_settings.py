@@ -27,12 +27,12 @@ _SHARE_OF_MEMORY = 0.5
 _ROWS_OF_A_BATCH_ON_DISK = 256
 
 
-def many_groups(spark: SparkSession) -> AbstractContextManager[None]:
+def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
     """Make aggregations with very many groups fast in the block; settings that are set already stay."""
     return unless_set(spark, _SETTINGS)
 
 
-def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
+def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
     """Make shuffles in the block start with as many partitions as the rows of such files need.
 
     Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
@@ -50,7 +50,7 @@ def partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManag
 
 
 @contextmanager
-def keeping(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
+def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
     """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit.
 
     Spark checks only at every 16th batch of rows, of up to 4 MB a column, whether the memory suffices, and writing to

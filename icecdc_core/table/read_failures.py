@@ -32,7 +32,7 @@ from icecdc_core.secrets import masked
 from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 from icecdc_core.table.catalogs import is_refused_access
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.snapshots import missing_snapshot
+from icecdc_core.table.snapshots import history_gap_error
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -206,7 +206,7 @@ def _gone(table: IcebergTable) -> IcecdcError | None:
             value=str(now.table_uuid),
             remedy="set on_history_gap=reexport, or run the export",
         )
-    return next((gap for each in sorted(table.read_snapshots) if (gap := missing_snapshot(now, each))), None)
+    return next((gap for each in sorted(table.read_snapshots) if (gap := history_gap_error(now, each))), None)
 
 
 def known_failure(text: str) -> IcecdcError | None:

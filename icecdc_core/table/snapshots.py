@@ -125,7 +125,7 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
     return None
 
 
-def missing_snapshot(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
+def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
     """Return the error that says a snapshot is gone, None while it is there.
 
     Args:

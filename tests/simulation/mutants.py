@@ -222,7 +222,7 @@ MUTANTS = [
     Mutant(
         "operations that OpenSearch refused for a moment count as done",
         (INDEX, READERS),
-        (Change(answers, "applied", "again.append(number)", "upserts += 1", (writer,)),),
+        (Change(answers, "count_outcomes", "again.append(number)", "upserts += 1", (writer,)),),
     ),
     Mutant(
         "a bulk request without an answer counts as done",

@@ -19,7 +19,7 @@ from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
 from icecdc_core.runs.changes import BatchChanges, BatchPlan
 from icecdc_core.runs.run import Run
-from icecdc_core.table.snapshots import missing_snapshot
+from icecdc_core.table.snapshots import history_gap_error
 from tests.simulation.network import SimulatedConnection
 from tests.simulation.scheduler import SimulatedRandom, SimulatedThreading, SimulatedTime, current
 from tests.simulation.simulated_table import Actions, open_source, to_actions
@@ -61,7 +61,7 @@ def plan_batch(source: Any, config: SyncConfig, start: int | None, end: int | No
     steps: list[Any] = []
     for stop in (each for each in (*cuts, end) if each is not None):
         for snapshot_id in (start, stop):
-            if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)):
+            if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)):
                 raise gap
         steps.append((start, stop))
         start = stop

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import types as T
 
 from icecdc_core.documents import bulk_lines
-from icecdc_core.table.snapshots import missing_snapshot
+from icecdc_core.table.snapshots import history_gap_error
 from icecdc_core.table.source import Source
 from tests.simulation.scheduler import Process, current
 
@@ -115,7 +115,7 @@ class History:
 
     def read(self, snapshot_id: int | None) -> Rows:
         """Read the rows of a snapshot now; another process may have expired it."""
-        if snapshot_id is not None and (gap := missing_snapshot(self.metadata, snapshot_id)) is not None:
+        if snapshot_id is not None and (gap := history_gap_error(self.metadata, snapshot_id)) is not None:
             raise gap
         return self.rows[snapshot_id]
 

@@ -15,7 +15,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only
 from icecdc_core.changes.step_scan import StepScan
-from icecdc_core.columns import CHANGE_ORDINAL, unused
+from icecdc_core.columns import CHANGE_ORDINAL, unused_name
 from icecdc_core.explore.rows.changed import (
     AFTER,
     BEFORE,
@@ -36,7 +36,7 @@ from icecdc_core.explore.rows.changed import (
 from icecdc_core.explore.rows.document_ids import complete_id
 from icecdc_core.explore.rows.partitions import PartitionText, partition_text
 from icecdc_core.session.row_counts import RowCount
-from icecdc_core.session.spark_settings import keeping
+from icecdc_core.session.spark_settings import storage_level_for
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.source import Source
 
@@ -78,7 +78,7 @@ def changed_pairs(
         return
     raw = RowCount(changes)
     rows = raw.rows.transform(shuffle_by_identifiers, source.key_columns) if source.key_columns else raw.rows
-    with keeping(view.spark, file_bytes(source.table, scans)) as level:
+    with storage_level_for(view.spark, file_bytes(source.table, scans)) as level:
         pairs = pair_rows(remove_carryovers(rows), source.key_columns, partition.column).persist(level)
         try:
             yield pairs, partition, raw
@@ -123,7 +123,7 @@ def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -
         identifier = F.coalesce(complete_id(pairs.schema, source.key_columns), identifier)
     named = pairs.select(identifier.alias(ID), kind_of_pair(), BEFORE, AFTER)
     if is_cached:
-        number = unused("_number", named.columns)
+        number = unused_name("_number", named.columns)
         of_kind = Window.partitionBy(KIND).orderBy(F.length(ID), ID)
         named = named.withColumn(number, F.row_number().over(of_kind)).where(F.col(number) <= most)
     else:

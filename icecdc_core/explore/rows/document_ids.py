@@ -49,7 +49,7 @@ class WantedDocument:
             return complete_id(schema, key_columns) == self.document_id
         condition = F.lit(True)
         for name, text in zip(key_columns, self.values.values(), strict=True):
-            condition &= F.col(quoted(name)) == typed(text, schema[name].dataType)
+            condition &= F.col(quoted(name)) == identifier_value(text, schema[name].dataType)
         return condition
 
 
@@ -73,7 +73,7 @@ def find_wanted(
     if not texts:
         return WantedDocument(given, {}, {})
     kinds = {name: schema[name].dataType for name in identifier_columns}
-    row = spark.range(1).select(*(typed(text, kinds[name]).alias(name) for name, text in texts.items()))
+    row = spark.range(1).select(*(identifier_value(text, kinds[name]).alias(name) for name, text in texts.items()))
     named = row.select(
         *(scalar_text(F.col(quoted(name)), kinds[name], JSON_OPTIONS).alias(name) for name in texts),
         complete_id(row.schema, identifier_columns),
@@ -123,7 +123,7 @@ def identifier_texts(
     return dict(zip(identifier_columns, parts, strict=True))
 
 
-def typed(text: str, kind: T.DataType) -> Column:
+def identifier_value(text: str, kind: T.DataType) -> Column:
     """Return the value that a text of an id stands for; null if it stands for none.
 
     Args:

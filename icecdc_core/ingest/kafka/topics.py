@@ -159,10 +159,12 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
     try:
         yield
     except Py4JError as error:
-        raise typed(error, bootstrap_servers, time.monotonic() - begin) from error
+        raise typed_error(error, bootstrap_servers, time.monotonic() - begin) from error
 
 
-def typed(error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None) -> KafkaError:
+def typed_error(
+    error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None
+) -> KafkaError:
     """Return the typed error for a failure of a Kafka client.
 
     Args:

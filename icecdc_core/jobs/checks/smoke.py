@@ -134,7 +134,7 @@ def _attempt(
             continue
         started = time.monotonic()
         try:
-            with _typed(scratch, name):
+            with _typed_errors(scratch, name):
                 step()
         except Exception as error:
             failed = True
@@ -217,7 +217,7 @@ def _require(what: str, found: object, expected: object) -> None:
 
 
 @contextmanager
-def _typed(scratch: SyncConfig, name: str) -> Iterator[None]:
+def _typed_errors(scratch: SyncConfig, name: str) -> Iterator[None]:
     with typed_errors(scratch.opensearch_url, name, scratch.opensearch_username), spark_errors(scratch):
         yield
 

@@ -14,7 +14,7 @@ from icecdc_core.columns import quoted
 from icecdc_core.jobs.checks.setup import versions
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.runs.run import connect
-from icecdc_core.session.compat import session_found
+from icecdc_core.session.compat import inspect_session
 from icecdc_core.session.jvm import iceberg_class, java_class
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, s
         "Databricks runtime": runtime or "none",
         **_or_unknown(lambda: versions(spark)),
         "Iceberg's jar": _known(lambda: _jar(spark, "org.apache.iceberg.IcebergBuild")),
-        "session": session_found(spark).kind,
+        "session": inspect_session(spark).kind,
         "access mode": _known(lambda: access_mode(spark.conf.get, runtime)),
         "catalog": config.catalog,
         "catalog type": config.catalog_properties.get("type", _UNKNOWN if config.catalog_properties else "of session"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from icecdc_core.opensearch.answers import unusable
+from icecdc_core.opensearch.answers import unusable_answer_error
 from icecdc_core.opensearch.bulk import failures
 from icecdc_core.opensearch.bulk.counts import Counts
 from icecdc_core.opensearch.bulk.request import are_upserts, document_id_of
@@ -17,7 +17,7 @@ from icecdc_core.opensearch.retry import RETRIED_STATUSES
 from icecdc_core.secrets import shortened
 
 FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
-"""The `filter_path` of a bulk request: only what `outcomes` reads."""
+"""The `filter_path` of a bulk request: only what `item_outcomes` reads."""
 
 # Refusals with the status of a wrong document (400) that are about the index.
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
@@ -25,7 +25,7 @@ _INDEX_ERRORS = frozenset({"index_closed_exception"})
 _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 
 
-class Applied(NamedTuple):
+class CountedOutcomes(NamedTuple):
     """What one request achieved.
 
     Attributes:
@@ -39,7 +39,7 @@ class Applied(NamedTuple):
     reason: Any
 
 
-def applied(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int) -> Applied:
+def count_outcomes(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int) -> CountedOutcomes:
     """Count the outcomes of the operations of one request.
 
     Args:
@@ -57,7 +57,7 @@ def applied(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: 
     failure: dict[str, Any] | None = None
     again: list[int] = []
     reason: Any = None
-    for number, (operation, outcome) in enumerate(outcomes(answer, are_upserts(actions))):
+    for number, (operation, outcome) in enumerate(item_outcomes(answer, are_upserts(actions))):
         status, error = outcome["status"], outcome.get("error") or {}
         if status in (200, 201):
             if operation == "index":
@@ -84,16 +84,16 @@ def applied(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: 
     result = BulkResult(counts, failure=failure, newest_version=newest_version, newest_id=newest_id)
     if rejected:
         result += _rejections(rejected, max_rejected_documents)
-    return Applied(result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason)
+    return CountedOutcomes(result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason)
 
 
-def too_large(action: str) -> BulkResult:
+def too_large_result(action: str) -> BulkResult:
     """Return the result of one operation that is larger than any request may be (413)."""
     error = {"type": "too_large", "reason": "larger than a request may be"}
     return _rejections([_dead_letter(action, 413, error)], 0)
 
 
-def outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
+def item_outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return operation and outcome of each item, in the order of the operations that were sent.
 
     Args:
@@ -106,12 +106,12 @@ def outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != len(upserts):
         found = len(items) if isinstance(items, list) else "no"
-        raise unusable(f"the answer has {found} items for {len(upserts)} operations", answer)
+        raise unusable_answer_error(f"the answer has {found} items for {len(upserts)} operations", answer)
     for item, is_upsert in zip(items, upserts.tolist(), strict=True):
         kind = "index" if is_upsert else "delete"
         outcome = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
         if not isinstance(outcome, dict) or not _is_outcome(outcome.get("status"), outcome.get("error")):
-            raise unusable(f"the answer has an item that is not the outcome of '{kind}'", item)
+            raise unusable_answer_error(f"the answer has an item that is not the outcome of '{kind}'", item)
     return [next(iter(item.items())) for item in items]
 
 

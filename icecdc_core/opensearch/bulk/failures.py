@@ -14,7 +14,7 @@ from icecdc_core.errors import (
     OpenSearchRequestError,
     OpenSearchUnreachableError,
 )
-from icecdc_core.opensearch.client import Connection, typed
+from icecdc_core.opensearch.client import Connection, typed_error
 from icecdc_core.secrets import shortened
 
 _ERRORS: dict[str, type[IcecdcError]] = {
@@ -83,7 +83,7 @@ def request_failed(error: OpenSearchException, connection: Connection) -> dict[s
         error: The client's exception.
         connection: The cluster.
     """
-    known = typed(error, connection.url, "a bulk request", connection.username)
+    known = typed_error(error, connection.url, "a bulk request", connection.username)
     return _failure(known if isinstance(known, IcecdcError) else OpenSearchRequestError(str(known)))
 
 

@@ -19,7 +19,7 @@ from opensearchpy.exceptions import OpenSearchException, TransportError
 from icecdc_core.logs import current_fields, event, log_fields, logging_to
 from icecdc_core.opensearch.answers import FastAnswers
 from icecdc_core.opensearch.bulk import failures
-from icecdc_core.opensearch.bulk.answers import FILTER, applied, too_large
+from icecdc_core.opensearch.bulk.answers import FILTER, count_outcomes, too_large_result
 from icecdc_core.opensearch.bulk.counts import Counts
 from icecdc_core.opensearch.bulk.request import bulk_requests, request_body
 from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
@@ -157,7 +157,7 @@ class BulkWriter:
                 answer = client.transport.perform_request(
                     "POST", self._path, params=dict(self._parameters), body=bytes(request_body(actions))
                 )
-                part, actions, cause = applied(answer, actions, settings.alias, settings.max_rejected_documents)
+                part, actions, cause = count_outcomes(answer, actions, settings.alias, settings.max_rejected_documents)
                 result += part
             except OpenSearchException as error:
                 if _status(error) == 413 and len(actions) > 1:
@@ -187,7 +187,7 @@ class BulkWriter:
     def _refused(self, error: OpenSearchException, actions: pa.Array) -> BulkResult:
         """Return the result of a request that was refused as a whole and is not retried."""
         if _status(error) == 413:
-            return too_large(actions[0].as_py())
+            return too_large_result(actions[0].as_py())
         if _status(error) == 404:
             return BulkResult(failure=failures.alias_missing(self._settings.alias))
         return BulkResult(failure=failures.request_failed(error, self._settings.connection))

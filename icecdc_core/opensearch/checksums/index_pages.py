@@ -13,7 +13,7 @@ from opensearchpy.exceptions import OpenSearchException
 from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.opensearch.client import Connection, typed
+from icecdc_core.opensearch.client import Connection, typed_error
 from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def read_index(
             with _without_cycle_detection():
                 yield from pages(client, query)
         except OpenSearchException as error:
-            raise typed(error, connection.url, "reading the index", connection.username) from error
+            raise typed_error(error, connection.url, "reading the index", connection.username) from error
         finally:
             client.close()
 

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused
+from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unused_name
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
-from icecdc_core.session.spark_settings import many_groups
+from icecdc_core.session.spark_settings import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
 
 
@@ -57,12 +57,12 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
         IdentifierColumnsError: An identifier column is null in some row.
         DuplicateIdentifierError: Two rows share an identifier and duplicates are not allowed.
     """
-    names, count = [quoted(name) for name in identifier_columns], unused("_rows", identifier_columns)
+    names, count = [quoted(name) for name in identifier_columns], unused_name("_rows", identifier_columns)
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     # Nearly every row is a group of its own, so a partial aggregate before the shuffle would not reduce anything.
     identifiers = rows.select(*names).transform(shuffle_by_identifiers, identifier_columns)
     groups = identifiers.groupBy(*names).agg(F.count(F.lit(1)).alias(count))
-    with many_groups(rows.sparkSession):
+    with tuned_for_many_groups(rows.sparkSession):
         suspects = groups.where(some_null if allow_duplicates else some_null | (F.col(count) > 1)).limit(5).collect()
     if not suspects:
         return

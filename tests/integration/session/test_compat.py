@@ -55,13 +55,18 @@ def it_finds_every_private_class_and_method(spark):
 
 
 def it_supports_the_session_that_get_spark_starts(spark):
-    found = compat.session_found(spark)
-    assert (found.kind, found.spark, found.missing, compat.unsupported(found)) == ("classic", spark.version, (), "")
+    found = compat.inspect_session(spark)
+    assert (found.kind, found.spark, found.missing, compat.unsupported_reason(found)) == (
+        "classic",
+        spark.version,
+        (),
+        "",
+    )
 
 
 def it_names_a_class_that_another_build_lacks(spark, monkeypatch):
     monkeypatch.setattr(compat, "PRIVATE_CLASSES", {"org.apache.iceberg.NotThere": ()})
-    assert compat.unsupported(compat.session_found(spark)).endswith(" without org.apache.iceberg.NotThere")
+    assert compat.unsupported_reason(compat.inspect_session(spark)).endswith(" without org.apache.iceberg.NotThere")
 
 
 def it_refuses_spark_connect_wherever_a_session_is_given():

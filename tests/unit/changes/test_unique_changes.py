@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from icecdc_core.changes.last_changes import last_changes
+from icecdc_core.changes.unique_changes import merge_unique_changes
 from icecdc_core.shuffle import shuffle_by_identifiers
 from tests.across_steps import ACROSS_STEPS, across_steps
 
@@ -33,25 +33,28 @@ class DescribeLastChanges:
         given = [(7, float(row[1]), row[0], 1) for row in rows.split()]
         changes = changes_of(spark, (7, 9.0, "D", 0), (8, 1.0, "I", 1), *given)
         with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"7"\}'):
-            last_changes(changes, ["id"]).count()
+            merge_unique_changes(changes, ["id"]).count()
 
     @pytest.mark.parametrize("steps", ACROSS_STEPS["two rows"])
     def it_refuses_a_second_row_in_a_later_step(self, spark, steps):
         changes = changes_of(spark, (8, 1.0, "I", 1), *across_steps(7, steps))
         with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"7"\}'):
-            last_changes(changes, ["id"]).count()
+            merge_unique_changes(changes, ["id"]).count()
 
     def it_keeps_the_last_change_of_a_row_that_comes_and_goes(self, spark):
         histories = dict(enumerate(ACROSS_STEPS["one row"]))
         changes = changes_of(spark, *(row for id, steps in histories.items() for row in across_steps(id, steps)))
-        actual = {row.id: (row._change_type[0], row._change_ordinal) for row in last_changes(changes, ["id"]).collect()}
+        actual = {
+            row.id: (row._change_type[0], row._change_ordinal)
+            for row in merge_unique_changes(changes, ["id"]).collect()
+        }
         assert actual == {id: (steps[-1], steps.count(" ")) for id, steps in histories.items()}
 
     def it_keeps_the_values_of_the_row(self, spark):
         changes = changes_of(
             spark, (1, 1.0, "D", 0), (1, -0.0, "I", 0), (2, 2.0, "D", 0), (1, -0.0, "D", 3), (1, 3.0, "I", 3)
         )
-        kept = last_changes(changes, ["id"])
+        kept = merge_unique_changes(changes, ["id"])
         assert (kept.columns, sorted((row.id, row.v, row.m["l"]) for row in kept.collect())) == (
             changes.columns,
             [(1, 3.0, 2), (2, 2.0, 2)],
@@ -59,10 +62,10 @@ class DescribeLastChanges:
 
     def it_leaves_identifiers_without_a_value_to_those_who_refuse_them(self, spark):
         changes = changes_of(spark, (None, 1.0, "I", 0), (None, 2.0, "I", 0))
-        assert last_changes(changes, ["id"]).count() == 1
+        assert merge_unique_changes(changes, ["id"]).count() == 1
 
     def it_sorts_once_and_moves_nothing(self, spark):
-        kept = last_changes(changes_of(spark, (1, 1.0, "I", 0)), ["id"])
+        kept = merge_unique_changes(changes_of(spark, (1, 1.0, "I", 0)), ["id"])
         text = kept._jdf.queryExecution().executedPlan().toString()
         text = text.split("Exchange hashpartitioning(id")[0]
         assert (text.count("Sort ["), text.count("Exchange")) == (1, 0), text

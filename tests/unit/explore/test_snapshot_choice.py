@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.snapshot_choice import Chosen, choose_snapshots
+from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
 from tests.unit.explore.metadata import metadata
 
 LINE = [(11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), (14, 13, "overwrite", {})]
@@ -36,7 +36,9 @@ class DescribeTheDefault:
         assert (actual.end, "has expired" in actual.note) == (None, True)
 
     def it_is_nothing_for_an_empty_table(self):
-        assert choose_snapshots(metadata(), None, None, "", "") == Chosen(None, None, "The table has no snapshot yet.")
+        assert choose_snapshots(metadata(), None, None, "", "") == SnapshotRange(
+            None, None, "The table has no snapshot yet."
+        )
 
 
 class DescribeAName:

@@ -15,7 +15,7 @@ from icecdc_core.opensearch.answers import (
     UnusableAnswerError,
     require_usable,
 )
-from icecdc_core.opensearch.client import typed
+from icecdc_core.opensearch.client import typed_error
 from icecdc_core.opensearch.retry import is_transient
 from icecdc_core.reporting.exit_states import state_of
 
@@ -128,5 +128,5 @@ class DescribeAnswerConnection:
     def it_is_retried_and_ends_with_the_state_retry(self):
         with pytest.raises(UnusableAnswerError) as caught:
             AnswerConnection()._raise_error(404, "<html>", "text/html")
-        error = typed(caught.value, "http://127.0.0.1:9200", "reading the position")
+        error = typed_error(caught.value, "http://127.0.0.1:9200", "reading the position")
         assert (is_transient(caught.value), state_of(error)) == (True, "retry")

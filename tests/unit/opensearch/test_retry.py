@@ -17,7 +17,7 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 
-from icecdc_core.opensearch.answers import unusable
+from icecdc_core.opensearch.answers import unusable_answer_error
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.retry import Backoff, is_transient, without_retries
 from tests.tiny_opensearch import error, tiny_opensearch
@@ -54,8 +54,8 @@ class DescribeIsTransient:
             *((TransportError(status, "broken", {}), False) for status in (413, 500, 501)),
             (ConnectionError("N/A", "reset", None), True),
             (ConnectionTimeout("TIMEOUT", "slow", None), True),
-            (unusable("the answer is empty"), True),
-            (unusable("a page", "<html>", 404), True),
+            (unusable_answer_error("the answer is empty"), True),
+            (unusable_answer_error("a page", "<html>", 404), True),
             (SSLError("N/A", "untrusted", None), False),
             (NotFoundError(404, "missing", {}), False),
             (ConflictError(409, "conflict", {}), False),

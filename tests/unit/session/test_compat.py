@@ -20,10 +20,10 @@ from icecdc_core.errors import DependencyError
 from icecdc_core.session.compat import (
     PRIVATE_ATTRIBUTES,
     PRIVATE_CLASSES,
-    Found,
+    SessionInfo,
     require_pyspark,
     require_supported,
-    unsupported,
+    unsupported_reason,
 )
 from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
@@ -90,24 +90,27 @@ class DescribeUnsupported:
     @pytest.mark.parametrize(
         ("found", "expected"),
         [
-            (Found("classic", "4.1.4", "1.12.0"), ""),
-            (Found("classic", "4.1.0", "1.12.1"), ""),
-            (Found("classic", "4.0.5", "1.11.0"), ""),
-            (Found("classic", "4.0.0.databricks", "1.11.0"), ""),
-            (Found("classic", "3.5.2", "1.11.0"), "Spark 3.5.2"),
-            (Found("classic", "4.2.0", "1.12.0"), "Spark 4.2.0"),
-            (Found("classic", "4.10.0", "1.12.0"), "Spark 4.10.0"),
-            (Found("classic", "4.1.4"), "Spark 4.1.4 without Iceberg"),
-            (Found("classic", "4.1.4", "1.11.0"), "Spark 4.1.4 with Iceberg 1.11.0"),
-            (Found("classic", "4.0.5", "1.12.0"), "Spark 4.0.5 with Iceberg 1.12.0"),
-            (Found("classic", "4.0.5", "unknown"), "Spark 4.0.5 with Iceberg unknown"),
-            (Found("classic", "4.0.5", "1.11.0", ("a.B", "a.C")), "Spark 4.0.5 with Iceberg 1.11.0 without a.B, a.C"),
-            (Found("connect"), "a Spark Connect session"),
-            (Found("blocked"), "a cluster that blocks access to Spark's JVM"),
+            (SessionInfo("classic", "4.1.4", "1.12.0"), ""),
+            (SessionInfo("classic", "4.1.0", "1.12.1"), ""),
+            (SessionInfo("classic", "4.0.5", "1.11.0"), ""),
+            (SessionInfo("classic", "4.0.0.databricks", "1.11.0"), ""),
+            (SessionInfo("classic", "3.5.2", "1.11.0"), "Spark 3.5.2"),
+            (SessionInfo("classic", "4.2.0", "1.12.0"), "Spark 4.2.0"),
+            (SessionInfo("classic", "4.10.0", "1.12.0"), "Spark 4.10.0"),
+            (SessionInfo("classic", "4.1.4"), "Spark 4.1.4 without Iceberg"),
+            (SessionInfo("classic", "4.1.4", "1.11.0"), "Spark 4.1.4 with Iceberg 1.11.0"),
+            (SessionInfo("classic", "4.0.5", "1.12.0"), "Spark 4.0.5 with Iceberg 1.12.0"),
+            (SessionInfo("classic", "4.0.5", "unknown"), "Spark 4.0.5 with Iceberg unknown"),
+            (
+                SessionInfo("classic", "4.0.5", "1.11.0", ("a.B", "a.C")),
+                "Spark 4.0.5 with Iceberg 1.11.0 without a.B, a.C",
+            ),
+            (SessionInfo("connect"), "a Spark Connect session"),
+            (SessionInfo("blocked"), "a cluster that blocks access to Spark's JVM"),
         ],
     )
     def it_names_what_does_not_fit(self, found, expected):
-        actual = unsupported(found)
+        actual = unsupported_reason(found)
         assert (actual.startswith(expected), bool(actual)) == (True, bool(expected))
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from pyspark import StorageLevel
 
-from icecdc_core.session.spark_settings import keeping, many_groups, partitions_for
+from icecdc_core.session.spark_settings import shuffle_partitions_for, storage_level_for, tuned_for_many_groups
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"
@@ -21,14 +21,14 @@ def settings(spark):
 
 class DescribeManyGroups:
     def it_sets_what_helps_and_unsets_it_again(self, spark):
-        with many_groups(spark):
+        with tuned_for_many_groups(spark):
             inside = settings(spark)
         assert (inside, settings(spark)) == (("false", "20"), (None, None))
 
     def it_keeps_the_settings_of_the_session(self, spark):
         spark.conf.set(CAPACITY, "12")
         try:
-            with many_groups(spark):
+            with tuned_for_many_groups(spark):
                 inside = settings(spark)
             after = settings(spark)
         finally:
@@ -39,7 +39,7 @@ class DescribeManyGroups:
     def it_groups_right_beyond_the_room_of_the_fast_map(self, spark):
         spark.conf.set(CAPACITY, "10")
         try:
-            with many_groups(spark):
+            with tuned_for_many_groups(spark):
                 rows = spark.range(0, 40_000, 1, 2).selectExpr("id % 20000 AS id", "id AS value").repartition(1, "id")
                 sums = rows.groupBy("id").sum("value").collect()
         finally:
@@ -50,18 +50,18 @@ class DescribeManyGroups:
 class DescribePartitionsFor:
     def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth(self, spark):
         usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
-        with partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
+        with shuffle_partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
             inside = spark.conf.get(INITIAL, None)
             plan = spark.range(1000).repartition("id")._jdf.queryExecution().executedPlan().toString()
         assert (inside, spark.conf.get(INITIAL, None)) == (str(usual + 3), None)
         assert re.search(rf"hashpartitioning\(id#\w+, {usual + 3}\)", plan)
 
     def it_leaves_small_ones_and_settings_of_the_session_alone(self, spark):
-        with partitions_for(spark, 1000):
+        with shuffle_partitions_for(spark, 1000):
             small = spark.conf.get(INITIAL, None)
         spark.conf.set(INITIAL, "7")
         try:
-            with partitions_for(spark, 10**12):
+            with shuffle_partitions_for(spark, 10**12):
                 inside = spark.conf.get(INITIAL, None)
         finally:
             spark.conf.unset(INITIAL)
@@ -70,10 +70,10 @@ class DescribePartitionsFor:
 
 class DescribeKeeping:
     def it_keeps_what_fits_into_memory_there(self, spark):
-        with keeping(spark, 1024**2) as level:
+        with storage_level_for(spark, 1024**2) as level:
             assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
 
     def it_keeps_all_else_on_disk_in_small_batches(self, spark):
-        with keeping(spark, 1024**4) as level:
+        with storage_level_for(spark, 1024**4) as level:
             inside = level, spark.conf.get(BATCH)
         assert (inside, spark.conf.get(BATCH)) == ((StorageLevel.DISK_ONLY, "256"), "10000")

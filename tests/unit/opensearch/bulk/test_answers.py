@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from icecdc_core.opensearch.answers import UnusableAnswerError
-from icecdc_core.opensearch.bulk.answers import applied, outcomes
+from icecdc_core.opensearch.bulk.answers import count_outcomes, item_outcomes
 from icecdc_core.opensearch.bulk.counts import Counts
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
@@ -21,7 +21,7 @@ def failed(status, error):
 class DescribeOutcomes:
     def it_gives_operation_and_outcome_in_the_order_of_the_request(self):
         answer = {"errors": False, "items": [WRITTEN, DELETED]}
-        assert outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
+        assert item_outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
 
     @pytest.mark.parametrize(
         "error",
@@ -35,7 +35,7 @@ class DescribeOutcomes:
         ],
     )
     def it_accepts_the_errors_that_opensearch_gives(self, error):
-        assert outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
+        assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
 
     @pytest.mark.parametrize(
         ("status", "error"),
@@ -55,7 +55,7 @@ class DescribeOutcomes:
     )
     def it_refuses_every_other_status_or_error(self, status, error):
         with pytest.raises(UnusableAnswerError):
-            outcomes(failed(status, error), SENT)
+            item_outcomes(failed(status, error), SENT)
 
 
 def action(number, operation="index"):
@@ -69,7 +69,7 @@ ACTIONS = pa.array([action(1), action(2, "delete")])
 def applied_to(index, delete=None, max_rejected_documents=0):
     """What an answer with these outcomes of the index and the delete operation achieved."""
     items = [{"index": index}, {"delete": delete or {"status": 200}}]
-    return applied({"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents)
+    return count_outcomes({"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents)
 
 
 def error(kind, reason="why", cause=None):
