@@ -33,7 +33,7 @@ from icecdc_core.reporting.exit_states import exit_code, state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.reports import Report, check_report_path, write_report
 from icecdc_core.reporting.reports.many import ManyReport
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.jvm_output import jvm_output_to_file
 from icecdc_core.session.shutdown import stop_on_sigterm
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     except (Exception, KeyboardInterrupt) as error:
         is_unexpected = state_of(error) == "failed" and not isinstance(error, KeyboardInterrupt)
         if is_unexpected or "verbose" in request.flags:
-            sys.stderr.write(masked(traceback.format_exc()))
+            sys.stderr.write(mask_secrets(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
         for path in facts.get("report_paths", [request.parameters.get("report_path", "")]):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 
 LOGGER = logging.getLogger("icecdc")
 LOGGER.addHandler(logging.NullHandler())
@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        shown = {name: masked(value) if isinstance(value, str) else value for name, value in entry.items()}
+        shown = {name: mask_secrets(value) if isinstance(value, str) else value for name, value in entry.items()}
         return json.dumps(shown, default=str, ensure_ascii=False)
 
 

@@ -54,12 +54,12 @@ def redacted(name: str, value: object) -> object:
     return value
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return a text without what looks like a secret in a URL or an assignment."""
     return _SECRET_IN_TEXT.sub(lambda match: f"{match['name'] or ''}{REDACTED}", text)
 
 
-def shortened(text: str, most: int = LONGEST) -> str:
+def shorten(text: str, most: int = LONGEST) -> str:
     """Return a text cut to a length that a person reads.
 
     Args:

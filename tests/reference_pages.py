@@ -273,7 +273,7 @@ class _Text:
         if isinstance(node, ast.IfExp):
             both = [self.of(node.body), self.of(node.orelse)]
             return "; or: ".join(both) if all(map(_says, both)) else "…"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "shortened":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "shorten":
             return self.of(node.args[0])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
             return re.sub(r"\{\w*\}", "…", self.of(node.func.value))

@@ -12,7 +12,7 @@ _SUBSTITUTION = re.compile(
 )
 
 
-def substituted(
+def substitute_variables(
     value: Any,
     place: str,
     problems: list[str],
@@ -34,9 +34,12 @@ def substituted(
         The value with the texts of the variables.
     """
     if isinstance(value, dict):
-        return {key: substituted(item, f"{place}.{key}", problems, is_secret, remedy) for key, item in value.items()}
+        return {
+            key: substitute_variables(item, f"{place}.{key}", problems, is_secret, remedy)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [substituted(item, place, problems, is_secret, remedy) for item in value]
+        return [substitute_variables(item, place, problems, is_secret, remedy) for item in value]
     if not isinstance(value, str) or "${" not in value:
         return value
     names: list[str] = []

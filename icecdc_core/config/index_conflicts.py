@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def find_overwritten_indexes(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """The indexes that an index before them in the file has already, by name, with the problem."""
     owners: dict[tuple[str, ...], str] = {}
     for name, config in made.items():
@@ -21,7 +21,7 @@ def overwritten(made: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
                 yield either, f"{problem}. Remedy: give one of them another index."
 
 
-def mixed(chosen: Mapping[str, Any]) -> list[str]:
+def find_mixed_outputs(chosen: Mapping[str, Any]) -> list[str]:
     """The problems of indexes of one name, on different clusters, that would mix their dead letters or metrics."""
     problems = []
     for (owner, first), (name, second) in combinations(chosen.items(), 2):

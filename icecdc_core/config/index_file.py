@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values as values
-from icecdc_core.config.environment import substituted
-from icecdc_core.config.index_conflicts import mixed, overwritten
+from icecdc_core.config.environment import substitute_variables
+from icecdc_core.config.index_conflicts import find_mixed_outputs, find_overwritten_indexes
 from icecdc_core.config.index_defaults import with_defaults
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
@@ -65,7 +65,7 @@ class IndexFile:
         indexes = content.get("indexes")
         if not isinstance(indexes, dict) or not indexes:
             missing = "indexes: missing. Remedy: list the indexes below it, each with its parameters."
-            raise _wrong(path, [*unknown, missing])
+            raise _file_error(path, [*unknown, missing])
         self._defaults = self._section(content.get("defaults"), "defaults")
         self._defaults.problems[:0] = unknown
         for name in ONLY_IN_AN_INDEX:
@@ -143,11 +143,11 @@ class IndexFile:
                 found += self._placed(error.problems, name, given)
             if name in only:
                 problems += found
-        problems += [problem for name, problem in overwritten(made) if name in only]
+        problems += [problem for name, problem in find_overwritten_indexes(made) if name in only]
         chosen = {name: config for name, config in made.items() if name in only}
-        problems += mixed(chosen)
+        problems += find_mixed_outputs(chosen)
         if problems:
-            raise _wrong(self._path, problems)
+            raise _file_error(self._path, problems)
         return chosen
 
     def _section(self, given: Any, place: str) -> _Section:
@@ -166,7 +166,7 @@ class IndexFile:
                 section.problems.append(f"{where}: {error.message()}. Remedy: {remedy}.")
                 continue
             remedy = {"remedy": _KEEP_OUT} if name in _EXPRESSIONS else {}
-            section.parameters[name] = substituted(
+            section.parameters[name] = substitute_variables(
                 parsed, where, section.problems, self._secrets(name, where), **remedy
             )
         return section
@@ -245,6 +245,6 @@ def _unknown(name: str, where: str, known: Sequence[str]) -> str:
     return f"{where}: unknown parameter. Remedy: {hint}."
 
 
-def _wrong(path: str | Path, problems: Iterable[str]) -> ConfigError:
+def _file_error(path: str | Path, problems: Iterable[str]) -> ConfigError:
     listed = list(dict.fromkeys(problems))  # a problem of the defaults is one of each index
     return ConfigError(f"{len(listed)} problems in '{path}'", problems=listed)

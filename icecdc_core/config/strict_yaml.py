@@ -57,9 +57,9 @@ def read_yaml(text: str, is_json: Callable[[tuple[str, ...]], bool]) -> Any:
         line = mark.line + 1 if mark else before.count("\n") + 1
         column = mark.column + 1 if mark else len(before) - before.rfind("\n")
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
-        raise _refused(f"is not YAML: {problem}", line, column, "correct the line; indent with blanks") from None
+        raise _yaml_error(f"is not YAML: {problem}", line, column, "correct the line; indent with blanks") from None
     except RecursionError:
-        raise _refused("is nested too deeply", 1, 1, "write fewer levels") from None
+        raise _yaml_error("is nested too deeply", 1, 1, "write fewer levels") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -129,8 +129,8 @@ class _Reader:
 
 
 def _at(node: yaml.Node, message: str, remedy: str) -> ConfigError:
-    return _refused(message, node.start_mark.line + 1, node.start_mark.column + 1, remedy)
+    return _yaml_error(message, node.start_mark.line + 1, node.start_mark.column + 1, remedy)
 
 
-def _refused(message: str, line: int, column: int, remedy: str) -> ConfigError:
+def _yaml_error(message: str, line: int, column: int, remedy: str) -> ConfigError:
     return ConfigError(f"The index file {message} (line {line}, column {column})", remedy=remedy)

@@ -15,8 +15,8 @@ from icecdc_core.documents.bulk_lines import epoch_of
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
 from icecdc_core.explore.rows.changed import UPDATED, Change, Document
+from icecdc_core.explore.rows.document_history import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.rows.document_ids import WantedDocument, find_wanted
-from icecdc_core.explore.rows.of_document import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.view import OTHER_DOCUMENTS
 from icecdc_core.opensearch.checksums.pipeline_fields import without_fields
 
@@ -174,13 +174,13 @@ def _indexed(view: View, wanted: WantedDocument) -> IndexedDocument:
             except NotFoundError:
                 return IndexedDocument()
             version = int(found["_version"])
-            written = _written(client, view, version)
+            written = _writing_batch(client, view, version)
     except IcecdcError as error:
         return IndexedDocument(problem=f"The index cannot be read. {error}")
-    return IndexedDocument(view.shown(found.get("_source") or {}), version, written)
+    return IndexedDocument(view.visible_fields(found.get("_source") or {}), version, written)
 
 
-def _written(client: OpenSearch, view: View, version: int) -> str:
+def _writing_batch(client: OpenSearch, view: View, version: int) -> str:
     """Which batch wrote a document, from its version and the commit log."""
     epoch = epoch_of(version)
     log = PositionStore(client, view.config).log(1, highest_epoch=epoch)

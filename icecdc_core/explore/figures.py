@@ -33,7 +33,7 @@ def time_line_figure(entries: Sequence[Entry]) -> Figure:
     """
     with rc_context(STYLE):
         if not entries:
-            return _saying("The table has no snapshot yet")
+            return _sentence_figure("The table has no snapshot yet")
         figure = _figure(1.1 + 0.34 * len(entries))
         graph, rows = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": (1.7, 1)})
         _draw_graph(graph, entries)
@@ -50,7 +50,7 @@ def partitions_figure(partitions: Sequence[PartitionChanges]) -> Figure:
     with rc_context(STYLE):
         shown = partitions[:_MOST_PARTITIONS]
         if not shown:
-            return _saying("No changes")
+            return _sentence_figure("No changes")
         figure = _figure(1.2 + 0.34 * len(shown))
         axes = figure.subplots()
         places, ends = list(range(len(shown))), [0] * len(shown)
@@ -157,7 +157,7 @@ def _figure(height: float) -> NotebookFigure:
     return NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
 
 
-def _saying(text: str) -> Figure:
+def _sentence_figure(text: str) -> Figure:
     figure = _figure(0.8)
     axes = figure.subplots()
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, fontsize=11)

@@ -109,7 +109,7 @@ def try_query(view: View) -> QueryResult:
     except IcecdcError as error:
         return QueryResult(body["query"], problem=f"The index cannot be read. {error}")
     hits = tuple(
-        (hit["_id"], hit.get("_score"), view.shown(hit.get("_source") or {})) for hit in answer["hits"]["hits"]
+        (hit["_id"], hit.get("_score"), view.visible_fields(hit.get("_source") or {})) for hit in answer["hits"]["hits"]
     )
     return QueryResult(
         body["query"],

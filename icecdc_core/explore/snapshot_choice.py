@@ -78,28 +78,30 @@ def _named(metadata: TableMetadata, head: int | None, position: int | None, para
         return head
     if text == POSITION:
         if position is None:
-            raise _wrong(metadata, chain, parameter, text, "The index has no position yet")
+            raise _snapshot_error(metadata, chain, parameter, text, "The index has no position yet")
         if position not in known:
-            raise _wrong(metadata, chain, parameter, text, f"The snapshot of the index, {position}, has expired")
+            raise _snapshot_error(
+                metadata, chain, parameter, text, f"The snapshot of the index, {position}, has expired"
+            )
         return position
     if text == EARLIEST:
         oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
         if oldest is not None and oldest.parent_snapshot_id is not None:
-            raise _wrong(metadata, chain, parameter, text, "The first snapshots of the table have expired")
+            raise _snapshot_error(metadata, chain, parameter, text, "The first snapshots of the table have expired")
         return None
     if text in metadata.refs:
         return metadata.refs[text].snapshot_id
     if _BACK.fullmatch(text):
         if -int(text) < len(chain):
             return chain[-int(text)]
-        raise _wrong(metadata, chain, parameter, text, f"The branch has only {len(chain)} snapshots")
+        raise _snapshot_error(metadata, chain, parameter, text, f"The branch has only {len(chain)} snapshots")
     if text.isdecimal() and int(text) in known:
         return int(text)
     problem = "The table has no such snapshot; it may have expired" if text.isdecimal() else "This is no snapshot"
-    raise _wrong(metadata, chain, parameter, text, problem)
+    raise _snapshot_error(metadata, chain, parameter, text, problem)
 
 
-def _wrong(metadata: TableMetadata, chain: list[int], parameter: str, text: str, problem: str) -> ConfigError:
+def _snapshot_error(metadata: TableMetadata, chain: list[int], parameter: str, text: str, problem: str) -> ConfigError:
     newest = sorted(metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)
     ids = [str(each.snapshot_id) for each in newest]
     listed = ", ".join(ids[:_MOST_LISTED]) + (f" and {len(ids) - _MOST_LISTED} older" if ids[_MOST_LISTED:] else "")

@@ -64,7 +64,7 @@ class View:
         return self.position.snapshot_id if self.position else None
 
     @property
-    def masks(self) -> bool:
+    def masks_columns(self) -> bool:
         """Whether the parameters hide columns of the table or their values."""
         return bool(self.source.projection or self.source.chosen_columns)
 
@@ -72,7 +72,10 @@ class View:
     def hides_documents(self) -> bool:
         """Whether documents of the index may have what these parameters hide, because others made them."""
         stored, wanted = self.position.selection if self.position else {}, self.source.stored_selection
-        hiding = (*(("columns", "select") if self.masks else ()), *(("row_filter",) if self.source.row_filter else ()))
+        hiding = (
+            *(("columns", "select") if self.masks_columns else ()),
+            *(("row_filter",) if self.source.row_filter else ()),
+        )
         return any(stored.get(name) != wanted.get(name) for name in hiding)
 
     @property
@@ -95,11 +98,11 @@ class View:
         with closing(connect(self.config)) as client, opensearch_errors(self.config, doing):
             yield client
 
-    def shown(self, document: dict[str, Any]) -> dict[str, Any]:
+    def visible_fields(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a document that the parameters let through."""
         if self.hides_documents:
             return {}
-        if not self.masks:
+        if not self.masks_columns:
             return document
         made = [each for path in self.config.pipeline_fields for each in (path, *outer_paths(path))]
         allowed = {*self.source.schema.names, *made}

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.errors import IcecdcError, IngestWriteError, LostOffsetsError
 from icecdc_core.ingest.kafka.topics import typed_error as typed_kafka
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import root_cause
 from icecdc_core.table.read_failures import known_failure
 
@@ -27,7 +27,7 @@ def typed_failure(error: Exception, table: str) -> IcecdcError:
     known, text = _known_failure(error)
     if known is not None:
         return known
-    reason = masked(text.strip().partition("\n")[0])[:500]
+    reason = mask_secrets(text.strip().partition("\n")[0])[:500]
     return IngestWriteError(
         f"The table could not be written: {reason}",
         subject="table",

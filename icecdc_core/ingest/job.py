@@ -37,7 +37,7 @@ from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun
-from icecdc_core.session.shutdown import Stop, stop_on_sigterm
+from icecdc_core.session.shutdown import StopRequest, stop_on_sigterm
 from icecdc_core.table.catalogs import load_table
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
@@ -70,7 +70,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.compacted: list[str] = []
         self.failed: dict[str, Exception] = {}
         self.topic_names: list[str] = []
-        self.stop = Stop()
+        self.stop = StopRequest()
         self._first_pause = first_pause
         self._progress = Progress(config, clock)
 

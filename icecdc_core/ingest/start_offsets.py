@@ -60,17 +60,17 @@ def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded:
     topic_ids = topics.ids(names)
     for name, identifier in topic_ids.items():
         if known.topic_ids.get(name, identifier) != identifier:
-            raise _replaced("The topic is not the one that was read: it was deleted and made again", name)
+            raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)
     earliest, latest = topics.earliest(names), topics.latest(names)
     if known.exists:
         # A partition that is not in the log was added since, so it is read from its beginning.
-        wanted = _filled(known.offsets, earliest)
+        wanted = _with_new_partitions(known.offsets, earliest)
         for left_behind in known.behind.values():
             wanted = offsets.at_most(wanted, left_behind)
     elif recorded:
-        wanted = _filled(recorded[0], earliest)
+        wanted = _with_new_partitions(recorded[0], earliest)
         for each in recorded[1:]:
-            wanted = offsets.at_most(wanted, _filled(each, earliest))
+            wanted = offsets.at_most(wanted, _with_new_partitions(each, earliest))
     else:
         wanted = _first_start(topics, names, config, earliest, latest)
     wanted = offsets.from_entries(entry for entry in offsets.each(wanted) if entry[0] in latest)
@@ -78,7 +78,7 @@ def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded:
     return StreamStart(names, start, latest, lost, topic_ids)
 
 
-def _filled(known: Offsets, earliest: Offsets) -> Offsets:
+def _with_new_partitions(known: Offsets, earliest: Offsets) -> Offsets:
     """Return an offset for every partition: the known one, else its beginning."""
     return offsets.from_entries(
         (topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest)
@@ -88,7 +88,7 @@ def _filled(known: Offsets, earliest: Offsets) -> Offsets:
 def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
     wanted = config.starting_offsets
     if wanted.startswith("{"):
-        return _filled(parsed_offsets(wanted), earliest)
+        return _with_new_partitions(parsed_offsets(wanted), earliest)
     moment = start_point(wanted)
     if isinstance(moment, datetime):
         return topics.at(names, moment)
@@ -103,7 +103,7 @@ def _checked(
     if beyond:
         # No policy helps: the tables would skip the new records below this offset as written.
         topic, partition, offset = beyond[0]
-        raise _replaced(
+        raise _replaced_error(
             f"The topic ends at offset {offsets.get(latest, topic, partition)}, before offset {offset} up to which it "
             "was read: it was deleted and made again, or lost its end",
             f"{topic}-{partition}",
@@ -123,7 +123,7 @@ def _checked(
     return offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone)), lost
 
 
-def _replaced(message: str, value: str) -> TopicReplacedError:
+def _replaced_error(message: str, value: str) -> TopicReplacedError:
     return TopicReplacedError(
         message,
         subject="topics",

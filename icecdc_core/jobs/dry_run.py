@@ -9,7 +9,7 @@ from icecdc_core.commits.position_format import Position
 from icecdc_core.jobs.export import dry_run_export
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.changes import compute_changes, plan_batch
-from icecdc_core.runs.plan import needs_reexport, next_range, sync_start
+from icecdc_core.runs.plan import decide_start, needs_reexport, next_range
 from icecdc_core.runs.run import Run
 from icecdc_core.table.source import Source
 
@@ -25,7 +25,7 @@ def dry_run_sync(run: Run, source: Source, stored: Position | None) -> RunReport
     Raises:
         IcecdcError: What the sync itself would raise before its first write.
     """
-    start = sync_start(stored or Position(run.config.index, run.config.table, source.table_uuid), source, run.config)
+    start = decide_start(stored or Position(run.config.index, run.config.table, source.table_uuid), source, run.config)
     position = start.position
     if start.creates_index:
         position = _position_at(position, source, position.snapshot_id)

@@ -68,7 +68,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         if config.dry_run:
             return run.finish(dry_run_export(run, source, position.batch if position else None))
         with run.lock(source) as lock:
-            source = run.refreshed(source, position, lock)
+            source = run.reopen_if_moved(source, position, lock)
             return run.finish(export_locked(run, source, lock))
 
 

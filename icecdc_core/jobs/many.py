@@ -17,9 +17,9 @@ from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.reports import Report, RunReport
 from icecdc_core.reporting.reports.many import ManyReport
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.catalog import session_of_its_own
-from icecdc_core.session.shutdown import Stop, Stopped, stop_on_sigterm
+from icecdc_core.session.shutdown import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_many(
     require_one_session(configs)
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())
-    stop = Stop()
+    stop = StopRequest()
     # Those of one catalog describe it alike, and to look at a session's settings takes time.
     catalogs = {config.catalog: config for config in configs.values()}.values()
     runs: dict[str, _Run] = {}
@@ -129,7 +129,7 @@ class _Run:
             self.report = replace(self.report, stopped=True) if isinstance(self.report, RunReport) else self.report
         except BaseException as error:
             if state_of(error) == "failed":
-                self.traceback = masked(traceback.format_exc())
+                self.traceback = mask_secrets(traceback.format_exc())
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:

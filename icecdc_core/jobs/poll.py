@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
-from icecdc_core.jobs.pace import Pace, Verdict
+from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.instrumentation import publish
@@ -38,7 +38,7 @@ def follow_changes(
     """Sync once, or again and again until ``max_polls`` are done (0: no limit).
 
     It polls if ``poll_interval_seconds`` or ``target_lag`` is set. With ``target_lag`` a pause is as long as the target
-    allows, see ``Pace``, and at most ``poll_interval_seconds`` if that is set.
+    allows, see ``PollInterval``, and at most ``poll_interval_seconds`` if that is set.
 
     Each poll prints one line. With ``report_path`` the report so far is written after every poll, so that a run without
     a limit can be watched. SIGTERM ends the run after the current poll, or at once while it waits for the next one.
@@ -61,7 +61,7 @@ def follow_changes(
         IcecdcError: A poll failed.
     """
     limit = config.max_polls if config.polls else 1
-    pace = Pace(config.target_lag, config.poll_interval_seconds)
+    interval = PollInterval(config.target_lag, config.poll_interval_seconds)
     reports: list[RunReport] = []
     failure: IcecdcError | None = None
     failures = 0
@@ -81,7 +81,7 @@ def follow_changes(
                 if number == limit or on_failure is None or not on_failure(error):
                     raise
                 failure, failures = error, failures + 1
-                (sleep or stop.wait)(max(pace.pause, min(_LONGEST_PAUSE, 2.0 ** min(failures, 10))))
+                (sleep or stop.wait)(max(interval.pause, min(_LONGEST_PAUSE, 2.0 ** min(failures, 10))))
                 if stop.requested:
                     raise
                 continue
@@ -89,9 +89,9 @@ def follow_changes(
             if config.target_lag and "max_polls" not in config.model_fields_set:
                 report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
             if limit != 1:
-                verdict = pace.poll_ended(began, clock(), report.worst_lag_seconds)
+                verdict = interval.poll_ended(began, clock(), report.worst_lag_seconds)
                 report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
-                _publish_lag(config, report, pace, verdict)
+                _publish_lag(config, report, interval, verdict)
             # One report stands for all earlier polls, so that a run without a limit needs no more memory.
             reports = [combine([*reports, report])]
             if config.report_path:
@@ -104,7 +104,7 @@ def follow_changes(
             )
             print(f"{line}\n", end="", flush=True)  # noqa: T201  # in one write, because loops of other indexes print too
             if number != limit and not stop.requested:
-                (sleep or stop.wait)(pace.pause)
+                (sleep or stop.wait)(interval.pause)
             if number == limit or stop.requested:
                 break
     if not stop.requested:
@@ -140,7 +140,7 @@ def combine(reports: Sequence[RunReport]) -> RunReport:
     )
 
 
-def _publish_lag(config: SyncConfig, report: RunReport, pace: Pace, verdict: Verdict) -> None:
+def _publish_lag(config: SyncConfig, report: RunReport, interval: PollInterval, verdict: LagVerdict) -> None:
     """Log when the run begins or stops keeping its target lag, and publish its metrics of the lag."""
     if not config.target_lag:
         return
@@ -153,4 +153,6 @@ def _publish_lag(config: SyncConfig, report: RunReport, pace: Pace, verdict: Ver
                 event("the target lag is kept again", logging.INFO, **fields)
             else:
                 event("the target lag is not kept", logging.WARNING, **fields)
-        publish(LagMetrics(labels, config.target_lag, verdict.lag, pace.seconds_kept, pace.seconds_missed), config)
+        publish(
+            LagMetrics(labels, config.target_lag, verdict.lag, interval.seconds_kept, interval.seconds_missed), config
+        )

@@ -36,7 +36,7 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
             value=True,
             remedy=remedy,
         )
-    if compared is not None and _written(position) != _written(compared):
+    if compared is not None and _content_version(position) != _content_version(compared):
         raise TableLockedError(
             f"Another run wrote '{position.index}' after it was compared, so the differences that were found are no "
             "longer those of the index",
@@ -46,7 +46,7 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
         )
 
 
-def _written(position: Position) -> tuple[object, ...]:
+def _content_version(position: Position) -> tuple[object, ...]:
     return position.snapshot_id, position.physical_index, position.epoch
 
 

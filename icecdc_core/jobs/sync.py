@@ -35,7 +35,7 @@ from icecdc_core.opensearch.indexes import (
 from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
 from icecdc_core.runs.changes import compute_changes, count_documents, plan_batch, to_documents
-from icecdc_core.runs.plan import has_other_spec, needs_reexport, next_range, sync_start
+from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
 from icecdc_core.runs.run import Run
 from icecdc_core.session.spark_settings import shuffle_partitions_for
 from icecdc_core.table.snapshots import sequence_number
@@ -81,10 +81,10 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         if position is not None and _is_up_to_date(position, source):
             return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(source) as lock:
-            source = run.refreshed(source, position, lock)
+            source = run.reopen_if_moved(source, position, lock)
             if _is_up_to_date(lock.position, source):
                 return run.finish(run.report("sync", source.head, source.head, "none"))
-            start = sync_start(lock.position, source, config)
+            start = decide_start(lock.position, source, config)
             if start.exports:
                 return run.finish(_export_and_catch_up(run, source, lock))
             if start.creates_index:

@@ -11,7 +11,7 @@ from icecdc_core.errors import DiskFullError, ServiceStartError
 
 
 @contextmanager
-def usable(data_folder: Path, service: str) -> Iterator[None]:
+def folder_errors(data_folder: Path, service: str) -> Iterator[None]:
     """Turn the errors of the operating system in the block into typed errors.
 
     Args:
@@ -26,7 +26,7 @@ def usable(data_folder: Path, service: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(data_folder, service) from error
+            raise disk_full_error(data_folder, service) from error
         raise ServiceStartError(
             f"The folder of the embedded {service} cannot be used: {error}",
             subject="data_folder",
@@ -35,7 +35,7 @@ def usable(data_folder: Path, service: str) -> Iterator[None]:
         ) from error
 
 
-def disk_full(data_folder: Path, service: str) -> DiskFullError:
+def disk_full_error(data_folder: Path, service: str) -> DiskFullError:
     """The error of a full disk.
 
     Args:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icecdc_core.errors import PortInUseError, ServiceStartError
-from icecdc_core.local.folders import usable
+from icecdc_core.local.folders import folder_errors
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, guarded, log_tail
 from icecdc_core.session.java import JavaHome, find_spark_java
@@ -167,7 +167,7 @@ def _java(java: JavaHome, jars: list[Path], folder: Path, heap: str) -> list[str
 
 def _prepare(folder: Path, settings: dict[str, str], data: Path, java: JavaHome, jars: list[Path]) -> None:
     """Write the configuration, and format the data folder if it is new."""
-    with usable(data, "Kafka broker"):
+    with folder_errors(data, "Kafka broker"):
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (folder / "server.properties").write_text(text, encoding="utf-8")

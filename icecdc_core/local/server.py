@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icecdc_core.errors import PortInUseError, ServiceStartError
-from icecdc_core.local.folders import disk_full, usable
+from icecdc_core.local.folders import disk_full_error, folder_errors
 from icecdc_core.local.jars import cached_jars
 from icecdc_core.local.ports import free_ports
 from icecdc_core.local.processes import LOGGING, Spawn, end, log_tail
@@ -121,14 +121,14 @@ def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
 
 
 def _prepare(folder: Path, data_folder: Path) -> None:
-    with usable(data_folder, "OpenSearch"):
+    with folder_errors(data_folder, "OpenSearch"):
         (folder / "config").mkdir(parents=True, exist_ok=True)
         data_folder.mkdir(parents=True, exist_ok=True)
         (folder / "config" / "opensearch.yml").write_text(_SETTINGS, encoding="utf-8")
         (folder / "config" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
         free = shutil.disk_usage(data_folder).free
     if free < SMALLEST_DISK_BYTES:
-        raise disk_full(data_folder, "OpenSearch")
+        raise disk_full_error(data_folder, "OpenSearch")
 
 
 def _compiled_plugin(runtime: Runtime, jars: list[Path], folder: Path) -> Path:
@@ -168,7 +168,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], log: Path, cluster_nam
         return None
     if "No space left on device" in text:
         end(process)
-        raise disk_full(log.parent, "OpenSearch")
+        raise disk_full_error(log.parent, "OpenSearch")
     ended = process.poll() is not None
     how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:g} seconds"
     if process.stdin and not ended:

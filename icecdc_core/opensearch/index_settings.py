@@ -114,7 +114,9 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in leaves(settings):
         name = path.removeprefix("index.")
         if name in found:
-            raise _wrong(f"The setting '{name}' is given twice", name, "give it once; index. makes no difference")
+            raise _settings_error(
+                f"The setting '{name}' is given twice", name, "give it once; index. makes no difference"
+            )
         found[name] = value
     return {name: value for name, value in found.items() if value is not None}
 
@@ -132,7 +134,7 @@ def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> No
     given = flat_settings(settings)
     slices, shards = (str(given.get(name, "")) for name in (_SLICES, "number_of_shards"))
     if slices.isdecimal() and int(slices) < (int(shards) if shards.isdecimal() else number_of_shards):
-        raise _wrong(
+        raise _settings_error(
             f"The setting '{_SLICES}' cannot be {slices}: the validation reads each shard as a slice",
             {_SLICES: slices},
             "set it to the number of shards or more, or leave it out (settings)",
@@ -140,7 +142,7 @@ def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> No
     for name, value in given.items():
         for rule in _RULES:
             if (name == rule.name or name.startswith(f"{rule.name}.")) and rule.is_refused(value):
-                raise _wrong(
+                raise _settings_error(
                     f"The setting '{name}' cannot be {value!r}: {rule.reason}",
                     {name: value},
                     f"{rule.remedy} (settings)",
@@ -205,5 +207,5 @@ def _vector_settings(given: Mapping[str, Any], server_major: int) -> dict[str, A
     return {"knn": True, **({"knn.derived_source.enabled": False} if server_major >= 3 else {})}
 
 
-def _wrong(message: str, value: object, remedy: str) -> ConfigError:
+def _settings_error(message: str, value: object, remedy: str) -> ConfigError:
     return ConfigError(message, subject="settings", value=value, remedy=remedy)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 __all__ = [
-    "Created",
+    "CreatedIndex",
     "count_operations",
     "create_physical",
     "digest_of_new_index",
@@ -55,7 +55,7 @@ __all__ = [
 _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
 
 
-class Created(NamedTuple):
+class CreatedIndex(NamedTuple):
     """A physical index right after its creation.
 
     Attributes:
@@ -85,7 +85,7 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 
 def create_physical(
     client: OpenSearch, config: SyncConfig, physical: str, schema: StructType, run_id: str, loading: bool = True
-) -> Created:
+) -> CreatedIndex:
     """Create an index with an explicit mapping and its write alias.
 
     Args:
@@ -125,7 +125,7 @@ def create_physical(
             value=config.index,
             remedy="find out who creates indexes of that name, then run again",
         )
-    return Created(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
+    return CreatedIndex(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
 
 
 def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:

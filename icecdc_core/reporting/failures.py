@@ -7,7 +7,7 @@ from typing import Any
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.reporting.exit_states import EXIT_STATES, exit_code, state_of
-from icecdc_core.secrets import shortened
+from icecdc_core.secrets import shorten
 
 LONGEST_MESSAGE = 20_000
 _INTERRUPTED = "The run was interrupted"
@@ -25,7 +25,7 @@ def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any
     """
     state = state_of(error)
     known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
-    text = shortened(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
+    text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
     remedy = getattr(error, "remedy", "")
     if isinstance(error, KeyboardInterrupt):
         text, remedy = _INTERRUPTED, _AFTER_AN_INTERRUPT

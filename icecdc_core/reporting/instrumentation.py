@@ -19,7 +19,7 @@ from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_repo
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
 from icecdc_core.reporting.monitoring.observers import Observed, Observers, publish_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
-from icecdc_core.secrets import masked, shortened
+from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
 
@@ -154,7 +154,7 @@ class JobRun(Generic[C]):
         trace = "".join(traceback.format_exception(error))
         if isinstance(error, IcecdcError) and str(error):
             trace = trace.replace(str(error), "(see message)")
-        logged["traceback"] = shortened(masked(trace), LONGEST_MESSAGE)
+        logged["traceback"] = shorten(mask_secrets(trace), LONGEST_MESSAGE)
         event(f"run failed: {report['message']}", logging.ERROR, **logged)
         if self.config.report_path:
             try:

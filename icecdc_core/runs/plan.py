@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Start:
+class SyncStart:
     """How a sync starts.
 
     Attributes:
@@ -32,7 +32,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Range:
+class BatchRange:
     """What the next batch covers, from the position on.
 
     Attributes:
@@ -46,7 +46,7 @@ class Range:
     replayed: Batch | None = None
 
 
-def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
+def decide_start(position: Position, source: Source, config: SyncConfig) -> SyncStart:
     """Decide how a sync starts.
 
     Args:
@@ -59,15 +59,15 @@ def sync_start(position: Position, source: Source, config: SyncConfig) -> Start:
     """
     kind = position.batch.kind if position.batch is not None else ""
     if kind == "export" or (not position.exists and config.start_point is None):
-        return Start(position, exports=True)
+        return SyncStart(position, exports=True)
     if not position.exists:
         start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
         failed = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
         if failed is not None:
             raise failed.error
-        return Start(start, creates_index=True)
+        return SyncStart(start, creates_index=True)
     # A repair writes documents of the position's snapshot, so it may be dropped at any point; a validation repeats it.
-    return Start(replace(position, batch=None) if kind == "repair" else position)
+    return SyncStart(replace(position, batch=None) if kind == "repair" else position)
 
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
@@ -99,7 +99,7 @@ def has_other_spec(position: Position, source: Source) -> bool:
     return bool(position.selection.get(DIGEST) != source.spec.get(DIGEST))
 
 
-def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
+def next_range(position: Position, source: Source, config: SyncConfig) -> BatchRange:
     """Return what the next batch covers: the begun one if it can be repeated, else all that is new.
 
     Args:
@@ -109,7 +109,7 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
     """
     begun = position.batch
     if begun is None:
-        return Range(source.head)
+        return BatchRange(source.head)
     if (
         begun.schema == source.schema_json
         # The position has the current spec, because a sync follows a changed one first.
@@ -117,11 +117,11 @@ def next_range(position: Position, source: Source, config: SyncConfig) -> Range:
         and begun.on_duplicate_identifier in ("", config.on_duplicate_identifier)
         and (not begun.failure or begun.to_snapshot_id == source.head)
     ):
-        return Range(begun.to_snapshot_id, tuple(begun.cuts), replayed=begun)
+        return BatchRange(begun.to_snapshot_id, tuple(begun.cuts), replayed=begun)
     # A begun batch is not repeated if the schema, the spec or the policy changed, or if its rows were rejected and the
     # table has changed since. With its versions, documents that it wrote would not get the fields of a new mapping.
     # The new batch reads the same snapshots as a step of their own, so it writes again whatever the earlier one wrote.
-    return Range(source.head, (*begun.cuts, begun.to_snapshot_id))
+    return BatchRange(source.head, (*begun.cuts, begun.to_snapshot_id))
 
 
 def _start_snapshot(source: Source, config: SyncConfig) -> int | None:

@@ -86,7 +86,7 @@ class Run(JobRun["SyncConfig"]):
         with self.stage("check"):
             return self.open_source()
 
-    def refreshed(self, source: Source, seen: Position | None, lock: IndexLock) -> Source:
+    def reopen_if_moved(self, source: Source, seen: Position | None, lock: IndexLock) -> Source:
         """Return the table under the lock: opened again if another run wrote between the first look and the lock.
 
         That run may have read newer snapshots than ``source`` has.

@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 
 RETRIED_COMMITS = frozenset({"CommitFailedException", "CommitStateUnknownException"})
 COMMIT_CONFLICTS = RETRIED_COMMITS | {"ValidationException"}
@@ -158,4 +158,4 @@ def failure_message(text: str) -> str:
     if any(_TRACEBACK in line for line in lines[:2]):
         traceback = text[text.index(_TRACEBACK) :].splitlines()[1:]
         lines = [line for line in traceback if line and not line[0].isspace()] or lines
-    return masked(lines[0])[:500]
+    return mask_secrets(lines[0])[:500]

@@ -16,7 +16,7 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
     """The run was asked to stop before its next part began."""
 
 
-class Stop:
+class StopRequest:
     """Whether the run was asked to stop."""
 
     requested = False
@@ -30,15 +30,15 @@ class Stop:
 
 
 # Signals reach the process, so all runs in it share one request: those of other threads too.
-_stops: list[Stop] = []
+_stops: list[StopRequest] = []
 
 
 @contextmanager
-def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[Stop]:
+def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[StopRequest]:
     """Let a SIGTERM in the block ask the run to stop; a second one has its usual effect.
 
     A handler of the application is called too. Inside such a block of the main thread, blocks of any thread yield the
-    same Stop. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
+    same request. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
     SIGTERM is ignored or handled outside of Python.
 
     Args:
@@ -47,7 +47,7 @@ def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[Stop]:
     if _stops:
         yield _stops[0]
         return
-    stop = Stop()
+    stop = StopRequest()
     numbers = (signal.SIGTERM, signal.SIGINT) if or_interrupt else (signal.SIGTERM,)
     before = {number: signal.getsignal(number) for number in numbers}
     before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}

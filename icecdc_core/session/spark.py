@@ -24,7 +24,7 @@ from icecdc_core.session.catalog import remember_catalog, with_catalog
 from icecdc_core.session.catalog_settings import catalog_settings, secret_settings
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.maven.jars import kafka_jars, one_at_a_time
+from icecdc_core.session.maven.jars import kafka_jars, one_process_at_a_time
 from icecdc_core.session.maven.packages import (
     avro_package,
     iceberg_packages,
@@ -189,7 +189,7 @@ def _start_jvm(conf: SparkConf) -> None:
     children = {child.pid for child in psutil.Process().children()}
     try:
         # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-        with one_at_a_time("spark-packages"):
+        with one_process_at_a_time("spark-packages"):
             SparkContext._ensure_initialized(conf=conf)
     except KeyboardInterrupt:
         _end_jvm_that_starts(children)

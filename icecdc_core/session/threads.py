@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from icecdc_core.session.jvm import java_class
-from icecdc_core.session.shutdown import Stop, Stopped
+from icecdc_core.session.shutdown import Stopped, StopRequest
 
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 10.0
@@ -44,7 +44,7 @@ class Slots:
         stop: Whether the run was asked to stop; then no job gets a slot any more.
     """
 
-    def __init__(self, number: int, stop: Stop) -> None:
+    def __init__(self, number: int, stop: StopRequest) -> None:
         self.stop = stop
         self._free = threading.Semaphore(number)
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.session.maven.packages import bundle_package
@@ -163,7 +163,7 @@ def create_table_once(spark: SparkSession, name: str, schema: str, properties: M
 
 def describe_failure(error: PySparkException | Py4JError) -> str:
     """Return what a catalog's failure says, in one line and without secrets."""
-    return masked(_description(_reasons(error)))
+    return mask_secrets(_description(_reasons(error)))
 
 
 def is_refused_access(text: str) -> bool:
@@ -177,7 +177,7 @@ def _typed(error: PySparkException | Py4JError, spark: SparkSession, name: str) 
     bundle = next((name for name, sign in _MISSING_BUNDLES.items() if sign.search(text)), None)
     if bundle is not None and _MISSING.search(text):
         return DependencyError(
-            f"The catalog of '{name}' needs a jar that this Spark session lacks: {masked(_description(reasons))}",
+            f"The catalog of '{name}' needs a jar that this Spark session lacks: {mask_secrets(_description(reasons))}",
             subject="catalog_properties",
             remedy=f"on Databricks attach {bundle_package(bundle, spark.version)} to the cluster as a Maven library; "
             "elsewhere end this session: get_spark starts one with the jars that catalog_properties ask for, and with "
@@ -193,7 +193,7 @@ def _typed(error: PySparkException | Py4JError, spark: SparkSession, name: str) 
         )
     hint = next((hint for hint, signs in _HINTS.items() if signs.match(chain, text)), None)
     return CatalogError(
-        f"The catalog of '{name}' cannot be used: {masked(_description(reasons))}",
+        f"The catalog of '{name}' cannot be used: {mask_secrets(_description(reasons))}",
         subject="catalog_properties",
         remedy="check the catalog's type, address and credentials" + (f": {hint}" if hint else ""),
     )

@@ -18,8 +18,8 @@ from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.file_tasks import CommitFiles, FileTasks
 from icecdc_core.table.schemas.projection import (
-    for_pyiceberg,
     is_encrypted,
+    metadata_for_pyiceberg,
     reads_in_batches,
     require_readable,
     spark_schema,
@@ -82,7 +82,7 @@ class IcebergTable:
 
     def metadata(self) -> TableMetadata:
         """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        return TableMetadataUtil.parse_raw(for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
+        return TableMetadataUtil.parse_raw(metadata_for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
         """Return what is known about the table's catalog besides the metadata that it shows."""

@@ -28,7 +28,7 @@ from icecdc_core.errors import (
     TableNotFoundError,
     TableReplacedError,
 )
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import Cause, causes, failure_message, root_cause
 from icecdc_core.table.catalogs import is_refused_access
 from icecdc_core.table.iceberg_table import IcebergTable
@@ -96,7 +96,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     network = next((cause for cause in chain if cause.is_network), None)
     reason = failure_message(text)
     if config.select and network is not None:
-        reason = masked(f"{network.kind}: {network.text}")[:500]
+        reason = mask_secrets(f"{network.kind}: {network.text}")[:500]
     elif config.select:  # the text of any other failure may show a value that select masks
         named = _NAME.match(reason)
         reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
@@ -167,7 +167,7 @@ def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError |
     failed = _EVALUATION.search(text) if config.row_filter and not config.select else None
     if failed:
         return ConfigError(
-            f"row_filter fails for a row of '{config.table}': {masked(failed.group(0))[:500]}",
+            f"row_filter fails for a row of '{config.table}': {mask_secrets(failed.group(0))[:500]}",
             subject="row_filter",
             value=config.row_filter,
             remedy="write a condition that every row can answer, with try_cast, try_divide or coalesce for instance",
@@ -178,7 +178,7 @@ def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError |
 def _of_file(cause: Cause, config: SyncConfig) -> str:
     """What an exception says about a file; with ``select`` its name only: its path has values of partition columns."""
     if not config.select:
-        return masked(cause.text)[:500]
+        return mask_secrets(cause.text)[:500]
     named = _FILE_NAME.search(cause.text)
     return f"{named[1] if named else 'a file'} {_HIDDEN}"
 

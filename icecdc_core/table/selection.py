@@ -72,10 +72,10 @@ class Selection:
             rows: Deleted rows with all columns of the table.
             more: Further columns, as in ``select``; they stay filled.
         """
-        return only_filled(self.select(rows, *more), self.row_columns, self.delete_columns)
+        return null_all_but(self.select(rows, *more), self.row_columns, self.delete_columns)
 
 
-def only_filled(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
+def null_all_but(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
     """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty.
 
     Args:

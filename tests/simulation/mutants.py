@@ -323,7 +323,7 @@ MUTANTS = [
     Mutant(
         "a repair writes what it compared, although a sync committed since",
         (INDEX,),
-        (Change(repair, "require_repairable", "_written(position) != _written(compared)", "False"),),
+        (Change(repair, "require_repairable", "_content_version(position) != _content_version(compared)", "False"),),
         schedules=20000,
     ),
     Mutant(

@@ -163,7 +163,7 @@ def simulated() -> Iterator[None]:
         (writer, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
-        (sync, "partitions_for", lambda *_: nullcontext()),
+        (sync, "shuffle_partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
         (export, "require_unique", lambda *_: None),
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (export, sync)),

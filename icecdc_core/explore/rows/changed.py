@@ -99,7 +99,7 @@ def kind_of_pair() -> Column:
     return kind.otherwise(UPDATED).alias(KIND)
 
 
-def document_texts(pairs: DataFrame) -> list[Column]:
+def document_json_columns(pairs: DataFrame) -> list[Column]:
     """The rows before and after of a pair, each as the JSON of its document."""
     return [
         F.to_json(json_ready(F.col(side), pairs.schema[side].dataType, JSON_OPTIONS), JSON_OPTIONS).alias(side)
@@ -107,7 +107,7 @@ def document_texts(pairs: DataFrame) -> list[Column]:
     ]
 
 
-def parsed(text: str | None) -> Document | None:
+def parse_document(text: str | None) -> Document | None:
     """The document of a JSON text; None for None."""
     return None if text is None else dict(json.loads(text))
 

@@ -28,10 +28,10 @@ from icecdc_core.explore.rows.changed import (
     PARTITION,
     UPDATED,
     Change,
-    document_texts,
+    document_json_columns,
     kind_of_pair,
     pair_rows,
-    parsed,
+    parse_document,
 )
 from icecdc_core.explore.rows.document_ids import complete_id
 from icecdc_core.explore.rows.partitions import PartitionText, partition_text
@@ -128,8 +128,10 @@ def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -
         named = named.withColumn(number, F.row_number().over(of_kind)).where(F.col(number) <= most)
     else:
         named = named.limit(most)
-    rows = named.select(ID, KIND, *document_texts(named)).collect()
-    changes = sorted((Change(row[ID], parsed(row[BEFORE]), parsed(row[AFTER])) for row in rows), key=_order)
+    rows = named.select(ID, KIND, *document_json_columns(named)).collect()
+    changes = sorted(
+        (Change(row[ID], parse_document(row[BEFORE]), parse_document(row[AFTER])) for row in rows), key=_order
+    )
     by_kind = [[each for each in changes if each.kind == kind] for kind in _KINDS]
     fair = [each for each in chain.from_iterable(zip_longest(*by_kind)) if each is not None][:most]
     return tuple(sorted(fair, key=lambda each: (_KINDS.index(each.kind), _order(each))))

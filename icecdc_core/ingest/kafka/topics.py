@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from icecdc_core.errors import KafkaAuthError, KafkaError, KafkaUnreachableError, TopicNotFoundError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import java_class
 
@@ -173,7 +173,7 @@ def typed_error(
         seconds: How long the client waited; None if unknown.
     """
     chain = causes(error)
-    reason = masked(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
+    reason = mask_secrets(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
         return KafkaAuthError(
             f"The brokers refuse the credentials, or this user lacks a permission: {reason}",

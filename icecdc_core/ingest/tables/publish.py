@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
 from icecdc_core.ingest.tables.offsets import ATTEMPT, current_snapshot_id, is_ancestor
-from icecdc_core.secrets import masked
+from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
@@ -193,7 +193,7 @@ def raise_if_moved(
     """
     conflict = next((cause for cause in causes(error) if cause.kind in COMMIT_CONFLICTS), None)
     if conflict is not None and table_version(load_table(spark, name)) != before:
-        reason = masked(conflict.text)[:500]
+        reason = mask_secrets(conflict.text)[:500]
         raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
 
 

@@ -29,7 +29,7 @@ from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect
-from icecdc_core.secrets import masked, shortened
+from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.read_failures import spark_errors
 
@@ -225,7 +225,7 @@ def _typed_errors(scratch: SyncConfig, name: str) -> Iterator[None]:
 def _described(error: Exception) -> dict[str, str]:
     """An error as it may be shown: no text of it has a secret."""
     text = error.message if isinstance(error, IcecdcError) else str(error)
-    described = {"error": type(error).__name__, "message": shortened(masked(text))}
+    described = {"error": type(error).__name__, "message": shorten(mask_secrets(text))}
     with suppress(AttributeError):
         described["remedy"] = error.remedy  # type: ignore[attr-defined]
     return described

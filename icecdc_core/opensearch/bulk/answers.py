@@ -14,7 +14,7 @@ from icecdc_core.opensearch.bulk.counts import Counts
 from icecdc_core.opensearch.bulk.request import are_upserts, document_id_of
 from icecdc_core.opensearch.bulk.result import FAILED_DEAD_LETTERS, SAMPLES, BulkResult
 from icecdc_core.opensearch.retry import RETRIED_STATUSES
-from icecdc_core.secrets import shortened
+from icecdc_core.secrets import shorten
 
 FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 """The `filter_path` of a bulk request: only what `item_outcomes` reads."""
@@ -133,7 +133,7 @@ def _is_outcome(status: object, error: object) -> bool:
 def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
     reason = f"{error.get('type')}: {error.get('reason')}"
     cause = (error.get("caused_by") or {}).get("reason")
-    return {"action": action, "status": status, "reason": shortened(f"{reason} ({cause})" if cause else reason)}
+    return {"action": action, "status": status, "reason": shorten(f"{reason} ({cause})" if cause else reason)}
 
 
 def _rejections(dead_letters: list[dict[str, Any]], max_rejected_documents: int) -> BulkResult:

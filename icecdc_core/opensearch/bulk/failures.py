@@ -15,7 +15,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
 )
 from icecdc_core.opensearch.client import Connection, typed_error
-from icecdc_core.secrets import shortened
+from icecdc_core.secrets import shorten
 
 _ERRORS: dict[str, type[IcecdcError]] = {
     error.__name__: error
@@ -51,7 +51,7 @@ def writes_refused(alias: str, status: int, error: Mapping[str, Any]) -> dict[st
     """
     return _failure(
         OpenSearchRequestError(
-            shortened(f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}"),
+            shorten(f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}"),
             subject="index",
             value=alias,
             remedy="remove the cause (a write block, a full disk, missing permissions), then run again",
@@ -68,7 +68,7 @@ def retries_exhausted(reason: Any, seconds: float) -> dict[str, Any]:
     """
     return _failure(
         OpenSearchUnreachableError(
-            f"OpenSearch kept refusing documents for {seconds:g} s: {shortened(str(reason))}",
+            f"OpenSearch kept refusing documents for {seconds:g} s: {shorten(str(reason))}",
             subject="retry_timeout_seconds",
             value=seconds,
             remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",

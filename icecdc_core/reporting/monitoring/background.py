@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from icecdc_core.logs import event
-from icecdc_core.secrets import masked, shortened
+from icecdc_core.secrets import mask_secrets, shorten
 
 LONGEST_WAIT = 3.0
 """Seconds that a run waits at its end for one monitoring system."""
@@ -69,4 +69,4 @@ class Background:
             try:
                 function()
             except Exception as error:  # whatever a client raises must not end the thread
-                self._problem = shortened(masked(f"{type(error).__name__}: {error}"), _LONGEST_PROBLEM)
+                self._problem = shorten(mask_secrets(f"{type(error).__name__}: {error}"), _LONGEST_PROBLEM)

@@ -137,7 +137,7 @@ class Lineage(Observer):
     def _of_ingest(self, facts: Mapping[str, Any]) -> _Datasets:
         topics = topic_datasets(getattr(self._observed.config, "bootstrap_servers", ""), facts.get("topics") or ())
         tables = facts.get("tables") or {}
-        written = [self._written(name, total) for name, total in sorted(tables.items())]
+        written = [self._written_dataset(name, total) for name, total in sorted(tables.items())]
         return [topic.as_input() for topic in topics], [table for table in written if table is not None]
 
     def _of_index(self, config: SyncConfig, state: RunState, facts: Mapping[str, Any]) -> _Datasets:
@@ -160,7 +160,7 @@ class Lineage(Observer):
             )
         return read, [index.as_output(**statistics)]
 
-    def _written(self, name: str, total: Mapping[str, Any]) -> OutputDataset | None:
+    def _written_dataset(self, name: str, total: Mapping[str, Any]) -> OutputDataset | None:
         try:
             metadata = IcebergTable(self._observed.spark, name).metadata()
         except (IcecdcError, PySparkException, Py4JError):  # it is gone, or its catalog is, or Spark

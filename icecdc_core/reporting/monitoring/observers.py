@@ -21,7 +21,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.monitoring.background import LONGEST_WAIT, Background
-from icecdc_core.secrets import masked, shortened
+from icecdc_core.secrets import mask_secrets, shorten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -245,13 +245,13 @@ def reason_without_values(error: BaseException) -> str:
     """Return why a run failed, for systems that more people read than the log: no value of a row, no secret."""
     kind, state = type(error).__name__, EXIT_STATES[state_of(error)]
     if type(error) in _WITHOUT_VALUES and not _EXPRESSIONS.search(str(error)):
-        return shortened(masked(f"{kind}: {error}"))
+        return shorten(mask_secrets(f"{kind}: {error}"))
     remedy = error.remedy if isinstance(error, IcecdcError) else ""
-    return shortened(masked(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))
+    return shorten(mask_secrets(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))
 
 
 def _in_short(error: Exception) -> str:
-    return shortened(masked(f"{type(error).__name__}: {error}"), 300)
+    return shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
 
 
 def _telemetry() -> Observer:

@@ -69,7 +69,7 @@ def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str 
     cache = _cache()
     folder = cache / name
     try:
-        with one_at_a_time(name):
+        with one_process_at_a_time(name):
             if not all((folder / jar.file_name).is_file() for jar in jars):
                 _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
             _check(jars, folder)
@@ -91,7 +91,7 @@ def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int
 
 
 @contextmanager
-def one_at_a_time(name: str) -> Iterator[None]:
+def one_process_at_a_time(name: str) -> Iterator[None]:
     """Run the block in one process of this user at a time; the operating system frees the lock of one that dies.
 
     Raises:

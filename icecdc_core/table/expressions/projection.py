@@ -39,7 +39,7 @@ from icecdc_core.table.expressions.field_origins import (
 )
 from icecdc_core.table.expressions.stars import without_excepted
 from icecdc_core.table.expressions.used_columns import used_columns
-from icecdc_core.table.schemas.projection import minds_case, same_names
+from icecdc_core.table.schemas.projection import find_ambiguous_names, is_case_sensitive
 
 # Plan nodes that keep each row: Spark's names for a selection and for the alias of a frame.
 _PROJECT, _ALIAS = "Project", "SubqueryAlias"
@@ -124,27 +124,27 @@ def open_projection(
     try:
         documents = function(rows)
         if not isinstance(documents, DataFrame):
-            raise _refused(f"returns a {type(documents).__name__}, not a DataFrame", shown)
+            raise _select_error(f"returns a {type(documents).__name__}, not a DataFrame", shown)
         fields, plan = documents.schema, _plan(documents)
         _selections(documents, rows)
         text, deterministic = str(plan.toJSON()), bool(plan.deterministic())
         digest = _digest(str(plan.canonicalized().toJSON()), fields)
     except (PySparkException, Py4JError) as error:
-        raise _refused(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error
+        raise _select_error(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error
     except _OtherPlanError as error:
         problem = f"does not make one row of each row of the table (Spark plans {error})"
-        raise _refused(problem, shown) from None
+        raise _select_error(problem, shown) from None
     except ConfigError:
         raise
     except Exception as error:  # whatever the user's function raises
-        raise _refused(f"fails with {type(error).__name__}: {error}", shown) from error
+        raise _select_error(f"fails with {type(error).__name__}: {error}", shown) from error
     names = expression_names(text)
     if names & SUBQUERIES:
-        raise _refused("has a subquery", shown)
+        raise _select_error("has a subquery", shown)
     if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(text))):
-        raise _refused(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
+        raise _select_error(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
     if not deterministic or not is_stable(text, texts):
-        raise _refused("is not deterministic", shown)
+        raise _select_error("is not deterministic", shown)
     _require_distinct_names(spark, fields, shown)
     nodes = json.loads(text)
     selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
@@ -202,14 +202,16 @@ def _selections(documents: DataFrame, rows: DataFrame) -> list[Any]:
 
 def _require_distinct_names(spark: SparkSession, fields: StructType, shown: object) -> None:
     """The fields of a document are distinguished without case; those in a struct as Spark does."""
-    apart = minds_case(spark)
+    apart = is_case_sensitive(spark)
     twice = {
         other.replace("\0", ".").lower()
-        for one, other in same_names(fields)
+        for one, other in find_ambiguous_names(fields)
         if one == other or not apart or "\0" not in other
     }
     if twice:
-        raise _refused(f"makes fields twice (upper and lower case are the same): {', '.join(sorted(twice))}", shown)
+        raise _select_error(
+            f"makes fields twice (upper and lower case are the same): {', '.join(sorted(twice))}", shown
+        )
 
 
 def _require_true_identifiers(
@@ -226,7 +228,7 @@ def _require_true_identifiers(
     for item in selections[0] if selections else []:
         column = known.get(str(item[0]["name"]).lower())
         if column is not None and table_columns.get(_origin(item, by_id)) != column:
-            raise _refused(
+            raise _select_error(
                 f"makes a field '{item[0]['name']}' that is not the identifier column of that name",
                 shown,
                 "give the field another name; an identifier column cannot be masked, because its value is the "
@@ -249,5 +251,5 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _refused(problem: str, shown: object, remedy: str = _REMEDY) -> ConfigError:
+def _select_error(problem: str, shown: object, remedy: str = _REMEDY) -> ConfigError:
     return ConfigError(f"select {problem}", subject="select", value=shown, remedy=remedy)

@@ -32,7 +32,7 @@ def require_readable_stars(unreadable: Mapping[str, str], texts: Sequence[str], 
         UnsupportedTypeError: There is one.
     """
     for name, problem in unreadable.items():
-        if any(takes_in(text, name, alias) for text in texts):
+        if any(star_includes(text, name, alias) for text in texts):
             raise UnsupportedTypeError(
                 f"Column '{name}' {problem}, and select takes it in",
                 subject="column",
@@ -42,7 +42,7 @@ def require_readable_stars(unreadable: Mapping[str, str], texts: Sequence[str], 
             )
 
 
-def takes_in(text: str, column: str, alias: str) -> bool:
+def star_includes(text: str, column: str, alias: str) -> bool:
     """Return whether a `*` of an expression stands for a column, too.
 
     Args:

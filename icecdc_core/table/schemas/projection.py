@@ -100,9 +100,9 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
     Raises:
         UnsupportedTypeError: Two names differ only in upper and lower case, and Spark ignores the case.
     """
-    if minds_case(spark):
+    if is_case_sensitive(spark):
         return
-    for first, second in same_names(schema):
+    for first, second in find_ambiguous_names(schema):
         if {first.split("\0")[0], second.split("\0")[0]} & set(columns):
             one, other = first.replace("\0", "."), second.replace("\0", ".")
             raise UnsupportedTypeError(
@@ -113,12 +113,12 @@ def require_distinct(spark: SparkSession, schema: StructType, columns: Collectio
             )
 
 
-def minds_case(spark: SparkSession) -> bool:
+def is_case_sensitive(spark: SparkSession) -> bool:
     """Whether Spark distinguishes names that differ only in upper and lower case."""
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
-def same_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
+def find_ambiguous_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield pairs of fields of one struct whose names are the same, ignoring case.
 
     Args:
@@ -131,12 +131,12 @@ def same_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
             if field.name.lower() in seen:
                 yield prefix + seen[field.name.lower()], prefix + field.name
             seen.setdefault(field.name.lower(), field.name)
-            yield from same_names(field.dataType, f"{prefix}{field.name}\0")
+            yield from find_ambiguous_names(field.dataType, f"{prefix}{field.name}\0")
     elif isinstance(kind, ArrayType):
-        yield from same_names(kind.elementType, prefix)
+        yield from find_ambiguous_names(kind.elementType, prefix)
     elif isinstance(kind, MapType):
-        yield from same_names(kind.keyType, prefix)
-        yield from same_names(kind.valueType, prefix)
+        yield from find_ambiguous_names(kind.keyType, prefix)
+        yield from find_ambiguous_names(kind.valueType, prefix)
 
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
@@ -200,7 +200,7 @@ def reads_in_batches(kind: DataType, within: bool = False) -> bool:
     return not (within and isinstance(kind, VariantType))
 
 
-def for_pyiceberg(metadata: str) -> str:
+def metadata_for_pyiceberg(metadata: str) -> str:
     """Return table metadata in which types that PyIceberg does not know are replaced by `unknown`."""
     if not any(f'"{name}' in metadata for name in _UNKNOWN_TO_PYICEBERG):
         return metadata

@@ -17,7 +17,7 @@ from icecdc_core.explore.next_sync import NextSync
 from icecdc_core.explore.queries import QueryResult
 from icecdc_core.explore.rows.changed import Change
 from icecdc_core.explore.rows.differing import PartitionChanges
-from icecdc_core.explore.rows.of_document import Event, History
+from icecdc_core.explore.rows.document_history import Event, History
 from icecdc_core.explore.time_line import TimeLine
 from icecdc_core.reporting.reports import RunReport
 

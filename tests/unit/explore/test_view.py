@@ -44,13 +44,13 @@ class DescribeHiddenDocuments:
         ],
     )
     def it_may_be_of_an_index_that_other_parameters_made(self, stored, parameters, expected):
-        assert view(stored, **parameters).shown(DOCUMENT) == expected
+        assert view(stored, **parameters).visible_fields(DOCUMENT) == expected
 
     def it_shows_the_nested_fields_of_a_pipeline(self):
         made = view({"columns": ["id"]}, columns=["id"])
         config = made.config.replace(pipeline_fields=["meta.model"], mapping={"meta.model": {"type": "keyword"}})
         document = {**DOCUMENT, "meta": {"model": "m"}}
-        assert replace(made, config=config).shown(document) == {"id": 1, "meta": {"model": "m"}}
+        assert replace(made, config=config).visible_fields(document) == {"id": 1, "meta": {"model": "m"}}
 
 
 class DescribeNotes:

@@ -16,7 +16,7 @@ from icecdc_core.jobs.one_session import require_one_session
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session import threads
-from icecdc_core.session.shutdown import Stop
+from icecdc_core.session.shutdown import StopRequest
 
 
 def configs(*parameters):
@@ -89,7 +89,7 @@ class DescribePolling:
             monkeypatch.setattr(many, "session_of_its_own", lambda spark, configs: spark)
             monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
             monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
-            monkeypatch.setattr(Stop, "wait", lambda self, seconds: None)
+            monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: None)
             given = {"table": "lake.ns.t", "poll_interval_seconds": 1, "max_polls": 4}
             configs = {name: SyncConfig(index=name, **given) for name in "ab"}
             found = run_many(SPARK, follow_changes, configs, command="sync", on_poll=summaries.append)

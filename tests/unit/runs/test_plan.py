@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.commits.position_format import Batch, Position
-from icecdc_core.runs.plan import Range, Start, next_range, sync_start
+from icecdc_core.runs.plan import BatchRange, SyncStart, decide_start, next_range
 
 SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
 NEW = Position("t", "lake.ns.t", "u")
@@ -26,29 +26,29 @@ class DescribeStart:
     @pytest.mark.parametrize(
         ("position", "start_point", "expected"),
         [
-            (NEW, None, Start(NEW, exports=True)),
-            (replace(NEW, batch=EXPORT), "latest", Start(replace(NEW, batch=EXPORT), exports=True)),
-            (replace(THERE, batch=EXPORT), None, Start(replace(THERE, batch=EXPORT), exports=True)),
-            (THERE, "latest", Start(THERE)),
-            (replace(THERE, batch=SYNC), None, Start(replace(THERE, batch=SYNC))),
-            (replace(THERE, batch=REPAIR), None, Start(THERE)),
+            (NEW, None, SyncStart(NEW, exports=True)),
+            (replace(NEW, batch=EXPORT), "latest", SyncStart(replace(NEW, batch=EXPORT), exports=True)),
+            (replace(THERE, batch=EXPORT), None, SyncStart(replace(THERE, batch=EXPORT), exports=True)),
+            (THERE, "latest", SyncStart(THERE)),
+            (replace(THERE, batch=SYNC), None, SyncStart(replace(THERE, batch=SYNC))),
+            (replace(THERE, batch=REPAIR), None, SyncStart(THERE)),
         ],
         ids=["nothing", "begun export", "begun export of an index", "position", "begun sync", "begun repair"],
     )
     def it_is_an_export_or_the_position(self, position, start_point, expected):
-        assert sync_start(position, SOURCE, config(start_point=start_point)) == expected
+        assert decide_start(position, SOURCE, config(start_point=start_point)) == expected
 
 
 class DescribeRange:
     @pytest.mark.parametrize(
         ("batch", "policy", "expected"),
         [
-            (None, "fail", Range(9)),
-            (SYNC, "fail", Range(8, replayed=SYNC)),
-            (SYNC, "last", Range(9, cuts=(8,))),
-            (replace(SYNC, schema="{ }"), "fail", Range(9, cuts=(8,))),
-            (replace(SYNC, selection={"spec": "older"}), "fail", Range(9, cuts=(8,))),
-            (replace(SYNC, failure="rejected"), "fail", Range(9, cuts=(8,))),
+            (None, "fail", BatchRange(9)),
+            (SYNC, "fail", BatchRange(8, replayed=SYNC)),
+            (SYNC, "last", BatchRange(9, cuts=(8,))),
+            (replace(SYNC, schema="{ }"), "fail", BatchRange(9, cuts=(8,))),
+            (replace(SYNC, selection={"spec": "older"}), "fail", BatchRange(9, cuts=(8,))),
+            (replace(SYNC, failure="rejected"), "fail", BatchRange(9, cuts=(8,))),
         ],
         ids=["nothing begun", "begun", "another policy", "another schema", "another spec", "failed"],
     )

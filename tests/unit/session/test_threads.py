@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py4j.protocol import Py4JNetworkError
 
-from icecdc_core.session.shutdown import Stop
+from icecdc_core.session.shutdown import StopRequest
 from icecdc_core.session.threads import Slots, run_in_threads
 
 
@@ -18,6 +18,6 @@ class EndedSpark:
 class DescribeASessionThatEnded:
     def it_does_not_hide_the_reports_of_the_runs(self):
         ran = []
-        slots = Slots(1, Stop())
+        slots = Slots(1, StopRequest())
         run_in_threads(EndedSpark(), {"a": ran.append}, slots)
         assert ran == [slots]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.table.expressions.stars import takes_in, without_excepted
+from icecdc_core.table.expressions.stars import star_includes, without_excepted
 
 
 class DescribeTakesIn:
@@ -28,7 +28,7 @@ class DescribeTakesIn:
         ],
     )
     def it_is_so_for_a_star_that_does_not_leave_the_column_out(self, text, expected):
-        assert takes_in(text, "t", "f") is expected
+        assert star_includes(text, "t", "f") is expected
 
 
 class DescribeWithoutExcepted:

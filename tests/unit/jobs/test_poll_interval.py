@@ -1,18 +1,20 @@
-"""The pace of polls: the pause, the lag that counts, and whether the target lag is kept."""
+"""The interval between polls: the pause, the lag that counts, and whether the target lag is kept."""
 
 from __future__ import annotations
 
 import pytest
 
-from icecdc_core.jobs.pace import Pace, Verdict
+from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 
 
-def pace_after(*polls: tuple[float, float, float | None], target: float = 10.0, longest: float = 0.0) -> Pace:
-    """A pace that has seen these polls: begin, end and lag."""
-    pace = Pace(target, longest)
+def interval_after(
+    *polls: tuple[float, float, float | None], target: float = 10.0, longest: float = 0.0
+) -> PollInterval:
+    """An interval that has seen these polls: begin, end and lag."""
+    interval = PollInterval(target, longest)
     for poll in polls:
-        pace.poll_ended(*poll)
-    return pace
+        interval.poll_ended(*poll)
+    return interval
 
 
 class DescribeThePause:
@@ -35,22 +37,22 @@ class DescribeThePause:
         ],
     )
     def it_leaves_time_for_the_poll_before_and_the_sync_after(self, polls, expected):
-        assert pace_after(*polls).pause == pytest.approx(expected)
+        assert interval_after(*polls).pause == pytest.approx(expected)
 
     @pytest.mark.parametrize(("target", "expected"), [(1.0, 0.1), (3.0, 0.3), (10.0, 1.0), (300.0, 1.0)])
     def it_is_never_shorter_than_a_second_or_a_tenth_of_the_target(self, target, expected):
-        assert pace_after((0, 1, 9.0), (2, 1000, 999.0), target=target).pause == pytest.approx(expected)
+        assert interval_after((0, 1, 9.0), (2, 1000, 999.0), target=target).pause == pytest.approx(expected)
 
     @pytest.mark.parametrize(("longest", "expected"), [(0.0, 7.3), (3.0, 3.0), (0.05, 0.05), (9.0, 7.3)])
     def it_is_at_most_the_poll_interval(self, longest, expected):
-        assert pace_after((0, 2, 60.0), (8, 8.2, None), longest=longest).pause == pytest.approx(expected)
+        assert interval_after((0, 2, 60.0), (8, 8.2, None), longest=longest).pause == pytest.approx(expected)
 
     def it_is_the_poll_interval_without_a_target(self):
-        assert pace_after((0, 600, 9000.0), target=0.0, longest=2.5).pause == 2.5
+        assert interval_after((0, 600, 9000.0), target=0.0, longest=2.5).pause == 2.5
 
     def it_grows_again_when_five_syncs_were_fast(self):
         polls = [(0.0, 1.0, 9.0), (2.0, 8.0, 6.5), *[(n * 10.0, n * 10.0 + 1, 1.5) for n in range(1, 6)]]
-        slow, fast = pace_after(*polls[:-1]).pause, pace_after(*polls).pause
+        slow, fast = interval_after(*polls[:-1]).pause, interval_after(*polls).pause
         assert (slow, fast) == (pytest.approx(1.5), pytest.approx(10 - 1 - 1.25))
 
 
@@ -59,29 +61,29 @@ class DescribeTheLag:
         ("polls", "expected"),
         [
             # The first poll's commits waited before the run began.
-            ([(0, 2, 3600.0)], Verdict()),
-            ([(0, 1, None), (5, 6, None)], Verdict(None, None)),
-            ([(0, 1, None), (5, 6, 4.0)], Verdict(4.0, True)),
-            ([(0, 1, None), (5, 6, 0.0)], Verdict(0.0, True)),
-            ([(0, 1, None), (9, 14, 10.0)], Verdict(10.0, True)),
-            ([(0, 1, None), (9, 14, 10.1)], Verdict(10.1, False, changed=True)),
+            ([(0, 2, 3600.0)], LagVerdict()),
+            ([(0, 1, None), (5, 6, None)], LagVerdict(None, None)),
+            ([(0, 1, None), (5, 6, 4.0)], LagVerdict(4.0, True)),
+            ([(0, 1, None), (5, 6, 0.0)], LagVerdict(0.0, True)),
+            ([(0, 1, None), (9, 14, 10.0)], LagVerdict(10.0, True)),
+            ([(0, 1, None), (9, 14, 10.1)], LagVerdict(10.1, False, changed=True)),
             # The poll before began 6 s ago and did not see the commit, whatever its time says.
-            ([(0, 1, None), (5, 6, 3600.0)], Verdict(6.0, True)),
+            ([(0, 1, None), (5, 6, 3600.0)], LagVerdict(6.0, True)),
             # A commit of now would be late, though there was none.
-            ([(0, 1, None), (5, 17, None)], Verdict(None, False, changed=True)),
+            ([(0, 1, None), (5, 17, None)], LagVerdict(None, False, changed=True)),
         ],
     )
     def it_counts_from_the_commit_and_from_the_poll_before_at_most(self, polls, expected):
-        pace = pace_after(*polls[:-1])
-        assert pace.poll_ended(*polls[-1]) == expected
+        interval = interval_after(*polls[:-1])
+        assert interval.poll_ended(*polls[-1]) == expected
 
     def it_is_not_judged_without_a_target(self):
-        assert pace_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == Verdict(50.0)
+        assert interval_after((0, 1, None), target=0.0).poll_ended(100, 101, 50.0) == LagVerdict(50.0)
 
     def it_changes_once_until_commits_are_in_time_again(self):
-        pace = pace_after((0, 1, None))
+        interval = interval_after((0, 1, None))
         polls = [(20, 21, 15.0), (40, 41, 15.0), (45, 46, None), (50, 51, 2.0), (55, 56, 2.0)]
-        verdicts = [pace.poll_ended(*poll) for poll in polls]
+        verdicts = [interval.poll_ended(*poll) for poll in polls]
         assert [(verdict.kept, verdict.changed) for verdict in verdicts] == [
             (False, True),
             (False, False),
@@ -91,27 +93,27 @@ class DescribeTheLag:
         ]
 
     def it_adds_up_how_long_the_target_was_kept_and_missed(self):
-        pace = pace_after((0, 100, 9000.0), (104, 105, 3.0), (124, 125, 18.0), (126, 127, 12.5))
+        interval = interval_after((0, 100, 9000.0), (104, 105, 3.0), (124, 125, 18.0), (126, 127, 12.5))
         # 27 s after the first poll; commits waited 8 s beyond the target, and no more than the last 2 s.
-        assert (pace.seconds_kept, pace.seconds_missed) == (17 + 2, 8 + 0)
+        assert (interval.seconds_kept, interval.seconds_missed) == (17 + 2, 8 + 0)
 
 
 class DescribeTheWorstCase:
     @pytest.mark.parametrize("target", [3.0, 10.0, 300.0])
     @pytest.mark.parametrize("share", [0.02, 0.2, 0.4])
     def it_keeps_the_target_for_a_commit_just_after_each_read(self, target, share):
-        sync, now, pace, committed = target * share, 0.0, Pace(target), None
+        sync, now, interval, committed = target * share, 0.0, PollInterval(target), None
         lags = []
         for _ in range(50):
             began, ended = now, now + sync
-            verdict = pace.poll_ended(began, ended, None if committed is None else ended - committed)
+            verdict = interval.poll_ended(began, ended, None if committed is None else ended - committed)
             lags.append(verdict.lag or 0.0)
-            committed, now = began + 0.001, ended + pace.pause
-        assert (pace.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)
+            committed, now = began + 0.001, ended + interval.pause
+        assert (interval.seconds_missed, max(lags) <= target, max(lags) > target * 0.7) == (0.0, True, True)
 
     def it_polls_an_idle_table_as_seldom_as_the_target_allows(self):
-        now, pace, polls = 0.0, Pace(60.0), 0
+        now, interval, polls = 0.0, PollInterval(60.0), 0
         while now < 3600:
-            pace.poll_ended(now, now + 0.2, None)
-            now, polls = now + 0.2 + pace.pause, polls + 1
+            interval.poll_ended(now, now + 0.2, None)
+            now, polls = now + 0.2 + interval.pause, polls + 1
         assert polls == 120

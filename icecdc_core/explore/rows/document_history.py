@@ -14,7 +14,7 @@ from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.step_scan import SharedFiles, StepScan
 from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
 from icecdc_core.documents.bulk_lines import document_json
-from icecdc_core.explore.rows.changed import Change, Document, net_pairs, parsed
+from icecdc_core.explore.rows.changed import Change, Document, net_pairs, parse_document
 from icecdc_core.explore.rows.document_ids import WantedDocument
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
@@ -75,7 +75,10 @@ def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
         source.table.read(_files(source, source.head, wanted))
     )
     found = rows.where(wanted.condition(rows.schema, source.key_columns))
-    return [dict(parsed(row[0]) or {}) for row in found.select(document_json(rows.schema)).limit(MOST_ROWS).collect()]
+    return [
+        dict(parse_document(row[0]) or {})
+        for row in found.select(document_json(rows.schema)).limit(MOST_ROWS).collect()
+    ]
 
 
 def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
@@ -115,7 +118,9 @@ def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tu
         return None
     by_snapshot: dict[int, list[tuple[str, Document]]] = {}
     for row in rows:
-        by_snapshot.setdefault(row[COMMIT_SNAPSHOT_ID], []).append((row[CHANGE_TYPE], parsed(row["document"]) or {}))
+        by_snapshot.setdefault(row[COMMIT_SNAPSHOT_ID], []).append(
+            (row[CHANGE_TYPE], parse_document(row["document"]) or {})
+        )
     return tuple(
         _event(source, snapshot_id, Change(wanted.document_id, before, after))
         for snapshot_id in ancestors(source.metadata, source.head)

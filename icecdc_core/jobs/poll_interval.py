@@ -1,4 +1,4 @@
-"""The pace of a polling run: how long it waits between two polls, and whether it keeps its target lag; no clock."""
+"""The interval between the polls of a run, and whether the run keeps its target lag; no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORTEST_PAUSE = 1.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LagVerdict:
     """What one poll says about the lag.
 
     Attributes:
@@ -25,8 +25,8 @@ class Verdict:
     changed: bool = False
 
 
-class Pace:
-    """The pace of one run.
+class PollInterval:
+    """The interval between the polls of one run, from the end of one to the begin of the next.
 
     A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for the
     whole next sync. So the pause is the target lag, less the time of the last poll, less the time that a sync is
@@ -57,7 +57,7 @@ class Pace:
         self._last: tuple[float, float] | None = None
         self._keeps = True
 
-    def poll_ended(self, began: float, ended: float, lag: float | None) -> Verdict:
+    def poll_ended(self, began: float, ended: float, lag: float | None) -> LagVerdict:
         """Take a poll into account.
 
         Args:
@@ -71,12 +71,12 @@ class Pace:
             # A first poll that works off a backlog says little about the next ones.
             if lag is not None:
                 self._syncs.append(min(took, self.target_lag / 2))
-            return Verdict()
+            return LagVerdict()
         if lag is not None:
             self._syncs.append(took)
             lag = round(min(lag, ended - last[0]), 3)
         if not self.target_lag:
-            return Verdict(lag)
+            return LagVerdict(lag)
         elapsed = ended - last[1]
         missed = min(max(0.0, (lag or 0.0) - self.target_lag), elapsed)
         self.seconds_missed += missed
@@ -94,10 +94,10 @@ class Pace:
         pause = max(shortest, self.target_lag - took - expected)
         return min(pause, self._longest_pause) if self._longest_pause else pause
 
-    def _verdict(self, lag: float | None, took: float) -> Verdict:
+    def _verdict(self, lag: float | None, took: float) -> LagVerdict:
         # A poll without commits does not show that the next sync is fast enough, only that a slow one would be late.
         late = took > self.target_lag or (lag is not None and lag > self.target_lag)
         kept = False if late else None if lag is None else True
         changed = kept is not None and kept != self._keeps
         self._keeps = self._keeps if kept is None else kept
-        return Verdict(lag, kept, changed)
+        return LagVerdict(lag, kept, changed)
