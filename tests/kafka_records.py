@@ -38,3 +38,8 @@ def settings(**given: Any) -> SimpleNamespace:
         "evolve_schema": False,
     }
     return SimpleNamespace(**{**standard, **given})
+
+
+def people(start: int, end: int) -> list[dict[str, Any]]:
+    """The values of records: an id and a name for each number from start to below end."""
+    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]

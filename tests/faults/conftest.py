@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core import export_table
+from tests.exported_tables import exported_table
 from tests.faults.killing import rows_as_documents
 from tests.faults.test_opensearch_faults import CREATE, FILL, change
 
@@ -12,9 +12,7 @@ from tests.faults.test_opensearch_faults import CREATE, FILL, change
 @pytest.fixture
 def exported(spark, sql, config):
     """An exported table that changed since."""
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
+    exported_table(spark, sql, config, CREATE, FILL)
     change(sql)
     return config
 

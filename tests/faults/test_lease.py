@@ -18,6 +18,7 @@ from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.batch import write_batch
 from icecdc_core.runs.run import Run
 from tests.loopback_proxy import Act, loopback_proxy
+from tests.waiting import await_true
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
@@ -55,13 +56,6 @@ def from_another_machine(path, body, answer):
     if is_position("GET", path) and (answer.get("_source") or {}).get("owner"):
         answer["_source"]["owner"]["host"] = "another machine"
     return answer
-
-
-def await_true(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 class DescribeTheRenewal:

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
 from icecdc_core.jobs import export, sync
 from icecdc_core.table.source import Source
 from tests.conftest import GIVEN_CATALOG
-from tests.faults.killing import rows_as_documents
+from tests.exported_tables import exported_table
 from tests.faults.test_opensearch_faults import CREATE, FILL, at_the_first_bulk, change
 from tests.loopback_proxy import loopback_proxy
 
@@ -24,18 +24,8 @@ pytestmark = pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of 
 
 @pytest.fixture
 def exported(spark, sql, make_config):
-    """An exported table."""
-    config = make_config()
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    return config
-
-
-@pytest.fixture
-def equal(spark, indexed):
-    """Whether index and table are equal, by no code of icecdc."""
-    return lambda config: indexed(config.index) == rows_as_documents(spark, config.table)
+    """An exported table that did not change since, unlike that of the other faults."""
+    return exported_table(spark, sql, make_config(), CREATE, FILL)
 
 
 def newest_file(spark, table):

@@ -61,12 +61,6 @@ def insert(spark, sql, name):
 
 
 @pytest.fixture
-def snapshots(sql):
-    """The table's snapshots, oldest first."""
-    return lambda: [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
-
-
-@pytest.fixture
 def raw(spark, name):
     """The raw changes between two snapshots: (id, name, change type), sorted."""
 

@@ -16,12 +16,9 @@ from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.tables import commit_log, writer
 from icecdc_core.ingest.tables.offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.tables.writer import Writer
+from tests.kafka_records import people
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
-
-
-def people(start, end):
-    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]
 
 
 def rows(spark, config):

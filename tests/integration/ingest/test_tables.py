@@ -14,6 +14,7 @@ from icecdc_core.ingest.tables import commit_log, schema_evolution
 from icecdc_core.ingest.tables.creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
+from tests.kafka_records import people
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
@@ -34,10 +35,6 @@ def _with_odd_types(spark, table):
     update.addColumn("k", types.MapType.ofOptional(103, 104, uuid, types.StringType.get()))
     update.addColumn("s", "f", fixed).commit()
     spark.catalog.refreshTable(table)
-
-
-def people(start, end):
-    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]
 
 
 def ids(spark, table):

@@ -12,6 +12,7 @@ from icecdc_core.commits.positions import Batch, PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
+from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -36,10 +37,7 @@ def letters(spark, config):
 @pytest.fixture
 def exported(spark, sql, config):
     """Fifty rows and their index."""
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    return config
+    return exported_table(spark, sql, config, CREATE, FILL)
 
 
 def take_nan(opensearch, config):

@@ -14,6 +14,7 @@ from icecdc_core.errors import (
     SchemaChangeError,
     TableReplacedError,
 )
+from tests.exported_tables import exported_table
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING, ratio FLOAT) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} VALUES (1, 'a', 0.5), (2, 'b', 1.5), (3, 'c', 2.5)"
@@ -22,27 +23,13 @@ FILL = "INSERT INTO {t} VALUES (1, 'a', 0.5), (2, 'b', 1.5), (3, 'c', 2.5)"
 @pytest.fixture
 def exported(spark, sql, make_config):
     """A table of three rows and its index."""
-    sql(CREATE)
-    sql(FILL)
-    config = make_config()
-    export_table(spark, config)
-    return config
+    return exported_table(spark, sql, make_config(), CREATE, FILL)
 
 
 @pytest.fixture
 def position(opensearch, make_config):
     """Read the position."""
     return PositionStore(opensearch, make_config()).read
-
-
-@pytest.fixture
-def snapshots(sql):
-    """Read the snapshot ids, oldest first."""
-
-    def read():
-        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
-
-    return read
 
 
 def by_id(sql):

@@ -7,6 +7,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import MAX_EPOCH, PositionStore
 from icecdc_core.errors import DocumentVersionError
+from tests.exported_tables import exported_table
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 HIGHEST = 2**63 - 2
@@ -15,11 +16,9 @@ HIGHEST = 2**63 - 2
 @pytest.fixture
 def exported(spark, sql, make_config):
     """A table of 20 rows and its index."""
-    sql(CREATE)
-    sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)")
-    config = make_config()
-    export_table(spark, config)
-    return config
+    return exported_table(
+        spark, sql, make_config(), CREATE, "INSERT INTO {t} SELECT id, concat('n', id) FROM range(20)"
+    )
 
 
 def repaired(spark, config):

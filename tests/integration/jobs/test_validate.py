@@ -11,6 +11,7 @@ from icecdc_core.jobs import validate
 from icecdc_core.opensearch.checksums import index_pages
 from icecdc_core.opensearch.checksums.contents import index_checksums
 from icecdc_core.opensearch.checksums.texts import index_text_checksums
+from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, at TIMESTAMP, tags MAP<STRING, DOUBLE>) USING iceberg
@@ -22,11 +23,7 @@ FROM range(500)"""
 @pytest.fixture
 def exported(spark, sql, make_config):
     """A table of 500 rows and its index."""
-    sql(CREATE)
-    sql(FILL)
-    config = make_config()
-    export_table(spark, config)
-    return config
+    return exported_table(spark, sql, make_config(), CREATE, FILL)
 
 
 def plant(opensearch, name):

@@ -24,6 +24,7 @@ from icecdc_core.local.__main__ import main
 from icecdc_core.local.jars import cached_jars, opensearch_versions
 from icecdc_core.local.processes import end_process, start_time
 from icecdc_core.session.java import find_spark_java
+from tests.waiting import is_true_within
 
 _HEAP = "384m"
 # These start servers of their own, while every other test of the suite has one from `running_opensearch`.
@@ -127,7 +128,7 @@ class DescribeRunningOpensearch:
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment, check=False
         )
         assert killed.returncode == -signal.SIGKILL
-        assert _within(30, lambda: not _listens(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
+        assert is_true_within(30, lambda: not _listens(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
     @tools
     def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
@@ -340,19 +341,9 @@ def _listens(url: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def _within(seconds: float, condition: object) -> bool:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
 def _kill_and_wait(pid: int, url: str) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert _within(10, lambda: not _listens(url))
+    assert is_true_within(10, lambda: not _listens(url))
     time.sleep(1)  # its guardian looks twice a second
 
 

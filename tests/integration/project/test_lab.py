@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ import nbformat
 import psutil
 import pytest
 from nbclient import NotebookClient
+
+from tests.waiting import is_true_within
 
 ROOT = Path(__file__).parents[3]
 NOTEBOOKS = ("00_setup", "10_initial_export", "15_day_of_operations", "20_incremental_cdc", "30_validation")
@@ -87,13 +89,6 @@ def listens(url: str) -> bool:
         return probe.connect_ex((address.hostname, address.port)) == 0
 
 
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return condition()
-
-
 @contextmanager
 def lab_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A lab that has just started its OpenSearch, and the URL of that."""
@@ -108,7 +103,7 @@ def lab_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             wait_for_line(process, "OpenSearch starts on loopback")
             mine = psutil.Process(process.pid).children(recursive=True)
             server = next(each for each in mine if each.name() == "java")
-            assert within(30, lambda: bool(ports_of(server)))
+            assert is_true_within(30, lambda: bool(ports_of(server)))
             yield process, f"http://127.0.0.1:{min(ports_of(server))}"
         finally:
             process.kill()
@@ -134,7 +129,7 @@ def it_leaves_no_server_when_it_is_ended_while_the_tables_are_made(tmp_path: Pat
         assert listens(url)
         process.send_signal(number)
         assert process.wait(60) == (-number if number is signal.SIGKILL else 128 + number)
-        assert within(30, lambda: not listens(url))
+        assert is_true_within(30, lambda: not listens(url))
 
 
 def it_leaves_nothing_when_its_terminal_is_closed(tmp_path: Path):

@@ -19,6 +19,7 @@ from icecdc_core.ingest import ingest
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.monitoring import lineage, otlp, telemetry
 from icecdc_core.reporting.monitoring.background import Background
+from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, spans_of
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, price DOUBLE) USING iceberg"
@@ -47,11 +48,7 @@ def watched(monkeypatch, tmp_path):
 @pytest.fixture
 def exported(spark, sql, make_config):
     """A table of two rows and its index; it was not watched."""
-    config = make_config()
-    sql(CREATE)
-    sql(ROWS)
-    export_table(spark, config)
-    return config
+    return exported_table(spark, sql, make_config(), CREATE, ROWS)
 
 
 def trace_of(posts):

@@ -18,16 +18,6 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-def snapshots(sql):
-    """Read the snapshot ids, oldest first."""
-
-    def read():
-        return [row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect()]
-
-    return read
-
-
 @KINDS
 class DescribeColumnsAndRowFilterOnABranch:
     def it_follows_rows_that_start_and_stop_matching_a_column_that_is_no_part_of_the_document(

@@ -23,6 +23,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.opensearch.client import Connection
 from tests.tiny_opensearch import error, tiny_opensearch
+from tests.waiting import await_true
 
 POSITION = "position:t"
 CONFLICT = error(409, "version_conflict_engine_exception")
@@ -96,13 +97,6 @@ def holder(server, **changes):
 
 def is_position(path):
     return "/_doc/position" in path
-
-
-def await_true(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 class DescribeARefusedUser:

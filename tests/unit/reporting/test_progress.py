@@ -12,6 +12,7 @@ import pytest
 
 from icecdc_core.reporting import progress as module
 from icecdc_core.reporting.progress import progress
+from tests.waiting import await_true
 
 
 @pytest.fixture
@@ -40,12 +41,6 @@ def _lines(capsys) -> list[str]:
     return [line.strip() for line in re.split(r"[\r\n]+", capsys.readouterr().out) if line.strip()]
 
 
-def _wait_until(bar, documents: int) -> None:
-    end = time.monotonic() + 10
-    while bar.n < documents and time.monotonic() < end:
-        time.sleep(0.01)
-
-
 @pytest.mark.usefixtures("in_notebook")
 class DescribeAShownBar:
     def it_says_how_many_documents_are_done_at_what_rate_and_how_long_the_rest_takes(self, capsys):
@@ -62,7 +57,7 @@ class DescribeAShownBar:
         with progress(100, "Syncing") as bar, bar.watching(lambda: counter[0]):
             time.sleep(0.05)
             counter[0] += 40
-            _wait_until(bar, 40)
+            await_true(lambda: bar.n >= 40, seconds=10)
         assert bar.n == 40
         assert "40 of 100" in _lines(capsys)[-1]
 
@@ -72,7 +67,7 @@ class DescribeAShownBar:
             with bar.watching(lambda: counter[0]):
                 time.sleep(0.05)
                 counter[0] = 1000
-                _wait_until(bar, 100)
+                await_true(lambda: bar.n >= 100, seconds=10)
                 counter[0] = 5
                 time.sleep(0.05)
             bar.update(60)
