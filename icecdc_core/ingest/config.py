@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from icecdc_core.config import values as values
+from icecdc_core.config import names as names
 from icecdc_core.config.model import (
     Bytes,
     CatalogProperties,
@@ -229,7 +229,7 @@ class IngestConfig(ParameterModel):
     @property
     def namespace_parts(self) -> tuple[str, ...]:
         """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
-        return values.table_parts(f"{self.namespace}.t")[:-1]
+        return names.table_parts(f"{self.namespace}.t")[:-1]
 
     @property
     def catalog(self) -> str:

@@ -10,7 +10,10 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.values import column_names, json_array, properties, refused, start_point, table_parts
+from icecdc_core.config.json_values import json_array, properties
+from icecdc_core.config.names import table_parts
+from icecdc_core.config.refusals import refused
+from icecdc_core.config.values import column_names, start_point
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties
 
