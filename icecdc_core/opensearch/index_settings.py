@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icecdc_core.config.durations import UNIT_SECONDS, seconds_of
 from icecdc_core.config.json_values import leaves
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.checksums.index_pages import PAGE_DOCUMENTS
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+
+PAGE_DOCUMENTS = 5000
+"""Documents of a page that the validation reads; an index must allow pages of this size."""
 
 # How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
