@@ -19,8 +19,8 @@ from icecdc_core.opensearch.points_in_time import point_in_time
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.table.open_source import open_source
 from icecdc_core.table.lag import lag
+from icecdc_core.table.open_source import open_source
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.source import Source
 

@@ -13,6 +13,7 @@ from icecdc_core.table.expressions.projection import Projection
 from icecdc_core.table.schemas.changes import schema_change
 from icecdc_core.table.source import Source
 
+
 def of_schema(was, now):
     """The changes between two schemas of a column `s`."""
     one, other = (Schema(NestedField(1, "s", kind), schema_id=0).model_dump_json() for kind in (was, now))
