@@ -28,6 +28,7 @@ from icecdc_core.config.model import (
     Warehouse,
 )
 from icecdc_core.ingest import parameters as own
+from icecdc_core.ingest.problems import combination_problems
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
@@ -219,7 +220,7 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        return own.combination_problems(given)
+        return combination_problems(given)
 
     @property
     def subject(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError, SchemaChangeError
+from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.logs import logging_to
 from icecdc_core.reporting.monitoring import lineage
