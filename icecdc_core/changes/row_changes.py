@@ -99,12 +99,12 @@ def changes_frame(
     frames = []
     for scan in scans:
         if selection.with_row_position:
-            require_row_positions(table, table.joined(*scan.newer))
+            require_row_positions(table, table.union(*scan.newer))
         for change_type, rows in _sides(table, scan):
             select = selection.select if change_type == INSERT else selection.select_deleted
             frames.append(select(rows, *_change(change_type, scan.step)))
     if not frames:
-        frames = [selection.select(table.read(table.nothing()), *_change(INSERT, Step(0, None, 0, None)))]
+        frames = [selection.select(table.read(table.no_tasks()), *_change(INSERT, Step(0, None, 0, None)))]
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -116,7 +116,7 @@ def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tu
         scans: The planned steps.
     """
     return {
-        scan.step.ordinal: (table.read(table.joined(*scan.newer)), scan.unchanged_until)
+        scan.step.ordinal: (table.read(table.union(*scan.newer)), scan.unchanged_until)
         for scan in scans
         if scan.unchanged_until is not None
     }
@@ -151,7 +151,7 @@ def changes_by_row_ids(
         if until is None:
             inserts += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
             continue
-        older, newer = table.joined(*scan.older), table.joined(*scan.newer)
+        older, newer = table.union(*scan.older), table.union(*scan.newer)
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
         rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
         removed.append(rows.selectExpr("*", *_change(DELETE, step)))
@@ -166,7 +166,7 @@ def changes_by_row_ids(
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
     """Frames of whole table rows with their change type."""
     if scan.unchanged_until is not None:
-        older, in_both = table.joined(*scan.older), table.joined(*(files.after for files in scan.shared))
+        older, in_both = table.union(*scan.older), table.union(*(files.after for files in scan.shared))
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(in_both))
         removed, added = changed_by_lineage(
             table.read(older),
@@ -181,8 +181,8 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         return
     if not table.marks_deletes:
         # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
-        yield from _whole(table, DELETE, table.joined(*scan.older))
-        yield from _whole(table, INSERT, table.joined(*scan.newer))
+        yield from _whole(table, DELETE, table.union(*scan.older))
+        yield from _whole(table, INSERT, table.union(*scan.newer))
         return
     yield from _whole(table, DELETE, scan.before)
     yield from _whole(table, INSERT, scan.after)

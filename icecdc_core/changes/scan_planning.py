@@ -82,7 +82,7 @@ def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]
 
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:
     """Compare the scans of both ends; only files that a commit between them touched are considered."""
-    nothing = table.nothing()
+    nothing = table.no_tasks()
     if step.path is None:
         before = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
         return compare_scans(table, metadata, step, before, table.plan(step.to_snapshot_id))
@@ -132,15 +132,15 @@ def _sides_by_commits(
             return None
         added |= commit.added.keys()
     only_older, only_newer = removed - added, added - removed
-    older = table.chosen([commit.removed_files for commit in commits], only_older)
-    newer = table.chosen([commit.added_files for commit in commits], only_newer)
+    older = table.data_files_at([commit.removed_files for commit in commits], only_older)
+    newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
     if all(commit.only_adds for commit in commits):
         after = table.tasks_of(newer, {})
         since = sequence_number(metadata, start) if start is not None else -1
         if all(number > since for number in table.sequence_numbers(after)):
             # Delete files apply to older data files only.
-            return table.nothing(), after
+            return table.no_tasks(), after
     in_both = {location for commit in commits for location in commit.referenced} - added - removed
     removed_deletes = {place for commit in commits for place in commit.removed_deletes}
     removed_deletes -= {place for commit in commits for place in commit.added_deletes}
@@ -151,9 +151,9 @@ def _sides_by_commits(
     if older_deletes is None or newer_deletes is None:
         return None
     in_both |= older_deletes[1] - removed
-    shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.nothing()
+    shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()
     shared_before = table.tasks_of(table.data_files(shared), older_deletes[0])
     return (
-        table.joined(table.tasks_of(older, older_deletes[0]), shared_before),
-        table.joined(table.tasks_of(newer, newer_deletes[0]), shared),
+        table.union(table.tasks_of(older, older_deletes[0]), shared_before),
+        table.union(table.tasks_of(newer, newer_deletes[0]), shared),
     )

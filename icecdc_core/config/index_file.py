@@ -81,7 +81,7 @@ class IndexFile:
         """The names of the indexes, in the order of the file."""
         return list(self._entries)
 
-    def chosen(self, name: str) -> str:
+    def resolve_name(self, name: str) -> str:
         """Return the name of an index of the file; "" is the only one.
 
         Raises:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from icecdc_core.config.refusals import refused
+from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.secrets import Properties
 
 
@@ -23,7 +23,7 @@ def json_array(text: str, remedy: str) -> object:
     try:
         return _json_value(text)
     except (ValueError, RecursionError) as error:
-        raise refused(f"is not a JSON array: {_json_problem(error)}", remedy) from error
+        raise parameter_problem(f"is not a JSON array: {_json_problem(error)}", remedy) from error
 
 
 def json_object(value: object) -> object:
@@ -37,13 +37,13 @@ def json_object(value: object) -> object:
         try:
             value = _json_value(value)
         except (ValueError, RecursionError) as error:
-            raise refused(f"is not valid JSON: {_json_problem(error)}", remedy) from None
+            raise parameter_problem(f"is not valid JSON: {_json_problem(error)}", remedy) from None
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
-        raise refused("is not an object", remedy)
+        raise parameter_problem("is not an object", remedy)
     try:
         return json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        raise refused(
+        raise parameter_problem(
             "has a value that is no JSON", "give strings, numbers, booleans, null, lists and objects"
         ) from None
 
@@ -60,13 +60,13 @@ def properties(value: object) -> Properties:
             value = _json_value(value)
         except (ValueError, RecursionError) as error:
             where = f"{_json_problem(error)} (value not shown: it may hold secrets)"
-            raise refused(f"is not valid JSON: {where}", remedy, show=False) from None
+            raise parameter_problem(f"is not valid JSON: {where}", remedy, show=False) from None
     if not isinstance(value, Mapping):
-        raise refused(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
+        raise parameter_problem(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
     texts: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(key, str) or not key.strip() or not isinstance(item, (str, bool, int, float)):
-            raise refused(f"has no string under {key!r} (value not shown)", remedy, show=False)
+            raise parameter_problem(f"has no string under {key!r} (value not shown)", remedy, show=False)
         texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
     return Properties(texts)
 

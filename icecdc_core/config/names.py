@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from icecdc_core.config.refusals import refused
+from icecdc_core.config.refusals import parameter_problem
 
 _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
@@ -26,20 +26,20 @@ def table_parts(text: str) -> tuple[str, ...]:
     while True:
         match = _TABLE_PART.match(rest)
         if match is None:
-            raise refused("is not a table name", remedy)
+            raise parameter_problem("is not a table name", remedy)
         parts.append(match[1].replace("``", "`") if match[1] else match[2])
         rest = rest[match.end() :]
         if not rest:
             break
         if not rest.startswith("."):
-            raise refused("is not a table name", remedy)
+            raise parameter_problem("is not a table name", remedy)
         rest = rest[1:]
     if len(parts) < 3:
-        raise refused("must have three parts: catalog.namespace.table", remedy)
+        raise parameter_problem("must have three parts: catalog.namespace.table", remedy)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", parts[0]):
-        raise refused("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
+        raise parameter_problem("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
     if any(not part.strip() or _CONTROL.search(part) for part in parts):
-        raise refused("has a blank name part or one with control characters", remedy)
+        raise parameter_problem("has a blank name part or one with control characters", remedy)
     return tuple(parts)
 
 
@@ -84,7 +84,7 @@ def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     elif len(text.encode()) > max_bytes:
         wrong = f"is longer than {max_bytes} bytes"
     if wrong:
-        raise refused(
+        raise parameter_problem(
             f"{wrong}, which OpenSearch refuses in an index name",
             f"use lower-case letters, digits, - and _, up to {max_bytes} bytes; start with a letter or digit",
         )
@@ -107,5 +107,5 @@ def plain_name(text: str) -> str:
         PydanticCustomError: The name is empty or has control characters.
     """
     if not text or _CONTROL.search(text):
-        raise refused("is blank or has control characters", "give the name as the table's metadata has it")
+        raise parameter_problem("is blank or has control characters", "give the name as the table's metadata has it")
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic_core import PydanticCustomError
 
 
-def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
+def parameter_problem(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
     """The problem with a value.
 
     Args:

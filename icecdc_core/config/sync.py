@@ -282,7 +282,7 @@ class SyncConfig(ParameterModel):
             ConfigError: The file or a parameter is wrong; all problems are reported together.
         """
         file = IndexFile(path, cls)
-        name = file.chosen(index)
+        name = file.resolve_name(index)
         return file.configurations(cls, [name], overrides)[name]
 
     @classmethod
@@ -302,7 +302,7 @@ class SyncConfig(ParameterModel):
         """
         file = IndexFile(path, cls)
         wanted = [only] if isinstance(only, str) else list(only)
-        return file.configurations(cls, [file.chosen(name) for name in wanted] or file.names, overrides)
+        return file.configurations(cls, [file.resolve_name(name) for name in wanted] or file.names, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:

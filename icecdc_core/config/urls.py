@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.refusals import refused
+from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.secrets import Properties
 
 _SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
@@ -28,7 +28,7 @@ def opensearch_url(text: str) -> str:
     """
     remedy = "write it as http://host:port or https://host:port"
     if "@" in text:
-        raise refused(
+        raise parameter_problem(
             "must not carry credentials (value not shown)",
             f"{remedy}, and use opensearch_username and opensearch_password",
             show=False,
@@ -39,9 +39,9 @@ def opensearch_url(text: str) -> str:
     except ValueError:
         valid = False
     if not valid or re.search(r"\s", text):
-        raise refused("is not an http or https URL", remedy)
+        raise parameter_problem("is not an http or https URL", remedy)
     if parts.query or parts.fragment:
-        raise refused("has a query or fragment", remedy, show=False)
+        raise parameter_problem("has a query or fragment", remedy, show=False)
     return text.rstrip("/")
 
 
@@ -69,7 +69,7 @@ def aws_service(value: Any) -> Any:
 
 
 def _serverless() -> PydanticCustomError:
-    return refused(
+    return parameter_problem(
         "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
         "could be written there but never proven equal to its table",
         "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
@@ -120,7 +120,7 @@ def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[st
 
 def _without_credentials(given: Properties, found: Sequence[str]) -> Properties:
     if found:
-        raise refused(
+        raise parameter_problem(
             f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
             URL_REMEDY,
             show=False,

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from icecdc_core.config.json_values import json_array
-from icecdc_core.config.refusals import refused
+from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.secrets import is_reference
 
 
@@ -18,7 +18,7 @@ def secret_reference(text: str) -> str:
         PydanticCustomError: The text is neither.
     """
     if text and not is_reference(text):
-        raise refused(
+        raise parameter_problem(
             "must be a reference to a secret, not the secret itself (value not shown)",
             "use env:NAME (environment variable) or secret:scope/key (Databricks secret)",
             show=False,
@@ -33,7 +33,9 @@ def no_reference(text: str) -> str:
         PydanticCustomError: The string is a reference.
     """
     if is_reference(text):
-        raise refused("takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}")
+        raise parameter_problem(
+            "takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}"
+        )
     return text
 
 
@@ -48,11 +50,11 @@ def column_names(value: object) -> object:
         is_array = value.startswith("[")
         names = json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise refused("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
+        raise parameter_problem("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
     if any(not name.strip() for name in names):
-        raise refused("has a blank column name", "remove it; an empty list means all columns or the default")
+        raise parameter_problem("has a blank column name", "remove it; an empty list means all columns or the default")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise refused(f"names columns twice: {', '.join(twice)}", "name each column once")
+        raise parameter_problem(f"names columns twice: {', '.join(twice)}", "name each column once")
     return list(names)
 
 
@@ -70,9 +72,9 @@ def expressions(value: object) -> object:
     if isinstance(value, str):
         value = json_array(value, remedy) if value.startswith("[") else [value]
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise refused("is not a list of expressions", remedy)
+        raise parameter_problem("is not a list of expressions", remedy)
     if any(not item.strip() for item in value):
-        raise refused("has a blank expression", "remove it")
+        raise parameter_problem("has a blank expression", "remove it")
     return [item.strip() for item in value]
 
 
@@ -83,7 +85,7 @@ def reserved(value: object) -> object:
         PydanticCustomError: The value is not empty.
     """
     if value:
-        raise refused("is not supported by this release", "leave it out")
+        raise parameter_problem("is not supported by this release", "leave it out")
     return ""
 
 
@@ -97,14 +99,14 @@ def start_point(text: str) -> str | int | datetime | None:
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
         if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-            raise refused("has too many digits for a snapshot id", "take the id from the table's snapshots")
+            raise parameter_problem("has too many digits for a snapshot id", "take the id from the table's snapshots")
         return int(text)
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        raise refused(
+        raise parameter_problem(
             "is neither latest, earliest, a snapshot id nor an ISO timestamp",
             "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
         ) from None

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config.json_values import json_array, properties
 from icecdc_core.config.names import table_parts
-from icecdc_core.config.refusals import refused
+from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.config.values import column_names, start_point
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties
@@ -40,7 +40,7 @@ def job_name(text: str) -> str:
         PydanticCustomError: The text is no such name.
     """
     if not _JOB.fullmatch(text):
-        raise refused(
+        raise parameter_problem(
             "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
         )
     return text
@@ -54,7 +54,7 @@ def servers(value: object) -> object:
     """
     listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
-        raise refused(
+        raise parameter_problem(
             "is not a list of brokers", "write host:port, several with commas, without protocol or credentials"
         )
     return ",".join(listed)
@@ -73,7 +73,9 @@ def client_options(value: object) -> Properties:
     """
     options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
-        raise refused(f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False)
+        raise parameter_problem(
+            f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False
+        )
     return Properties(options)
 
 
@@ -87,7 +89,7 @@ def namespace_name(text: str) -> str:
         try:
             table_parts(f"{text}.t")
         except PydanticCustomError:
-            raise refused("is not a namespace", "name it catalog.namespace, as Spark does") from None
+            raise parameter_problem("is not a namespace", "name it catalog.namespace, as Spark does") from None
     return text
 
 
@@ -99,7 +101,7 @@ def metadata_columns(value: object) -> object:
     """
     names = column_names(value)
     if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
-        raise refused(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
+        raise parameter_problem(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
     return names
 
 
@@ -126,14 +128,14 @@ def transform(text: str) -> tuple[str, int, str]:
     """
     match = _TRANSFORM.fullmatch(text)
     if match is None:
-        raise refused(
+        raise parameter_problem(
             f"has {text!r}, which is no transform", "write days(ts), bucket(16, id), truncate(4, name) or region"
         )
     if match[1]:
         return match[1].rstrip("s") + "s", 0, match[2].strip()
     if match[3]:
         if len(match[4]) > 10 or not 0 < int(match[4]) < 2**31:
-            raise refused(
+            raise parameter_problem(
                 f"has {text!r}, whose width is not between 1 and {2**31 - 1}", "write for example bucket(16, id)"
             )
         return match[3], int(match[4]), match[5].strip()
@@ -153,7 +155,7 @@ def expression(text: str) -> str:
         dangling = error.msg == "nothing to repeat" and error.pos == 0
         # Java allows nested character classes, which Python reads as other brackets.
         if dangling or (error.msg in _WRONG_ANYWHERE and not re.search(r"\[[^]]*\[", text)):
-            raise refused(
+            raise parameter_problem(
                 f"is not a regular expression: {error.msg} at character {error.pos}",
                 "write a regular expression of Java, such as orders|payments or order.*",
             ) from None
@@ -170,7 +172,9 @@ def routes(value: object) -> Properties:
     for table, pattern in given.items():
         table_parts(table)
         if not pattern:
-            raise refused(f"has no expression for {table}", "give a regular expression for each table, such as order.*")
+            raise parameter_problem(
+                f"has no expression for {table}", "give a regular expression for each table, such as order.*"
+            )
         expression(pattern)
     return given
 
@@ -188,7 +192,9 @@ def starting_offsets(value: object) -> object:
         parsed_offsets(text)
         return text
     if re.fullmatch(r"-?\d+", text):
-        raise refused("is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset")
+        raise parameter_problem(
+            "is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset"
+        )
     start_point(text)
     return text.lower() if text.lower() in ("earliest", "latest") else text
 
@@ -204,10 +210,10 @@ def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
         found = json.loads(text)
         parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
     except (ValueError, AttributeError, TypeError, OverflowError):
-        raise refused("is not JSON of offsets", remedy) from None
+        raise parameter_problem("is not JSON of offsets", remedy) from None
     numbers = [(p, offset) for parts in parsed.values() for p, offset in parts.items()]
     if not all(0 <= p < 2**31 and 0 <= offset < 2**63 for p, offset in numbers):
-        raise refused("has a partition or an offset that Kafka cannot have", remedy)
+        raise parameter_problem("has a partition or an offset that Kafka cannot have", remedy)
     return parsed
 
 

@@ -213,7 +213,7 @@ def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunR
         with run.stage("plan"):
             groups, _ = resumed_groups(run, source, begun, may_write=False)
     if begun is not None and groups is not None:
-        snapshot_id, files = begun.to_snapshot_id, source.table.joined(*groups.tasks[begun.groups_done :])
+        snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:
         with run.stage("check identifiers"):
             if source.identifier_columns:

@@ -31,7 +31,7 @@ from icecdc_core.table.schemas.projection import (
 )
 from icecdc_core.table.staged_scan import StagedScan
 
-_OWN_COLUMNS = {
+_METADATA_COLUMNS = {
     "_file": "string",
     "_pos": "long",
     "_deleted": "boolean",
@@ -94,7 +94,7 @@ class IcebergTable:
             self._commits[snapshot_id] = read_commit_files(self.spark, self._lists, self._table, snapshot_id)
         return self._commits[snapshot_id]
 
-    def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
+    def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
         """Return the data files with these locations, from lists in the JVM, as one list in the JVM.
 
         Args:
@@ -165,7 +165,7 @@ class IcebergTable:
             wanted.put(name, value)
         return FileTasks(self._lists.matching(self._table, snapshot_id, wanted))
 
-    def nothing(self) -> FileTasks:
+    def no_tasks(self) -> FileTasks:
         """Return an empty set of tasks."""
         return FileTasks(java_class(self.spark, "java.util.ArrayList")())
 
@@ -241,10 +241,10 @@ class IcebergTable:
             positions: Their places in ``tasks``, from 0; empty: no task.
         """
         if not positions:
-            return self.nothing()
+            return self.no_tasks()
         return FileTasks(self._lists.at(tasks.java_list, joined_texts(map(str, positions))))
 
-    def joined(self, *parts: FileTasks) -> FileTasks:
+    def union(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
         everything = java_class(self.spark, "java.util.ArrayList")()
         for part in parts:
@@ -273,7 +273,7 @@ class IcebergTable:
     def _read(self, tasks: FileTasks, readable: Any) -> DataFrame:
         if not len(tasks):
             schema = self.schema()
-            for name, kind in _OWN_COLUMNS.items():
+            for name, kind in _METADATA_COLUMNS.items():
                 schema = schema.add(name, kind)
             return self.spark.createDataFrame([], schema)
         if self._in_batches is None:

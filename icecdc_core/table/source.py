@@ -179,7 +179,7 @@ class Source:
 
     def files(self, snapshot_id: int | None) -> FileTasks:
         """Plan the scan of a snapshot; None is the empty table."""
-        return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.nothing()
+        return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
     def require_identifier_columns(self, why: str) -> None:
         """Refuse work that needs identifier columns when there are none.

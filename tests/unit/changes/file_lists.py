@@ -144,10 +144,10 @@ class History(Table):
     def sizes(self, tasks: list[File]) -> list[int]:
         return [1] * len(tasks)
 
-    def joined(self, *parts: list[File]) -> list[File]:
+    def union(self, *parts: list[File]) -> list[File]:
         return [file for part in parts for file in part]
 
-    def nothing(self) -> list[File]:
+    def no_tasks(self) -> list[File]:
         return []
 
 
