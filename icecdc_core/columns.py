@@ -140,22 +140,22 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
         IdentifierColumnsError: None is given, one is missing, given twice, nested or not the table's own.
     """
     if isinstance(identifier_columns, str) or not all(isinstance(name, str) for name in identifier_columns or (None,)):
-        raise _unfit("identifier columns are needed, as a list of column names", identifier_columns, changes)
+        raise _identifier_error("identifier columns are needed, as a list of column names", identifier_columns, changes)
     folded = {} if _case_sensitive(changes) else {name.lower(): name for name in reversed(changes.columns)}
     found = {name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns}
     missing = [name for name, column in found.items() if column is None]
     if missing:
-        raise _unfit("identifier columns are missing", missing, changes)
+        raise _identifier_error("identifier columns are missing", missing, changes)
     names = [column for name in identifier_columns if (column := found[name]) is not None]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise _unfit("identifier columns are given twice", twice, changes)
+        raise _identifier_error("identifier columns are given twice", twice, changes)
     reserved = [name for name in names if name in RESERVED]
     if reserved:
-        raise _unfit("identifier columns must be the table's own", reserved, changes)
+        raise _identifier_error("identifier columns must be the table's own", reserved, changes)
     unfit = [name for name in names if isinstance(_type_of(changes, name), _NESTED)]
     if unfit:
-        raise _unfit("identifier columns must hold single values, not nested ones", unfit, changes)
+        raise _identifier_error("identifier columns must hold single values, not nested ones", unfit, changes)
     return names
 
 
@@ -170,7 +170,7 @@ def _case_sensitive(changes: DataFrame) -> bool:
     return str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
-def _unfit(message: str, value: object, changes: DataFrame) -> IdentifierColumnsError:
+def _identifier_error(message: str, value: object, changes: DataFrame) -> IdentifierColumnsError:
     own = [f"{f.name} {f.dataType.simpleString()}" for f in changes.schema if f.name not in RESERVED]
     return IdentifierColumnsError(
         f"{message}; the columns are {own}",

@@ -145,18 +145,20 @@ def stored_position(source: Mapping[str, Any]) -> Position:
         position = _READER.validate_python({name: source[name] for name in source.keys() - _DOCUMENT_FIELDS})
     except ValidationError as error:
         problems = [(".".join(map(str, each["loc"])), each) for each in error.errors(include_url=False)]
-        raise _unreadable(index, [_problem(name, each["type"], each["msg"]) for name, each in problems]) from None
+        raise _unreadable_error(index, [_problem(name, each["type"], each["msg"]) for name, each in problems]) from None
     schemas = {"schema": position.schema, "batch.schema": position.batch.schema if position.batch else ""}
     if wrong := [name for name, text in schemas.items() if text and not _is_schema(text)]:
-        raise _unreadable(index, [_problem(name, "", "it is not an Iceberg schema as JSON") for name in wrong])
+        raise _unreadable_error(index, [_problem(name, "", "it is not an Iceberg schema as JSON") for name in wrong])
     holder = source.get("owner")
     if not isinstance(holder, (dict, type(None))):
-        raise _unreadable(index, [_problem("owner", "", "it is not an object")])
+        raise _unreadable_error(index, [_problem("owner", "", "it is not an object")])
     if unknown := sorted((holder or {}).keys() - LeaseHolder.__dataclass_fields__.keys()):
-        raise _unreadable(index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown])
+        raise _unreadable_error(
+            index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown]
+        )
     texts = ("run_id", "host", "started", "since")
     if wrong := [name for name in texts if not isinstance((holder or {}).get(name, ""), str)]:
-        raise _unreadable(index, [_problem(f"owner.{name}", "", "it is not a string") for name in wrong])
+        raise _unreadable_error(index, [_problem(f"owner.{name}", "", "it is not a string") for name in wrong])
     return position
 
 
@@ -192,7 +194,7 @@ def _problem(name: str, kind: str, message: str) -> str:
     return f"{name} is unknown" if kind == "unexpected_keyword_argument" else f"{name}: {message}"
 
 
-def _unreadable(index: Any, problems: list[str]) -> PositionError:
+def _unreadable_error(index: Any, problems: list[str]) -> PositionError:
     return PositionError(
         f"The position of '{index}' cannot be read: {'; '.join(problems)}",
         subject="index",

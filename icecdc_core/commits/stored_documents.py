@@ -28,7 +28,7 @@ def source_of(answer: Any, doing: str) -> dict[str, Any]:
             "index, or delete it and run the exports",
         )
     if not isinstance(found, dict):
-        raise _unusable(doing)
+        raise _unusable_error(doing)
     return found
 
 
@@ -46,7 +46,7 @@ def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
     hits = answer.get("hits") if isinstance(answer, dict) else None
     found = hits.get("hits") if isinstance(hits, dict) else None
     if not isinstance(found, list):
-        raise _unusable(doing)
+        raise _unusable_error(doing)
     return [source_of(hit, doing) for hit in found]
 
 
@@ -62,11 +62,11 @@ def version_of(answer: Any, doing: str) -> tuple[int, int]:
     """
     found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
     if not isinstance(found[0], int) or not isinstance(found[1], int):
-        raise _unusable(doing)
+        raise _unusable_error(doing)
     return found[0], found[1]
 
 
-def _unusable(doing: str) -> OpenSearchRequestError:
+def _unusable_error(doing: str) -> OpenSearchRequestError:
     return OpenSearchRequestError(
         f"OpenSearch gave no usable answer while {doing}",
         subject="opensearch_url",

@@ -29,7 +29,7 @@ def find_mixed_outputs(chosen: Mapping[str, Any]) -> list[str]:
             continue
         shared = {
             # Dead letters name index and table, but no cluster; metrics name a job and an index.
-            "dead_letter_table": _letters(first) == _letters(second),
+            "dead_letter_table": _dead_letter_key(first) == _dead_letter_key(second),
             "metrics_folder": bool(first.metrics_folder) and _folder(first) == _folder(second),
             "metrics_url": bool(first.metrics_url) and first.metrics_url == second.metrics_url,
         }
@@ -42,7 +42,7 @@ def find_mixed_outputs(chosen: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _letters(config: Any) -> tuple[object, ...]:
+def _dead_letter_key(config: Any) -> tuple[object, ...]:
     return config.table, config.dead_letter_parts
 
 

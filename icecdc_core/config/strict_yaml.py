@@ -77,7 +77,7 @@ class _Reader:
         self._count += 1
         if self._count > _MOST_VALUES or any(node is outer for outer in self._open):
             # Aliases can repeat each other without end.
-            raise _at(node, "repeats values by aliases too often", "write them out")
+            raise _yaml_error_at(node, "repeats values by aliases too often", "write them out")
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode) and node.tag == f"{_PREFIX}map":
@@ -90,14 +90,14 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node, path: tuple[str, ...]) -> Any:
         if not isinstance(node, yaml.ScalarNode):
-            raise _at(node, f"has the tag {node.tag!r}", "write plain mappings and lists")
+            raise _yaml_error_at(node, f"has the tag {node.tag!r}", "write plain mappings and lists")
         if node.tag == f"{_PREFIX}null":
             return None
         if node.tag == f"{_PREFIX}json" and self._is_json(path) and _PLAIN.fullmatch(node.value):
             return json.loads(node.value.lower())
         if node.tag in (f"{_PREFIX}json", f"{_PREFIX}str", f"{_PREFIX}merge"):
             return node.value
-        raise _at(node, f"has the tag {node.tag!r}", "write the value without a tag, or in quotes")
+        raise _yaml_error_at(node, f"has the tag {node.tag!r}", "write the value without a tag, or in quotes")
 
     def _items(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
         """The keys of a mapping and their values, those of merge keys (`<<`) after its own."""
@@ -109,18 +109,18 @@ class _Reader:
                     merged = {**self._merged(source), **merged}
                 continue
             if not isinstance(key, yaml.ScalarNode) or key.tag == f"{_PREFIX}null":
-                raise _at(key, "has a key that is not a string", "use a string as the key")
+                raise _yaml_error_at(key, "has a key that is not a string", "use a string as the key")
             if key.value in own:
-                raise _at(key, f"has the key {key.value!r} twice", "keep one of them")
+                raise _yaml_error_at(key, f"has the key {key.value!r} twice", "keep one of them")
             own[key.value] = item
         return {**own, **{key: item for key, item in merged.items() if key not in own}}
 
     def _merged(self, source: yaml.Node) -> dict[str, yaml.Node]:
         self._count += 1
         if not isinstance(source, yaml.MappingNode) or self._count > _MOST_VALUES:
-            raise _at(source, "merges (<<) what is not a mapping", "name the anchor of a mapping")
+            raise _yaml_error_at(source, "merges (<<) what is not a mapping", "name the anchor of a mapping")
         if any(source is outer for outer in self._open):
-            raise _at(source, "merges (<<) a mapping into itself", "name another anchor")
+            raise _yaml_error_at(source, "merges (<<) a mapping into itself", "name another anchor")
         self._open.append(source)
         try:
             return self._items(source)
@@ -128,7 +128,7 @@ class _Reader:
             self._open.pop()
 
 
-def _at(node: yaml.Node, message: str, remedy: str) -> ConfigError:
+def _yaml_error_at(node: yaml.Node, message: str, remedy: str) -> ConfigError:
     return _yaml_error(message, node.start_mark.line + 1, node.start_mark.column + 1, remedy)
 
 

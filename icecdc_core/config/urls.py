@@ -53,7 +53,7 @@ def cluster_url(text: str) -> str:
     """
     url = opensearch_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
-        raise _serverless()
+        raise _serverless_problem()
     return url
 
 
@@ -64,11 +64,11 @@ def aws_service(value: Any) -> Any:
         PydanticCustomError: It is `aoss`, the service of OpenSearch Serverless.
     """
     if value == "aoss":
-        raise _serverless()
+        raise _serverless_problem()
     return value
 
 
-def _serverless() -> PydanticCustomError:
+def _serverless_problem() -> PydanticCustomError:
     return parameter_problem(
         "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
         "could be written there but never proven equal to its table",

@@ -111,9 +111,9 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
     accepted = _READS.get(field_type)
     is_read = accepted is None or kind in accepted or (arrays > 0 and f"array of {kind}" in accepted)
     if accepted is not None and (not is_read or (field_type == VECTOR and arrays > 1)):
-        raise _unreadable(path, data_type, field_type, _ways(accepted))
+        raise _unreadable_error(path, data_type, field_type, _ways(accepted))
     if kind == "map" and field_type in OBJECTS and "properties" not in field and _is_strict(path, field, merged):
-        raise _unreadable(
+        raise _unreadable_error(
             path, data_type, field_type, 'its keys have no mapping; leave the type out, or add "dynamic": true or false'
         )
     if isinstance(element, T.StructType):
@@ -134,11 +134,11 @@ def _check_field(path: str, data_type: T.DataType, merged: Properties) -> None:
 def _check_struct(path: str, struct: T.StructType, field_type: str) -> None:
     names = set(struct.fieldNames())
     if field_type == "geo_point" and names not in _POINTS:
-        raise _unreadable(
+        raise _unreadable_error(
             path, struct, field_type, "a struct needs the fields lat and lon, and no others; make one in select"
         )
     if field_type.endswith("_range") and not names <= _BOUNDS:
-        raise _unreadable(
+        raise _unreadable_error(
             path, struct, field_type, "a struct may have the fields gte, gt, lte and lt; make one in select"
         )
 
@@ -182,7 +182,7 @@ def _ways(accepted: frozenset[str]) -> str:
     return f"it reads {', '.join(sorted(accepted))}; choose another type, or cast the column in select"
 
 
-def _unreadable(path: str, data_type: T.DataType, field_type: str, remedy: str) -> ConfigError:
+def _unreadable_error(path: str, data_type: T.DataType, field_type: str, remedy: str) -> ConfigError:
     return mapping_error(
         f"The column '{path}' of the type {data_type.simpleString()} cannot be a field of the type {field_type}",
         path,

@@ -131,9 +131,9 @@ def check_supported(schema: T.StructType) -> None:
     """
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
-            raise _unsupported(field.name, "is a metadata field of OpenSearch, so no column can have that name")
+            raise _unsupported_error(field.name, "is a metadata field of OpenSearch, so no column can have that name")
         if field.name.lower() in RESERVED or field.name.lower().startswith(OWN_PREFIX):
-            raise _unsupported(field.name, "is a name that icecdc reserves, so no column can have it")
+            raise _unsupported_error(field.name, "is a name that icecdc reserves, so no column can have it")
     _check_names(schema, "")
     for field in schema.fields:
         _check_type(field.name, field.dataType)
@@ -145,10 +145,12 @@ def _check_names(struct: T.StructType, prefix: str) -> None:
     for name in struct.fieldNames():
         parts = name.split(".")
         if not name or (len(parts) > 1 and any(not part.strip() for part in parts)):
-            raise _unsupported(prefix + name, "has an empty name, or a name with an empty part between dots")
+            raise _unsupported_error(prefix + name, "has an empty name, or a name with an empty part between dots")
         for count in range(1, len(parts)):
             if (outer := ".".join(parts[:count])) in names:
-                raise _unsupported(prefix + name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths")
+                raise _unsupported_error(
+                    prefix + name, f"conflicts with '{prefix}{outer}': OpenSearch reads dots as paths"
+                )
 
 
 def _check_type(path: str, data_type: T.DataType) -> None:
@@ -162,7 +164,7 @@ def _check_type(path: str, data_type: T.DataType) -> None:
         _check_type(f"{path}.key", data_type.keyType)
         _check_type(f"{path}.value", data_type.valueType)
     elif _simple_field(data_type) is None:
-        raise _unsupported(path, f"has the type {data_type.simpleString()}, which a document cannot have")
+        raise _unsupported_error(path, f"has the type {data_type.simpleString()}, which a document cannot have")
 
 
 def _field_mapping(data_type: T.DataType) -> dict[str, Any]:
@@ -195,7 +197,7 @@ def _depth(properties: dict[str, Any]) -> int:
     )
 
 
-def _unsupported(column: str, problem: str) -> UnsupportedTypeError:
+def _unsupported_error(column: str, problem: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"Column '{column}' {problem}",
         subject="column",

@@ -49,7 +49,7 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Col
     actions: list[dict[str, Any]] = []
     seen = indexes_behind(client, config.index)
     if expected is not None and seen.keys() - {physical} - {*expected}:
-        raise _fenced(config, sorted(seen))
+        raise _fenced_error(config, sorted(seen))
     for name, entry in seen.items():
         if name != physical:
             actions += _moved_aliases(name, entry, physical, config.index)
@@ -61,10 +61,10 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Col
     try:
         client.indices.update_aliases(body={"actions": actions})
     except NotFoundError as error:
-        raise _fenced(config, sorted(seen)) from error
+        raise _fenced_error(config, sorted(seen)) from error
 
 
-def _fenced(config: SyncConfig, seen: list[str]) -> FencedError:
+def _fenced_error(config: SyncConfig, seen: list[str]) -> FencedError:
     return FencedError(
         f"Another run has moved the alias '{config.index}' while this one was stalled",
         subject="index",

@@ -33,7 +33,7 @@ def require_server_features(client: OpenSearch, config: SyncConfig) -> None:
         ConfigError: A pipeline or the plugin is missing.
     """
     if has_field_type(config.mapping, VECTOR) and not _has_plugin(client, _KNN_PLUGIN):
-        raise _no_vectors()
+        raise _no_vectors_error()
     missing = [name for name in pipelines(config.settings) if not _has_pipeline(client, name)]
     if missing:
         raise ConfigError(
@@ -57,7 +57,7 @@ def typed_refusals(config: SyncConfig) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        if (typed := _refusal(error, config)) is None:
+        if (typed := _definition_error(error, config)) is None:
             raise
         raise typed from error
 
@@ -77,10 +77,10 @@ def major_version(client: OpenSearch) -> int:
     return int(str(client.info()["version"]["number"]).partition(".")[0])
 
 
-def _refusal(error: RequestError, config: SyncConfig) -> ConfigError | None:
+def _definition_error(error: RequestError, config: SyncConfig) -> ConfigError | None:
     text, is_mapping = error_reason(error), error.error == "mapper_parsing_exception"
     if has_field_type(config.mapping, VECTOR) and (f"[{VECTOR}]" in text or "[index.knn]" in text):
-        return _no_vectors()
+        return _no_vectors_error()
     if not is_mapping and error.error not in _OTHER_REFUSALS:
         return None
     # Only the text says whether another refusal is about the mapping or the settings; both come from one request.
@@ -114,7 +114,7 @@ def _has_pipeline(client: OpenSearch, name: str) -> bool:
     return True
 
 
-def _no_vectors() -> ConfigError:
+def _no_vectors_error() -> ConfigError:
     return ConfigError(
         f"The mapping has vectors ({VECTOR}), and the server has no k-NN plugin",
         subject="mapping",

@@ -110,7 +110,7 @@ def store_dead_letters(
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     except (PySparkException, Py4JError) as error:
-        raise _unwritable(config, error) from error
+        raise _unwritable_error(config, error) from error
     fields = {"rejected": len(rows), "dead_letter_table": name, "first_reason": rejected[0]["reason"]}
     event("documents were rejected", logging.WARNING, **fields)
 
@@ -131,7 +131,7 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
             return spark.createDataFrame([], SCHEMA)
         return spark.table(name).where(_is_of(config) & F.col("resolution").isNull())
     except (PySparkException, Py4JError) as error:
-        raise _unwritable(config, error) from error
+        raise _unwritable_error(config, error) from error
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
@@ -162,7 +162,7 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
                 merge = renamed.mergeInto(name, reduce(and_, same))
                 merge.whenMatched().update(changes).merge()
     except (PySparkException, Py4JError) as error:
-        raise _unwritable(config, error) from error
+        raise _unwritable_error(config, error) from error
 
 
 def table_name(config: SyncConfig) -> str:
@@ -179,7 +179,7 @@ def _is_conflict(error: BaseException) -> bool:
     return is_raised_as(error, COMMIT_CONFLICTS)
 
 
-def _unwritable(config: SyncConfig, error: PySparkException | Py4JError) -> ConfigError:
+def _unwritable_error(config: SyncConfig, error: PySparkException | Py4JError) -> ConfigError:
     return ConfigError(
         f"The table of rejected documents cannot be used: {describe_failure(error)[:500]}",
         subject="dead_letter_table",

@@ -152,7 +152,7 @@ def require_supported(spark: SparkSession) -> None:
     found = inspect_session(spark)
     problem = unsupported_reason(found)
     if problem:
-        raise _refusal(problem, found)
+        raise _unsupported_error(problem, found)
     _supported.add(_jvm_of(spark))
 
 
@@ -164,7 +164,7 @@ def require_pyspark(version: str) -> None:
     """
     if int(version.partition(".")[0]) < _OLDEST_MAJOR:
         found = SessionInfo("classic", version)
-        raise _refusal(unsupported_reason(found), found)
+        raise _unsupported_error(unsupported_reason(found), found)
 
 
 def refuse_remote_mode() -> None:
@@ -175,7 +175,7 @@ def refuse_remote_mode() -> None:
     """
     if is_remote():
         found = SessionInfo("connect")
-        raise _refusal(unsupported_reason(found), found)
+        raise _unsupported_error(unsupported_reason(found), found)
 
 
 def inspect_session(spark: SparkSession) -> SessionInfo:
@@ -232,7 +232,7 @@ def _has(loader: Any, name: str) -> bool:
     return True
 
 
-def _refusal(problem: str, found: SessionInfo) -> DependencyError:
+def _unsupported_error(problem: str, found: SessionInfo) -> DependencyError:
     pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
     remedy = "use a classic session: run Python on the driver, on Databricks a cluster with dedicated access mode"
     if found.kind == "classic":

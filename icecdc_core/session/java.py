@@ -89,7 +89,7 @@ def find_java(
         if minimum <= java.version and (maximum is None or java.version <= maximum) and java.has(modules):
             return java
         found.append(java)
-    raise _not_found(found, minimum, maximum, frozenset(modules), purpose)
+    raise _not_found_error(found, minimum, maximum, frozenset(modules), purpose)
 
 
 def installed_javas(homes: Iterable[Path] | None = None) -> Iterator[JavaHome]:
@@ -163,7 +163,7 @@ def _ask(executable: Path) -> str:
     return answer.stderr + answer.stdout if answer.returncode == 0 else ""
 
 
-def _not_found(
+def _not_found_error(
     found: list[JavaHome], minimum: int, maximum: int | None, modules: frozenset[str], purpose: str
 ) -> JavaNotFoundError:
     needed = f"Java {minimum}" + ("" if maximum == minimum else f" to {maximum}" if maximum else " or newer")

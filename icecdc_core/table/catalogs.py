@@ -109,7 +109,7 @@ def load_table(spark: SparkSession, name: str) -> Any:
         table.refresh()
         return table
     except (PySparkException, Py4JError) as error:
-        raise _typed(error, spark, name) from error
+        raise _typed_error(error, spark, name) from error
 
 
 def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
@@ -171,7 +171,7 @@ def is_refused_access(text: str) -> bool:
     return _CREDENTIALS.search(text) is not None
 
 
-def _typed(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
+def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name: str) -> IcecdcError:
     reasons = _reasons(error)
     text = " ".join([*reasons, str(error).strip()])
     bundle = next((name for name, sign in _MISSING_BUNDLES.items() if sign.search(text)), None)

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.table.file_lists import facts, numbers
+from icecdc_core.table.file_lists import parse_numbers, read_facts
 
 _NO_TARGET = "null"
 
@@ -73,7 +73,7 @@ def read_commit_files(spark: SparkSession, lists: Any, table: Any, snapshot_id: 
             changes.removedDeleteFiles(),
         )
     )
-    to_added, to_removed = (set(facts(lists, files, "target")) for files in (added_deletes, removed_deletes))
+    to_added, to_removed = (set(read_facts(lists, files, "target")) for files in (added_deletes, removed_deletes))
     return CommitFiles(
         added=_sizes(lists, added, "location"),
         removed=_sizes(lists, removed, "location"),
@@ -88,4 +88,4 @@ def read_commit_files(spark: SparkSession, lists: Any, table: Any, snapshot_id: 
 
 
 def _sizes(lists: Any, files: Any, name: str) -> dict[str, int]:
-    return dict(zip(facts(lists, files, name), numbers(facts(lists, files, "size")), strict=True))
+    return dict(zip(read_facts(lists, files, name), parse_numbers(read_facts(lists, files, "size")), strict=True))

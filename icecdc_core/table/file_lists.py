@@ -14,23 +14,23 @@ from icecdc_core.session.jvm import fetch_text
 _SEPARATOR = "\0"
 
 
-def joined_texts(parts: Iterable[str]) -> str:
+def join_texts(parts: Iterable[str]) -> str:
     """Return texts in the form in which ``FileLists`` takes several."""
     return _SEPARATOR.join(parts)
 
 
-def texts(answer: Any) -> list[str]:
+def split_texts(answer: Any) -> list[str]:
     """Return the texts in an answer of ``FileLists``."""
     joined = fetch_text(answer)
     return joined.split(_SEPARATOR) if joined else []
 
 
-def numbers(parts: Iterable[str]) -> list[int]:
+def parse_numbers(parts: Iterable[str]) -> list[int]:
     """Return texts as numbers."""
     return [int(text) for text in parts]
 
 
-def facts(lists: Any, files: Any, name: str) -> list[str]:
+def read_facts(lists: Any, files: Any, name: str) -> list[str]:
     """Return a fact about each file of a list.
 
     Args:
@@ -38,4 +38,4 @@ def facts(lists: Any, files: Any, name: str) -> list[str]:
         files: The list of files, in the JVM.
         name: Which fact, as ``FileLists`` names it, such as ``location``.
     """
-    return texts(lists.texts(files, name))
+    return split_texts(lists.texts(files, name))

@@ -16,7 +16,7 @@ from icecdc_core.session.compat import require_supported
 from icecdc_core.session.jvm import fetch_text, file_lists, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.commit_files import CommitFiles, read_commit_files
-from icecdc_core.table.file_lists import facts, joined_texts, numbers, texts
+from icecdc_core.table.file_lists import join_texts, parse_numbers, read_facts, split_texts
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.schemas.projection import (
     is_encrypted,
@@ -104,7 +104,7 @@ class IcebergTable:
         every = java_class(self.spark, "java.util.ArrayList")()
         for files in data_files:
             every.addAll(files)
-        return self._lists.chosen(every, joined_texts(locations))
+        return self._lists.chosen(every, join_texts(locations))
 
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
@@ -122,9 +122,9 @@ class IcebergTable:
         """
         if not locations and not places:
             return {}, set()
-        wanted = (joined_texts(names) for names in (locations, places))
+        wanted = (join_texts(names) for names in (locations, places))
         found = self._lists.targeted(self._table, snapshot_id, *wanted)
-        return None if found is None else (found, set(texts(self._lists.targets(found))))
+        return None if found is None else (found, set(split_texts(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of a list of data files in the JVM.
@@ -148,7 +148,7 @@ class IcebergTable:
             deletes: Keep also every data file that a delete file applies to.
         """
         self.read_snapshots.add(snapshot_id)
-        wanted = None if locations is None else joined_texts(locations)
+        wanted = None if locations is None else join_texts(locations)
         return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
 
     def plan_matching(self, snapshot_id: int, values: Mapping[str, Any]) -> FileTasks:
@@ -194,23 +194,23 @@ class IcebergTable:
 
     def delete_counts(self, tasks: FileTasks) -> list[int]:
         """Return how many delete files apply to each task's data file."""
-        return numbers(texts(self._lists.deleteCounts(tasks.java_list)))
+        return parse_numbers(split_texts(self._lists.deleteCounts(tasks.java_list)))
 
     def delete_digests(self, tasks: FileTasks) -> list[str]:
         """Return for each task a digest of the set of delete files that apply to its data file."""
-        return texts(self._lists.deleteDigests(tasks.java_list))
+        return split_texts(self._lists.deleteDigests(tasks.java_list))
 
     def deleted_count(self, tasks: FileTasks) -> int:
         """Return the number of deletes in the delete files of these tasks; a file counts once for each data file."""
-        return sum(numbers(facts(self._lists, self._lists.deleteFiles(tasks.java_list), "rows")))
+        return sum(parse_numbers(read_facts(self._lists, self._lists.deleteFiles(tasks.java_list), "rows")))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
         """Return the number of rows in each task's data file, deleted ones included."""
-        return numbers(self._of_data_files(tasks, "rows"))
+        return parse_numbers(self._of_data_files(tasks, "rows"))
 
     def sequence_numbers(self, tasks: FileTasks) -> list[int]:
         """Return the sequence number of the commit that each task's data file came with."""
-        return numbers(self._of_data_files(tasks, "sequence number"))
+        return parse_numbers(self._of_data_files(tasks, "sequence number"))
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
@@ -231,7 +231,7 @@ class IcebergTable:
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""
-        return numbers(self._of_data_files(tasks, "size"))
+        return parse_numbers(self._of_data_files(tasks, "size"))
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         """Return the tasks at these positions, in this order.
@@ -242,7 +242,7 @@ class IcebergTable:
         """
         if not positions:
             return self.no_tasks()
-        return FileTasks(self._lists.at(tasks.java_list, joined_texts(map(str, positions))))
+        return FileTasks(self._lists.at(tasks.java_list, join_texts(map(str, positions))))
 
     def union(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
@@ -285,4 +285,4 @@ class IcebergTable:
         self._scan.release()
 
     def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
-        return facts(self._lists, self._lists.dataFiles(tasks.java_list), what)
+        return read_facts(self._lists, self._lists.dataFiles(tasks.java_list), what)

@@ -85,10 +85,10 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         raise
     except (PySparkException, Py4JError) as error:
         # Spark's text may show a value that select masks.
-        raise _typed(error, config, table) from (None if config.select else error)
+        raise _typed_error(error, config, table) from (None if config.select else error)
 
 
-def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
+def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:
     text = root_cause(error)
     chain = causes(error)
     # A file can be what everything else follows from, but nothing else makes a file disappear.
@@ -102,15 +102,15 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
         reason = f"{named[0] if named else 'an error'} {_HIDDEN}"
     # The text of a failed expression has values of rows, which may read like any other failure.
     if missing is None and (
-        known := _of_rows(text, chain, config) or known_failure(text) or _of_spark(text, chain, reason)
+        known := _row_error(text, chain, config) or known_failure(text) or _spark_error(text, chain, reason)
     ):
         return known
-    gone = _gone(table) if table is not None else None
+    gone = _table_gone_error(table) if table is not None else None
     if gone is not None:
         return gone
     if missing is not None:
         return DataReadError(
-            f"A file of '{config.table}' is missing: {_of_file(missing, config)}",
+            f"A file of '{config.table}' is missing: {_describe_file(missing, config)}",
             subject="table",
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
@@ -126,7 +126,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     damaged = None if network else next((cause for cause in chain if cause.is_damaged_file), None)
     if damaged is not None:
         return DataReadError(
-            f"A file of '{config.table}' is damaged: {damaged.kind}: {_of_file(damaged, config)}",
+            f"A file of '{config.table}' is damaged: {damaged.kind}: {_describe_file(damaged, config)}",
             subject="table",
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
@@ -139,7 +139,7 @@ def _typed(error: PySparkException | Py4JError, config: SyncConfig, table: Icebe
     )
 
 
-def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError | None:
+def _row_error(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError | None:
     """What the rows or the condition are to blame for."""
     raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
     if raised.startswith(DUPLICATE_MESSAGE):
@@ -175,7 +175,7 @@ def _of_rows(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError |
     return None
 
 
-def _of_file(cause: Cause, config: SyncConfig) -> str:
+def _describe_file(cause: Cause, config: SyncConfig) -> str:
     """What an exception says about a file; with ``select`` its name only: its path has values of partition columns."""
     if not config.select:
         return mask_secrets(cause.text)[:500]
@@ -191,7 +191,7 @@ def _is_refused(text: str, chain: list[Cause]) -> bool:
     return not of_spark and is_refused_access(text.strip().splitlines()[0])
 
 
-def _gone(table: IcebergTable) -> IcecdcError | None:
+def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
     """Look at the table again: what was read and is no longer there explains every failure to read it."""
     try:
         now = IcebergTable(table.spark, table.name).metadata()
@@ -225,7 +225,7 @@ def known_failure(text: str) -> IcecdcError | None:
     return None
 
 
-def _of_spark(text: str, chain: list[Cause], reason: str) -> IcecdcError | None:
+def _spark_error(text: str, chain: list[Cause], reason: str) -> IcecdcError | None:
     """What the machines are to blame for."""
     if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
         return SparkJobError(

@@ -121,7 +121,7 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
         if by_id[snapshot_id].timestamp_ms <= timestamp_ms:
             return snapshot_id
     if chain and by_id[chain[-1]].parent_snapshot_id is not None:
-        raise _gap(metadata, "start_from", _moment(timestamp_ms).isoformat())
+        raise _gap_error(metadata, "start_from", _moment(timestamp_ms).isoformat())
     return None
 
 
@@ -132,7 +132,7 @@ def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapEr
         metadata: The table's metadata.
         snapshot_id: The snapshot to look for.
     """
-    return None if snapshot_id in _by_id(metadata) else _gap(metadata, "snapshot", snapshot_id)
+    return None if snapshot_id in _by_id(metadata) else _gap_error(metadata, "snapshot", snapshot_id)
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
@@ -147,7 +147,7 @@ def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
     """
     first = ancestors(metadata, snapshot_id)[-1]
     if _by_id(metadata)[first].parent_snapshot_id is not None:
-        raise _gap(metadata, "start_snapshot_id", "before the first snapshot")
+        raise _gap_error(metadata, "start_snapshot_id", "before the first snapshot")
 
 
 def operation(snapshot: Snapshot | None) -> str:
@@ -167,7 +167,7 @@ def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:
     return {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
 
 
-def _gap(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:
+def _gap_error(metadata: TableMetadata, subject: str, value: object) -> HistoryGapError:
     known = sorted(metadata.snapshots, key=lambda s: s.timestamp_ms)
     oldest = (
         f"; the oldest still there is {known[0].snapshot_id} of {committed_at(known[0]).isoformat()}" if known else ""

@@ -100,7 +100,7 @@ class Writer:
                 remedy="let others write or compact the table less often, or set a lower max_records_per_batch; the "
                 "next run reads the records again",
             ) from conflict
-        raise _too_many_writers(name)
+        raise _too_many_writers_error(name)
 
     def _nothing_new(self, name: str, table: Any, found: TableOffsets) -> TableEntry:
         """Return the entry of a table that has all records of the batch already."""
@@ -174,7 +174,7 @@ class Writer:
                 return staged
             except MovedError:
                 continue
-        raise _too_many_writers(name)
+        raise _too_many_writers_error(name)
 
     @staticmethod
     def _offsets_after(found: TableOffsets, batch: Batch) -> TableOffsets:
@@ -210,7 +210,7 @@ def _with_problems(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -
     return reject_fields(decoded(), refused)
 
 
-def _too_many_writers(name: str) -> ConcurrentIngestError:
+def _too_many_writers_error(name: str) -> ConcurrentIngestError:
     return ConcurrentIngestError(
         "Other writers committed to the table first, again and again",
         subject="table",

@@ -129,7 +129,7 @@ class History(Table):
         found = {name: target for name, target in deletes.items() if target in locations or name in places}
         return found, set(found.values())
 
-    def chosen(self, lists: Sequence[list[File]], locations: Collection[str]) -> list[File]:
+    def data_files_at(self, lists: Sequence[list[File]], locations: Collection[str]) -> list[File]:
         return [file for each in lists for file in each if file.location in locations]
 
     def tasks_of(self, data_files: list[File], deletes: Mapping[str, str]) -> list[File]:
