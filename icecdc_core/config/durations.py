@@ -11,7 +11,7 @@ MAX_LEASE_SECONDS = 3600.0
 """The longest lease: how long an index stays locked after a run died on another machine."""
 
 
-def seconds_of(text: str, units: Mapping[str, float] = UNIT_SECONDS) -> float | None:
+def parse_seconds(text: str, units: Mapping[str, float] = UNIT_SECONDS) -> float | None:
     """Return the seconds of a number with a unit, in any case; None if the text is no such duration.
 
     Args:
@@ -22,7 +22,7 @@ def seconds_of(text: str, units: Mapping[str, float] = UNIT_SECONDS) -> float | 
     return float(match[1]) * units[match[2]] if match else None
 
 
-def duration(value: object) -> object:
+def parse_duration(value: object) -> object:
     """A number of seconds, from a number or a text such as 500ms, 10s, 5m, 1h or 1d; any other value as it is."""
-    seconds = seconds_of(value) if isinstance(value, str) else None
+    seconds = parse_seconds(value) if isinstance(value, str) else None
     return value if seconds is None else seconds

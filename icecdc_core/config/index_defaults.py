@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from icecdc_core.config.json_values import leaves
+from icecdc_core.config.json_values import iterate_leaves
 
 _AS_PARAMETERS = ("number_of_shards", "number_of_replicas")
 
@@ -28,7 +28,7 @@ def with_defaults(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
     below = dict(defaults)
     own = {name for name in _AS_PARAMETERS if name in entry}
     if isinstance(given := entry.get("settings"), Mapping):
-        own |= {path.removeprefix("index.") for path, _ in leaves(given)}
+        own |= {path.removeprefix("index.") for path, _ in iterate_leaves(given)}
         below = {name: value for name, value in below.items() if name not in _AS_PARAMETERS or name not in own}
     if isinstance(settings := below.get("settings"), Mapping):
         below["settings"] = _without(settings, own, "")

@@ -10,7 +10,7 @@ from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.secrets import Properties
 
 
-def json_array(text: str, remedy: str) -> object:
+def parse_json_array(text: str, remedy: str) -> object:
     """The value of a string that begins like a JSON array.
 
     Args:
@@ -26,7 +26,7 @@ def json_array(text: str, remedy: str) -> object:
         raise parameter_problem(f"is not a JSON array: {_json_problem(error)}", remedy) from error
 
 
-def json_object(value: object) -> object:
+def parse_json_object(value: object) -> object:
     """A mapping with strings as keys, from a mapping or a JSON object.
 
     Raises:
@@ -48,7 +48,7 @@ def json_object(value: object) -> object:
         ) from None
 
 
-def properties(value: object) -> Properties:
+def parse_properties(value: object) -> Properties:
     """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings.
 
     Raises:
@@ -71,7 +71,7 @@ def properties(value: object) -> Properties:
     return Properties(texts)
 
 
-def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value.
 
     Args:
@@ -80,17 +80,17 @@ def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
     """
     for name, value in nested.items():
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{name}.")
+            yield from iterate_leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
 
 def _json_value(text: str) -> object:
     """The value of a JSON text; a key that is there twice and NaN are errors, as in every other form."""
-    return json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_constant)
+    return json.loads(text, object_pairs_hook=_require_unique_keys, parse_constant=_refuse_constant)
 
 
-def _with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -99,7 +99,7 @@ def _with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(_: str) -> object:
+def _refuse_constant(_: str) -> object:
     raise ValueError("NaN and Infinity are no JSON")
 
 

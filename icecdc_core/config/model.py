@@ -23,20 +23,20 @@ from typing_extensions import Self
 
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
-from icecdc_core.config.json_values import properties
-from icecdc_core.config.names import optional_table_name
+from icecdc_core.config.json_values import parse_properties
+from icecdc_core.config.names import check_optional_table_name
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redacted
 
-OptionalTableName = Annotated[str, AfterValidator(optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
-SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
-Text = Annotated[str, AfterValidator(values.no_reference)]
-Names = Annotated[list[str], BeforeValidator(values.column_names)]
+OptionalTableName = Annotated[str, AfterValidator(check_optional_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(urls.check_optional_url)]
+SecretReference = Annotated[str, AfterValidator(values.check_secret_reference)]
+Text = Annotated[str, AfterValidator(values.check_no_reference)]
+Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-TextMapping = Annotated[Properties, BeforeValidator(properties), WithJsonSchema(_TEXTS)]
-LowerCase = BeforeValidator(values.lower_case)
+TextMapping = Annotated[Properties, BeforeValidator(parse_properties), WithJsonSchema(_TEXTS)]
+LowerCase = BeforeValidator(values.to_lower_case)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
@@ -44,7 +44,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 # The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
 CatalogProperties = Annotated[
     TextMapping,
-    AfterValidator(urls.catalog_properties),
+    AfterValidator(urls.check_catalog_properties),
     Field(
         examples=['{"type":"rest","uri":"https://catalog.example.com"}'],
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
@@ -77,7 +77,7 @@ MetricsUrl = Annotated[
 ]
 SparkConf = Annotated[
     TextMapping,
-    AfterValidator(urls.spark_conf),
+    AfterValidator(urls.check_spark_conf),
     Field(
         examples=['{"spark.driver.memory":"4g"}'],
         description="Spark settings for a new session, a mapping or JSON object; values may be references.",
@@ -220,7 +220,7 @@ class ParameterModel(BaseModel):
 
 
 def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
-    found = urls.urls_with_credentials(resolved, prefix)
+    found = urls.find_urls_with_credentials(resolved, prefix)
     if found:
         raise ConfigError(
             "A reference leads to a URL with credentials in it (value not shown)",

@@ -14,7 +14,7 @@ _MAX_INDEX_BYTES = 255
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
 
-def table_parts(text: str) -> tuple[str, ...]:
+def split_table_name(text: str) -> tuple[str, ...]:
     """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes.
 
     Raises:
@@ -43,26 +43,26 @@ def table_parts(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def table_name(text: str) -> str:
+def check_table_name(text: str) -> str:
     """A table name with at least three parts.
 
     Raises:
         PydanticCustomError: The text is no such name.
     """
-    table_parts(text)
+    split_table_name(text)
     return text
 
 
-def optional_table_name(text: str) -> str:
+def check_optional_table_name(text: str) -> str:
     """A table name with at least three parts, or an empty string.
 
     Raises:
         PydanticCustomError: The text is neither.
     """
-    return table_name(text) if text else text
+    return check_table_name(text) if text else text
 
 
-def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
+def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     """A name that OpenSearch accepts for an index.
 
     Args:
@@ -91,16 +91,16 @@ def index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     return text
 
 
-def target_index_name(text: str) -> str:
+def check_target_index_name(text: str) -> str:
     """The name of an index, short enough for the longer names of its physical indexes.
 
     Raises:
         PydanticCustomError: OpenSearch would refuse the name, or that of a physical index.
     """
-    return index_name(text, MAX_TARGET_BYTES)
+    return check_index_name(text, MAX_TARGET_BYTES)
 
 
-def plain_name(text: str) -> str:
+def check_plain_name(text: str) -> str:
     """A name that is not blank and has no control characters.
 
     Raises:

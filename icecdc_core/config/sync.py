@@ -15,9 +15,9 @@ from typing_extensions import Self
 from icecdc_core.config import names as names
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
-from icecdc_core.config.durations import MAX_LEASE_SECONDS, duration
+from icecdc_core.config.durations import MAX_LEASE_SECONDS, parse_duration
 from icecdc_core.config.index_file import IndexFile
-from icecdc_core.config.json_values import json_object
+from icecdc_core.config.json_values import parse_json_object
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -41,23 +41,23 @@ from icecdc_core.secrets import Properties, is_reference, resolve
 
 __all__ = ["Parameter", "SyncConfig"]
 
-TableName = Annotated[str, AfterValidator(names.table_name)]
-IndexName = Annotated[str, AfterValidator(names.index_name)]
-TargetIndexName = Annotated[str, AfterValidator(names.target_index_name)]
-Url = Annotated[str, AfterValidator(urls.cluster_url)]
-StartFrom = Annotated[str, BeforeValidator(values.start_text)]
-Name = Annotated[str, AfterValidator(names.plain_name)]
+TableName = Annotated[str, AfterValidator(names.check_table_name)]
+IndexName = Annotated[str, AfterValidator(names.check_index_name)]
+TargetIndexName = Annotated[str, AfterValidator(names.check_target_index_name)]
+Url = Annotated[str, AfterValidator(urls.check_cluster_url)]
+StartFrom = Annotated[str, BeforeValidator(values.parse_start_from)]
+Name = Annotated[str, AfterValidator(names.check_plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
 RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
 ValidateAt = Annotated[Literal["current", "position"], LowerCase]
-AwsService = Annotated[Literal["es"], BeforeValidator(urls.aws_service), LowerCase]
+AwsService = Annotated[Literal["es"], BeforeValidator(urls.check_aws_service), LowerCase]
 # A function from frame to frame is for Python only; a file cannot name one.
-Select = Annotated[list[str] | SkipJsonSchema[Callable[[Any], Any]], BeforeValidator(values.expressions)]
-Lag = Annotated[Seconds, BeforeValidator(duration)]
-JsonObject = Annotated[dict[str, Any], BeforeValidator(json_object)]
-Reserved = Annotated[str, BeforeValidator(values.reserved)]
+Select = Annotated[list[str] | SkipJsonSchema[Callable[[Any], Any]], BeforeValidator(values.parse_expressions)]
+Lag = Annotated[Seconds, BeforeValidator(parse_duration)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(parse_json_object)]
+Reserved = Annotated[str, BeforeValidator(values.check_reserved)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 _DEAD_LETTERS = "icecdc_dead_letters"
@@ -325,7 +325,7 @@ class SyncConfig(ParameterModel):
     @property
     def table_parts(self) -> tuple[str, ...]:
         """Catalog, namespace levels and table name, without quotes."""
-        return names.table_parts(self.table)
+        return names.split_table_name(self.table)
 
     @property
     def catalog(self) -> str:
@@ -351,13 +351,13 @@ class SyncConfig(ParameterModel):
     def dead_letter_parts(self) -> tuple[str, ...]:
         """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
         if self.dead_letter_table:
-            return names.table_parts(self.dead_letter_table)
+            return names.split_table_name(self.dead_letter_table)
         return (*self.table_parts[:-1], _DEAD_LETTERS)
 
     @property
     def start_point(self) -> str | int | datetime | None:
         """`start_from` as None, "latest", "earliest", a snapshot id or a datetime in UTC."""
-        return values.start_point(self.start_from)
+        return values.parse_start_point(self.start_from)
 
     def resolved_username(self) -> str:
         """The user name, with a reference replaced by its secret.
@@ -380,6 +380,6 @@ class SyncConfig(ParameterModel):
 def _default_index(table: object) -> str:
     """The default index of a table; "" when the table is wrong."""
     try:
-        return names.table_parts(table)[-1].lower() if isinstance(table, str) else ""
+        return names.split_table_name(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:
         return ""

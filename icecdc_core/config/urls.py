@@ -20,7 +20,7 @@ URL_REMEDY = (
 )
 
 
-def opensearch_url(text: str) -> str:
+def check_url(text: str) -> str:
     """An http(s) URL of a node or load balancer, without credentials.
 
     Raises:
@@ -45,19 +45,19 @@ def opensearch_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def cluster_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, and not of OpenSearch Serverless.
+def check_cluster_url(text: str) -> str:
+    """A URL as `check_url` checks it, and not of OpenSearch Serverless.
 
     Raises:
-        PydanticCustomError: `opensearch_url` refuses it, or it is a URL of OpenSearch Serverless.
+        PydanticCustomError: `check_url` refuses it, or it is a URL of OpenSearch Serverless.
     """
-    url = opensearch_url(text)
+    url = check_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
         raise _serverless_problem()
     return url
 
 
-def aws_service(value: Any) -> Any:
+def check_aws_service(value: Any) -> Any:
     """The service to sign requests for; Serverless is refused with the reason.
 
     Raises:
@@ -76,34 +76,34 @@ def _serverless_problem() -> PydanticCustomError:
     )
 
 
-def optional_url(text: str) -> str:
-    """A URL as `opensearch_url` checks it, or an empty string.
+def check_optional_url(text: str) -> str:
+    """A URL as `check_url` checks it, or an empty string.
 
     Raises:
-        PydanticCustomError: `opensearch_url` refuses it.
+        PydanticCustomError: `check_url` refuses it.
     """
-    return opensearch_url(text) if text else text
+    return check_url(text) if text else text
 
 
-def catalog_properties(given: Properties) -> Properties:
+def check_catalog_properties(given: Properties) -> Properties:
     """Catalog properties, refused when a URL has credentials in it.
 
     Raises:
         PydanticCustomError: A URL has a user or a password in it.
     """
-    return _without_credentials(given, urls_with_credentials(given))
+    return _without_credentials(given, find_urls_with_credentials(given))
 
 
-def spark_conf(given: Properties) -> Properties:
+def check_spark_conf(given: Properties) -> Properties:
     """Spark settings, refused when a URL of a catalog has credentials in it.
 
     Raises:
         PydanticCustomError: Such a URL has a user or a password in it.
     """
-    return _without_credentials(given, urls_with_credentials(given, CATALOG_SETTINGS))
+    return _without_credentials(given, find_urls_with_credentials(given, CATALOG_SETTINGS))
 
 
-def urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
+def find_urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
     """Find http(s) URLs with a user or a password in them.
 
     Args:

@@ -6,12 +6,12 @@ import re
 from datetime import datetime, timezone
 from typing import Any
 
-from icecdc_core.config.json_values import json_array
+from icecdc_core.config.json_values import parse_json_array
 from icecdc_core.config.refusals import parameter_problem
 from icecdc_core.secrets import is_reference
 
 
-def secret_reference(text: str) -> str:
+def check_secret_reference(text: str) -> str:
     """A reference to a secret, or an empty string; a secret itself is refused and not shown.
 
     Raises:
@@ -26,7 +26,7 @@ def secret_reference(text: str) -> str:
     return text
 
 
-def no_reference(text: str) -> str:
+def check_no_reference(text: str) -> str:
     """A string that is used as it is; a reference to a secret would be taken literally, so it is refused.
 
     Raises:
@@ -39,7 +39,7 @@ def no_reference(text: str) -> str:
     return text
 
 
-def column_names(value: object) -> object:
+def parse_column_names(value: object) -> object:
     """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates.
 
     Raises:
@@ -48,7 +48,7 @@ def column_names(value: object) -> object:
     names: object = value
     if isinstance(value, str):
         is_array = value.startswith("[")
-        names = json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
+        names = parse_json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise parameter_problem("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
     if any(not name.strip() for name in names):
@@ -58,7 +58,7 @@ def column_names(value: object) -> object:
     return list(names)
 
 
-def expressions(value: object) -> object:
+def parse_expressions(value: object) -> object:
     """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame.
 
     Raises:
@@ -70,7 +70,7 @@ def expressions(value: object) -> object:
     if callable(value):
         return value
     if isinstance(value, str):
-        value = json_array(value, remedy) if value.startswith("[") else [value]
+        value = parse_json_array(value, remedy) if value.startswith("[") else [value]
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise parameter_problem("is not a list of expressions", remedy)
     if any(not item.strip() for item in value):
@@ -78,7 +78,7 @@ def expressions(value: object) -> object:
     return [item.strip() for item in value]
 
 
-def reserved(value: object) -> object:
+def check_reserved(value: object) -> object:
     """The value of a parameter that this release does not support: an empty one.
 
     Raises:
@@ -89,7 +89,7 @@ def reserved(value: object) -> object:
     return ""
 
 
-def start_point(text: str) -> str | int | datetime | None:
+def parse_start_point(text: str) -> str | int | datetime | None:
     """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC.
 
     Raises:
@@ -112,20 +112,20 @@ def start_point(text: str) -> str | int | datetime | None:
         ) from None
 
 
-def start_text(value: object) -> object:
+def parse_start_from(value: object) -> object:
     """`start_from` as a checked string; a number is a snapshot id, a datetime a time.
 
     Raises:
-        PydanticCustomError: `start_point` refuses the string.
+        PydanticCustomError: `parse_start_point` refuses the string.
     """
     if isinstance(value, datetime):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str):
-        start_point(text)
+        parse_start_point(text)
     return text
 
 
-def lower_case(value: Any) -> Any:
+def to_lower_case(value: Any) -> Any:
     """A choice in lower case: choices may be written in any case."""
     return value.lower() if isinstance(value, str) else value

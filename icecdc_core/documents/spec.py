@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from icecdc_core.config.json_values import leaves
+from icecdc_core.config.json_values import iterate_leaves
 from icecdc_core.documents.dynamic_settings import is_dynamic
 from icecdc_core.documents.field_paths import Properties, flatten_mapping, locate_field
 from icecdc_core.documents.fields_without_columns import copy_targets
@@ -138,7 +138,7 @@ def _options(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
             if option in _INNER and isinstance(value, Mapping):
                 yield from _options(value, f"{path}.")
             elif isinstance(value, Mapping) and value:
-                yield from (((path, f"{option}.{inner}"), _text(each)) for inner, each in leaves(value))
+                yield from (((path, f"{option}.{inner}"), _text(each)) for inner, each in iterate_leaves(value))
             elif option == "copy_to":
                 yield (path, option), copy_targets(field)  # one name, or a list
             elif (option, value) != ("type", "object"):  # the default
@@ -153,7 +153,7 @@ def _spellings(properties: Mapping[str, Any], path: str = "", spelling: str = ""
             if option in _INNER and isinstance(value, Mapping):
                 yield from _spellings(value, f"{path}{name}.", f"{written}.")
             else:
-                for inner, _ in leaves({option: value}):
+                for inner, _ in iterate_leaves({option: value}):
                     yield (f"{path}{name}", inner), f"{spelling}{name}.{inner}"
 
 
@@ -175,7 +175,7 @@ def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The settings by their dotted names without `index.`, with values as OpenSearch returns them: texts."""
     return {
         name.removeprefix("index."): _text(value)
-        for name, value in leaves(spec.get(SETTINGS) or {})
+        for name, value in iterate_leaves(spec.get(SETTINGS) or {})
         if value is not None
     }
 

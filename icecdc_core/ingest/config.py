@@ -32,15 +32,15 @@ from icecdc_core.ingest.problems import combination_problems
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
-Namespace = Annotated[str, AfterValidator(own.namespace_name)]
-JobName = Annotated[str, AfterValidator(own.job_name)]
-Servers = Annotated[str, BeforeValidator(own.servers)]
-MetadataColumns = Annotated[list[str], BeforeValidator(own.metadata_columns)]
-Transforms = Annotated[list[str], BeforeValidator(own.transforms)]
-Expression = Annotated[str, AfterValidator(own.expression)]
-Routes = Annotated[Properties, BeforeValidator(own.routes)]
-ClientOptions = Annotated[Properties, BeforeValidator(own.client_options)]
-StartingOffsets = Annotated[str, BeforeValidator(own.starting_offsets)]
+Namespace = Annotated[str, AfterValidator(own.parse_namespace)]
+JobName = Annotated[str, AfterValidator(own.parse_job_name)]
+Servers = Annotated[str, BeforeValidator(own.parse_servers)]
+MetadataColumns = Annotated[list[str], BeforeValidator(own.parse_metadata_columns)]
+Transforms = Annotated[list[str], BeforeValidator(own.parse_transforms)]
+Expression = Annotated[str, AfterValidator(own.check_expression)]
+Routes = Annotated[Properties, BeforeValidator(own.parse_routes)]
+ClientOptions = Annotated[Properties, BeforeValidator(own.parse_client_options)]
+StartingOffsets = Annotated[str, BeforeValidator(own.parse_starting_offsets)]
 
 LOG_TABLE = "icecdc_ingest_log"
 DEAD_LETTER_TABLE = "icecdc_ingest_dead_letters"
@@ -216,7 +216,7 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        return own.derived(given)
+        return own.derive_namespace(given)
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
@@ -230,7 +230,7 @@ class IngestConfig(ParameterModel):
     @property
     def namespace_parts(self) -> tuple[str, ...]:
         """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
-        return names.table_parts(f"{self.namespace}.t")[:-1]
+        return names.split_table_name(f"{self.namespace}.t")[:-1]
 
     @property
     def catalog(self) -> str:

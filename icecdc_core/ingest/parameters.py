@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.json_values import json_array, properties
-from icecdc_core.config.names import table_parts
+from icecdc_core.config.json_values import parse_json_array, parse_properties
+from icecdc_core.config.names import split_table_name
 from icecdc_core.config.refusals import parameter_problem
-from icecdc_core.config.values import column_names, start_point
+from icecdc_core.config.values import parse_column_names, parse_start_point
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties
 
@@ -33,7 +33,7 @@ _TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|tru
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
 
-def job_name(text: str) -> str:
+def parse_job_name(text: str) -> str:
     """Check the name of a job, which snapshot summaries carry.
 
     Raises:
@@ -46,7 +46,7 @@ def job_name(text: str) -> str:
     return text
 
 
-def servers(value: object) -> object:
+def parse_servers(value: object) -> object:
     """Return brokers as `host:port`, joined by commas.
 
     Raises:
@@ -65,13 +65,13 @@ def _is_server(text: object) -> bool:
     return match is not None and int(match[2]) <= 65535
 
 
-def client_options(value: object) -> Properties:
+def parse_client_options(value: object) -> Properties:
     """Return Kafka client properties, without the prefix `kafka.` that Spark uses.
 
     Raises:
         PydanticCustomError: The value is no mapping of strings, or sets what the delivery guarantee depends on.
     """
-    options = {key.removeprefix("kafka."): text for key, text in properties(value).items()}
+    options = {key.removeprefix("kafka."): text for key, text in parse_properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
         raise parameter_problem(
             f"sets {', '.join(reserved)} (value not shown)", "use the other parameters instead", show=False
@@ -79,7 +79,7 @@ def client_options(value: object) -> Properties:
     return Properties(options)
 
 
-def namespace_name(text: str) -> str:
+def parse_namespace(text: str) -> str:
     """Check `catalog.namespace`, parts back-quoted if needed; or an empty text.
 
     Raises:
@@ -87,40 +87,40 @@ def namespace_name(text: str) -> str:
     """
     if text:
         try:
-            table_parts(f"{text}.t")
+            split_table_name(f"{text}.t")
         except PydanticCustomError:
             raise parameter_problem("is not a namespace", "name it catalog.namespace, as Spark does") from None
     return text
 
 
-def metadata_columns(value: object) -> object:
+def parse_metadata_columns(value: object) -> object:
     """Check that the names are in `METADATA`.
 
     Raises:
         PydanticCustomError: The value is not a list of names, or a name is not in `METADATA` or is there twice.
     """
-    names = column_names(value)
+    names = parse_column_names(value)
     if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
         raise parameter_problem(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
     return names
 
 
-def transforms(value: object) -> object:
+def parse_transforms(value: object) -> object:
     """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses.
 
     Raises:
-        PydanticCustomError: The value is no such list, or `transform` refuses a text.
+        PydanticCustomError: The value is no such list, or `parse_transform` refuses a text.
     """
     if isinstance(value, str):
         is_array = value.startswith("[")
-        value = json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
+        value = parse_json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
     texts = [str(item).strip() for item in value] if isinstance(value, (list, tuple)) else [""]
     for text in texts:
-        transform(text)
+        parse_transform(text)
     return texts
 
 
-def transform(text: str) -> tuple[str, int, str]:
+def parse_transform(text: str) -> tuple[str, int, str]:
     """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column.
 
     Raises:
@@ -142,7 +142,7 @@ def transform(text: str) -> tuple[str, int, str]:
     return "", 0, match[6].strip()
 
 
-def expression(text: str) -> str:
+def check_expression(text: str) -> str:
     """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect.
 
     Raises:
@@ -162,24 +162,24 @@ def expression(text: str) -> str:
     return text
 
 
-def routes(value: object) -> Properties:
+def parse_routes(value: object) -> Properties:
     """Return the regular expression of each table.
 
     Raises:
         PydanticCustomError: The value is no mapping of strings, or a table name or an expression is missing or wrong.
     """
-    given = properties(value)
+    given = parse_properties(value)
     for table, pattern in given.items():
-        table_parts(table)
+        split_table_name(table)
         if not pattern:
             raise parameter_problem(
                 f"has no expression for {table}", "give a regular expression for each table, such as order.*"
             )
-        expression(pattern)
+        check_expression(pattern)
     return given
 
 
-def starting_offsets(value: object) -> object:
+def parse_starting_offsets(value: object) -> object:
     """Check `earliest`, `latest`, a timestamp, or offsets as JSON.
 
     Raises:
@@ -189,17 +189,17 @@ def starting_offsets(value: object) -> object:
         value = json.dumps(value)
     text = str(value)
     if text.startswith("{"):
-        parsed_offsets(text)
+        parse_offsets(text)
         return text
     if re.fullmatch(r"-?\d+", text):
         raise parameter_problem(
             "is a number", "write earliest, latest, an ISO timestamp, or JSON: topic to partition to offset"
         )
-    start_point(text)
+    parse_start_point(text)
     return text.lower() if text.lower() in ("earliest", "latest") else text
 
 
-def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
+def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """Return offsets from JSON as Spark writes it: topic to partition to next offset.
 
     Raises:
@@ -219,13 +219,13 @@ def parsed_offsets(text: str) -> dict[str, dict[int, int]]:
 
 def quoted_table(name: str) -> str:
     """Return the table's name with every part back-quoted; "" for none."""
-    return ".".join(quoted(part) for part in table_parts(name)) if name else ""
+    return ".".join(quoted(part) for part in split_table_name(name)) if name else ""
 
 
-def derived(given: Mapping[str, Any]) -> dict[str, Any]:
+def derive_namespace(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the namespace if none is given: that of the table, or of the first route."""
     try:
-        named = given.get("table") or next(iter(routes(given.get("routes") or {})), "")
-        return {"namespace": ".".join(quoted(part) for part in table_parts(named)[:-1])} if named else {}
+        named = given.get("table") or next(iter(parse_routes(given.get("routes") or {})), "")
+        return {"namespace": ".".join(quoted(part) for part in split_table_name(named)[:-1])} if named else {}
     except PydanticCustomError:
         return {}

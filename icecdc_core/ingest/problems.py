@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.names import table_parts
-from icecdc_core.ingest.parameters import routes
+from icecdc_core.config.names import split_table_name
+from icecdc_core.ingest.parameters import parse_routes
 
 # Formats whose records name their schema by its id in a registry.
 _WITH_REGISTRY = ("avro", "json_schema", "debezium_avro")
@@ -43,10 +43,10 @@ def _catalog_problems(given: Mapping[str, Any]) -> list[str]:
     """Every table must be in the one catalog that is configured."""
     named = [given.get(name) for name in ("table", "commit_log_table", "dead_letter_table")]
     try:
-        named += list(routes(given.get("routes") or {}))
-        catalogs = {table_parts(name)[0] for name in named if name}
+        named += list(parse_routes(given.get("routes") or {}))
+        catalogs = {split_table_name(name)[0] for name in named if name}
         if given.get("namespace"):
-            catalogs.add(table_parts(f"{given['namespace']}.t")[0])
+            catalogs.add(split_table_name(f"{given['namespace']}.t")[0])
     except (PydanticCustomError, TypeError):
         return []  # reported with the parameter itself
     if len(catalogs) > 1:

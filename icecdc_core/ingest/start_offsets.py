@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.config.values import start_point
+from icecdc_core.config.values import parse_start_point
 from icecdc_core.errors import LostOffsetsError, TopicReplacedError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.ingest.parameters import parsed_offsets
+from icecdc_core.ingest.parameters import parse_offsets
 from icecdc_core.ingest.tables.commit_log import LoggedJob
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def _with_new_partitions(known: Offsets, earliest: Offsets) -> Offsets:
 def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
     wanted = config.starting_offsets
     if wanted.startswith("{"):
-        return _with_new_partitions(parsed_offsets(wanted), earliest)
-    moment = start_point(wanted)
+        return _with_new_partitions(parse_offsets(wanted), earliest)
+    moment = parse_start_point(wanted)
     if isinstance(moment, datetime):
         return topics.at(names, moment)
     return latest if moment == "latest" else earliest

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icecdc_core.config.durations import UNIT_SECONDS, seconds_of
-from icecdc_core.config.json_values import leaves
+from icecdc_core.config.durations import UNIT_SECONDS, parse_seconds
+from icecdc_core.config.json_values import iterate_leaves
 from icecdc_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _is_true(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    seconds = seconds_of(str(value), _UNITS)
+    seconds = parse_seconds(str(value), _UNITS)
     return seconds is None or seconds < _GC_DELETES_SECONDS
 
 
@@ -112,7 +112,7 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: A setting is given twice.
     """
     found: dict[str, Any] = {}
-    for path, value in leaves(settings):
+    for path, value in iterate_leaves(settings):
         name = path.removeprefix("index.")
         if name in found:
             raise _settings_error(

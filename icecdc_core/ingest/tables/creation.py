@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.names import table_parts
+from icecdc_core.config.names import split_table_name
 from icecdc_core.errors import CatalogError, IdentifierColumnsError
-from icecdc_core.ingest.parameters import METADATA, transform
+from icecdc_core.ingest.parameters import METADATA, parse_transform
 from icecdc_core.ingest.tables.columns import METADATA_PREFIX, METADATA_TYPES
 from icecdc_core.ingest.tables.publish import WAP_ENABLED
 from icecdc_core.session.jvm import iceberg_class, java_class
@@ -36,7 +36,7 @@ def create_table(spark: SparkSession, name: str, seen: StructType, columns: Stru
         IdentifierColumnsError: No field becomes one of the identifier columns.
         CatalogError: The catalog refuses the table.
     """
-    parts = table_parts(name)
+    parts = split_table_name(name)
     create_namespace(spark, parts[:-1])
     schema = _iceberg_schema(spark, seen, columns, config)
     catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, parts[0])
@@ -99,7 +99,7 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
 def partition_names(config: IngestConfig) -> list[str]:
     """Return the names that Iceberg gives to the partition fields of a new table, but for those of plain columns."""
     suffixes = {"years": "year", "months": "month", "days": "day", "hours": "hour", "truncate": "trunc"}
-    parts = [transform(text) for text in config.partition_by]
+    parts = [parse_transform(text) for text in config.partition_by]
     return [f"{column}_{suffixes.get(kind, kind)}" for kind, _, column in parts if kind]
 
 
@@ -132,7 +132,7 @@ def _partition_spec(spark: SparkSession, schema: Any, config: IngestConfig) -> A
     builder = iceberg_class(spark, "PartitionSpec").builderFor(schema)
     methods = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
     for text in config.partition_by:
-        kind, width, column = transform(text)
+        kind, width, column = parse_transform(text)
         if width:
             getattr(builder, kind)(column, width)
         elif kind:

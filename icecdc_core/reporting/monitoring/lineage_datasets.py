@@ -23,7 +23,7 @@ from openlineage.client.facet_v2 import column_lineage_dataset as columns
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from icecdc_core.config.names import table_parts
+from icecdc_core.config.names import split_table_name
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.secrets import is_reference, redacted
 from icecdc_core.table.expressions.field_origins import FieldOrigin
@@ -74,7 +74,7 @@ def table_dataset(table: str, metadata: TableMetadata, config: ParameterModel, s
         snapshot_id: The snapshot that is read or was written; None: an empty table.
     """
     namespace, name = location_name(metadata.location)
-    catalog, *parts = table_parts(table)
+    catalog, *parts = split_table_name(table)
     properties = _shown_properties(config)
     symlink = symlinks_dataset.Identifier(_catalog_namespace(properties, catalog), ".".join(parts), "TABLE")
     facets: dict[str, DatasetFacet] = {

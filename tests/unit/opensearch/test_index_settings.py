@@ -3,7 +3,7 @@
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.json_values import leaves
+from icecdc_core.config.json_values import iterate_leaves
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.index_settings import (
     check_settings,
@@ -18,7 +18,7 @@ OURS = {"number_of_shards": 3, "number_of_replicas": 2, "gc_deletes": "1h", "tra
 
 def config(**settings):
     """Parameters with these settings; what they set is not given as a parameter, too."""
-    given = {path.rpartition(".")[2] for path, _ in leaves(settings)}
+    given = {path.rpartition(".")[2] for path, _ in iterate_leaves(settings)}
     ours = {"number_of_shards": 3, "number_of_replicas": 2}
     return SyncConfig(
         table="lake.ns.t", settings=settings, **{name: value for name, value in ours.items() if name not in given}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.names import table_parts
+from icecdc_core.config.names import split_table_name
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk.writer import bulk_path
 
@@ -57,7 +57,7 @@ class DescribeTableNames:
         config = accepted(table=name, index="t")
         if config is None:
             return
-        assert table_parts(config.quoted_table) == config.table_parts == table_parts(name.strip())
+        assert split_table_name(config.quoted_table) == config.table_parts == split_table_name(name.strip())
 
     @settings(max_examples=300, deadline=None)
     @given(NAMES)
