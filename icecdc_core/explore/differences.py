@@ -13,7 +13,7 @@ from icecdc_core.explore.rows.changed import (
     DELETED,
     INSERTED,
     UPDATED,
-    Change,
+    RowChange,
 )
 from icecdc_core.explore.rows.differing import (
     PartitionChanges,
@@ -54,7 +54,7 @@ class Differences(Part):
     updates: int = 0
     deletes: int = 0
     carryovers_removed: int = 0
-    sample: tuple[Change, ...] = ()
+    sample: tuple[RowChange, ...] = ()
     partitions: tuple[PartitionChanges, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -154,7 +154,7 @@ def find_differences(view: View) -> Differences:
     )
 
 
-def _shown_fields(sample: Sequence[Change]) -> tuple[list[str], int]:
+def _shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
     """The fields that a table shows, and the number of others: all that an update changed come first."""
     every = list(dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})}))
     changed = Counter(name for each in sample if each.kind == UPDATED for name in each.changed_fields)

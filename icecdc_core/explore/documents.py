@@ -14,7 +14,7 @@ from icecdc_core.commits.positions import PositionStore
 from icecdc_core.documents.bulk_lines import epoch_of
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table, value_text
-from icecdc_core.explore.rows.changed import UPDATED, Change, Document
+from icecdc_core.explore.rows.changed import UPDATED, Document, RowChange
 from icecdc_core.explore.rows.document_history import MOST_ROWS, History, current_rows, find_history
 from icecdc_core.explore.rows.document_ids import WantedDocument, find_wanted
 from icecdc_core.explore.view import OTHER_DOCUMENTS
@@ -126,7 +126,7 @@ class DocumentView(Part):
         return heading(f"History: {searched}") + table(head, rows) + paragraphs(older)
 
 
-def _fields_of(change: Change) -> list[tuple[str, Cell]]:
+def _fields_of(change: RowChange) -> list[tuple[str, Cell]]:
     """The fields that an update changed, each with its values; of a row that came or went, all on one line."""
     if change.kind == UPDATED:
         return [(name, change.cell(name)) for name in change.changed_fields]

@@ -27,7 +27,7 @@ from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.shared_parse import SharedParser, cache_and_count
 from icecdc_core.ingest.tables import commit_log
-from icecdc_core.ingest.tables.batch import Batch, Records
+from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.publish import WAP_ID
@@ -91,7 +91,7 @@ class Batches:
         # The batch has a session of its own, with catalogs of its own. A commit through another session may be
         # invisible in it.
         spark = records.sparkSession
-        batch = Batch(self.number, start, end, self._valid_through(end), self.run_id)
+        batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
         with _staged_writes(spark, self.run_id), unless_set(spark, _CACHE_SETTINGS):
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recovered(tables, batch)
@@ -124,7 +124,7 @@ class Batches:
             rows=sum(table.rows for table in tables),
         )
 
-    def _write_tables(self, records: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
+    def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         """Write all tables; returns their entries and the number of dead letters."""
         known = decode_records(records, self.config)
         if self.config.route_by == "table":
@@ -139,7 +139,7 @@ class Batches:
         try:
             everything = route_records(known, self.config)
             records_of = {
-                name: Records(
+                name: TableRecords(
                     partial(_records_of, everything, name),
                     shared.rows_of(name),
                     shared.schema,
@@ -156,25 +156,25 @@ class Batches:
         finally:
             shared.cached.unpersist()
 
-    def _write_one_table(self, known: DataFrame, batch: Batch) -> tuple[list[TableEntry], int]:
+    def _write_one_table(self, known: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         name = quoted_table(self.config.table)
         spark = known.sparkSession
         if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
             # Read and written in one pass.
-            return self._write_each(spark, {name: Records(lambda: known)}, batch)
+            return self._write_each(spark, {name: TableRecords(lambda: known)}, batch)
         cached = known.persist()
         try:
-            return self._write_each(spark, {name: Records(lambda: cached)}, batch)
+            return self._write_each(spark, {name: TableRecords(lambda: cached)}, batch)
         finally:
             cached.unpersist()
 
     def _write_routed(
-        self, parts: DataFrame, counts: dict[str | None, int], batch: Batch
+        self, parts: DataFrame, counts: dict[str | None, int], batch: MicroBatch
     ) -> tuple[list[TableEntry], int]:
         """Write tables that parse their own records; records without a table are dead letters."""
         dead_letters = self.writer.dead_letters.write(parts.where(F.col(TABLE).isNull())) if counts.get(None) else 0
         records_of = {
-            name: Records(partial(_records_of, parts, name), partitions=_writers(count))
+            name: TableRecords(partial(_records_of, parts, name), partitions=_writers(count))
             for name, count in counts.items()
             if name is not None
         }
@@ -182,7 +182,7 @@ class Batches:
         return tables, dead_letters + others
 
     def _write_each(
-        self, spark: SparkSession, records: dict[str, Records], batch: Batch
+        self, spark: SparkSession, records: dict[str, TableRecords], batch: MicroBatch
     ) -> tuple[list[TableEntry], int]:
         """Write several tables at a time; one that fails does not stop the others."""
         names = [name for name in records if name not in self.behind]
@@ -190,7 +190,9 @@ class Batches:
             written = list(pool.map(lambda name: self._write_table(name, spark, records[name], batch), names))
         return [entry for entry, _ in written], sum(dead_letters for _, dead_letters in written)
 
-    def _write_table(self, name: str, spark: SparkSession, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+    def _write_table(
+        self, name: str, spark: SparkSession, records: TableRecords, batch: MicroBatch
+    ) -> tuple[TableEntry, int]:
         try:
             return self.writer.write(spark, name, records, batch)
         except RefillError as refill:
@@ -209,7 +211,7 @@ class Batches:
         """The time up to which all tables have every record; None if a table is behind, or records wait."""
         return None if self.behind or self.recovering else self._valid_through(self.complete)
 
-    def recovered(self, tables: list[TableEntry], batch: Batch) -> list[TableEntry]:
+    def recovered(self, tables: list[TableEntry], batch: MicroBatch) -> list[TableEntry]:
         """Return the entries of a batch with those of the tables that an earlier run left behind.
 
         Such a table stays behind until it has reached the offsets of the others.

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
-from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, operation
+from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, parse_operation
 from icecdc_core.ingest.formats.json_text import field
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
@@ -84,7 +84,7 @@ def _decode_plain(
     problem = problem.when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
-        row_op, unknown = operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
+        row_op, unknown = parse_operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
         op = op.otherwise(row_op)
         problem = problem.when(~tombstone, unknown)
     result = {

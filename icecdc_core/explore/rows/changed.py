@@ -22,7 +22,7 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Change:
+class RowChange:
     """A row before and after.
 
     Attributes:

@@ -27,7 +27,7 @@ from icecdc_core.explore.rows.changed import (
     KIND,
     PARTITION,
     UPDATED,
-    Change,
+    RowChange,
     document_json_columns,
     kind_of_pair,
     pair_rows,
@@ -109,7 +109,7 @@ def count_by_partition(pairs: DataFrame) -> tuple[PartitionChanges, ...]:
     return tuple(PartitionChanges(*row) for row in most.limit(_MOST_PARTITIONS).collect())
 
 
-def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[Change, ...]:
+def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[RowChange, ...]:
     """Return some of the changes, of each kind if there is room.
 
     Args:
@@ -130,13 +130,13 @@ def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -
         named = named.limit(most)
     rows = named.select(ID, KIND, *document_json_columns(named)).collect()
     changes = sorted(
-        (Change(row[ID], parse_document(row[BEFORE]), parse_document(row[AFTER])) for row in rows), key=_order
+        (RowChange(row[ID], parse_document(row[BEFORE]), parse_document(row[AFTER])) for row in rows), key=_order
     )
     by_kind = [[each for each in changes if each.kind == kind] for kind in _KINDS]
     fair = [each for each in chain.from_iterable(zip_longest(*by_kind)) if each is not None][:most]
     return tuple(sorted(fair, key=lambda each: (_KINDS.index(each.kind), _order(each))))
 
 
-def _order(change: Change) -> tuple[int, str]:
+def _order(change: RowChange) -> tuple[int, str]:
     # Numbers in the order of numbers.
     return len(change.document_id), change.document_id

@@ -14,7 +14,7 @@ from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.step_scan import SharedFiles, StepScan
 from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
 from icecdc_core.documents.bulk_lines import document_json
-from icecdc_core.explore.rows.changed import Change, Document, net_pairs, parse_document
+from icecdc_core.explore.rows.changed import Document, RowChange, net_pairs, parse_document
 from icecdc_core.explore.rows.document_ids import WantedDocument
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
@@ -40,7 +40,7 @@ class Event:
     snapshot_id: int
     committed_at: datetime
     operation: str
-    change: Change
+    change: RowChange
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tu
             (row[CHANGE_TYPE], parse_document(row["document"]) or {})
         )
     return tuple(
-        _event(source, snapshot_id, Change(wanted.document_id, before, after))
+        _event(source, snapshot_id, RowChange(wanted.document_id, before, after))
         for snapshot_id in ancestors(source.metadata, source.head)
         for before, after in net_pairs(by_snapshot.get(snapshot_id, []))
     )
 
 
-def _event(source: Source, snapshot_id: int, change: Change) -> Event:
+def _event(source: Source, snapshot_id: int, change: RowChange) -> Event:
     snapshot = source.metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
     return Event(snapshot_id, committed_at(snapshot), operation(snapshot), change)

@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, operation
+from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, parse_operation
 from icecdc_core.ingest.formats.json_text import (
     JSON_READ_OPTIONS,
     MALFORMED,
     PAYLOAD_OPTIONS,
     quoted_start,
-    unreadable,
+    unreadable_reason,
 )
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.record_keys import KEY_WITHOUT_IDENTIFIERS, delete_by_key, delete_by_single_key
@@ -53,7 +53,7 @@ def decode_event(op: Column, before: Column, after: Column, payload_type: str | 
         after: The row after the change, as JSON.
         payload_type: The type of both rows, as in `decode_result`.
     """
-    row_op, unknown = operation(op, "the operation of the change event (op)")
+    row_op, unknown = parse_operation(op, "the operation of the change event (op)")
     unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
     deletes = row_op == "delete"
     problem = (
@@ -102,7 +102,7 @@ def _decode_without_schema(text: Column) -> Column:
         op = F.coalesce(parsed["op"], inner["op"])
         before, after = (F.coalesce(_row_text(parsed[name]), _row_text(inner[name])) for name in _ROW_FIELDS)
         malformed = parsed[MALFORMED].isNotNull() | parsed.isNull()
-        unread = decode_result(problem=unreadable(text, _not_an_event(text)))
+        unread = decode_result(problem=unreadable_reason(text, _not_an_event(text)))
         return F.when(malformed, unread).otherwise(decode_event(op, before, after))
 
     return evaluate_once(F.from_json(text, shape, JSON_READ_OPTIONS), decode)
@@ -122,7 +122,7 @@ def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, setti
     names = {field.get("field") for field in node.get("fields", ())}
     whole = _logical_type(node)
     shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(MALFORMED, T.StringType())])
-    mismatch = decode_result(problem=unreadable(text, F.lit("the record does not fit its own schema part")))
+    mismatch = decode_result(problem=unreadable_reason(text, F.lit("the record does not fit its own schema part")))
 
     def decode(parsed: Column) -> Column:
         payload = parsed["payload"]

@@ -65,7 +65,7 @@ def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:
     return F.transform(F.array(value), use)[0]
 
 
-def operation(code: Column, field: str) -> tuple[Column, Column]:
+def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     """Return the operation that a code stands for, in any case, and the problem if it stands for none.
 
     Args:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, operation
-from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, quoted_start, unreadable
+from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, parse_operation
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, quoted_start, unreadable_reason
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 
@@ -37,13 +37,13 @@ def decode_json(text: Column, tombstone: Column, settings: FormatSettings) -> Co
 
 def _decode_change(parsed: Column, text: Column) -> Column:
     metadata = parsed["metadata"]
-    nested_op, nested_problem = operation(metadata["operation"], "the operation (metadata.operation)")
-    flat_op, flat_problem = operation(parsed[OP], f"the operation ({OP})")
+    nested_op, nested_problem = parse_operation(metadata["operation"], "the operation (metadata.operation)")
+    flat_op, flat_problem = parse_operation(parsed[OP], f"the operation ({OP})")
     data = F.when(~F.is_variant_null(parsed["data"]), F.to_json(parsed["data"]))
     no_data = F.when(data.isNull(), F.lit("the record has no data"))
     other = F.concat(F.lit("not a DMS record: "), quoted_start(text))
     return (
-        F.when(parsed.isNull() | parsed[MALFORMED].isNotNull(), decode_result(problem=unreadable(text, other)))
+        F.when(parsed.isNull() | parsed[MALFORMED].isNotNull(), decode_result(problem=unreadable_reason(text, other)))
         .when(F.lower(metadata["record-type"]) == "control", decode_result(op=F.lit(IGNORED)))
         .when(metadata.isNotNull(), decode_result(data, None, nested_op, F.coalesce(nested_problem, no_data)))
         .when(parsed[OP].isNotNull(), decode_result(text, None, flat_op, flat_problem))

@@ -34,7 +34,7 @@ SHOWN = 100
 """Characters of a value that a problem shows."""
 
 
-def unreadable(text: Column, problem: Column) -> Column:
+def unreadable_reason(text: Column, problem: Column) -> Column:
     """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem.
 
     Args:

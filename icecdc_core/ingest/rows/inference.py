@@ -49,16 +49,16 @@ def infer_schema(
     if current is None:
         return merge_schemas(schemas)
     conflicts = TypeConflicts(current, any_case)
-    seen = conflicts.without(schemas)
+    seen = conflicts.merge_without_conflicts(schemas)
     tried: list[T.StructType] = []
     # Each pass may show names that bad values hid in the pass before.
-    while conflicts.exist(merge_schemas(schemas)) and (lenient := conflicts.lenient(seen)) not in tried:
+    while conflicts.exist(merge_schemas(schemas)) and (lenient := conflicts.lenient_schema(seen)) not in tried:
         tried.append(lenient)
         read_as = T.StructType([*lenient.fields, T.StructField(MALFORMED, T.StringType())])
         bad = F.from_json("payload", read_as, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
         decoded = decoded.where(F.col("problem").isNull() & ~bad)
         schemas = _schemas(decoded)
-        seen = conflicts.with_spellings(conflicts.without(schemas), seen)
+        seen = conflicts.with_spellings(conflicts.merge_without_conflicts(schemas), seen)
     return _confirm_widening(decoded.where("problem is null"), seen, current) if widen else seen
 
 

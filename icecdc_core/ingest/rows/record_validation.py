@@ -19,7 +19,7 @@ from icecdc_core.ingest.formats.json_text import (
     MALFORMED,
     SHOWN,
     quoted_start,
-    unreadable,
+    unreadable_reason,
 )
 from icecdc_core.ingest.rows.column_names import path_text
 from icecdc_core.ingest.rows.nested_readers import StructReader
@@ -138,7 +138,7 @@ def _parse_problem(reader: StructReader) -> Column:
                 violation = Violation(bad, (spelling,), f"is not of type {field.reader.kind.simpleString()}", text)
                 problem = problem.when(bad, _violation_problem(violation))
     other = F.concat(F.lit("does not fit the columns: "), quoted_start(payload))
-    return problem.otherwise(F.when(texts.isNull(), unreadable(payload, other)).otherwise(other))
+    return problem.otherwise(F.when(texts.isNull(), unreadable_reason(payload, other)).otherwise(other))
 
 
 def _columns(reader: StructReader) -> Iterable[tuple[str, str, str]]:

@@ -28,11 +28,11 @@ class TypeConflicts:
         """Whether some values are of another kind than their column, which hides the types of the other values."""
         return self._conflict(self._columns, seen, False)
 
-    def without(self, schemas: Sequence[T.StructType]) -> T.StructType:
+    def merge_without_conflicts(self, schemas: Sequence[T.StructType]) -> T.StructType:
         """Merge schemas; a field that a writer gives a conflicting type gets the type of its column."""
         return merge_schemas([self._without_struct(self._columns, schema) for schema in schemas])
 
-    def lenient(self, seen: T.StructType) -> T.StructType:
+    def lenient_schema(self, seen: T.StructType) -> T.StructType:
         """Return the schema that reads exactly the values that the columns can store, perhaps after a promotion.
 
         Args:

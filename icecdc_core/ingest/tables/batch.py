@@ -13,7 +13,7 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 
 
 @dataclass(frozen=True)
-class Batch:
+class MicroBatch:
     """A micro-batch: its number and its offsets.
 
     Attributes:
@@ -32,7 +32,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Records:
+class TableRecords:
     """The records of a batch for one table.
 
     Attributes:

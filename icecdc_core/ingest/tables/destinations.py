@@ -20,7 +20,7 @@ from icecdc_core.ingest.rows.first_records import (
 from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.tables.columns import metadata_names, payload_schema
 from icecdc_core.ingest.tables.creation import create_table, partition_names
-from icecdc_core.ingest.tables.schema_evolution import evolution, evolve, new_columns
+from icecdc_core.ingest.tables.schema_evolution import evolve, new_columns, plan_evolution
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
     return OpenedTable(load_table(spark, name), refused)
 
 
-def evolve_for(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
+def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
     """Change a table's schema in one commit so that it fits the records.
 
     Args:
@@ -91,7 +91,7 @@ def evolve_for(spark: SparkSession, name: str, records: DataFrame, config: Inges
     seen = order_by_frequency(records, infer_schema(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
-    changes = evolution(current, seen, config, [*partitions, *metadata_names(config)])
+    changes = plan_evolution(current, seen, config, [*partitions, *metadata_names(config)])
     if changes:
         evolve(spark, name, changes)
     return seen

@@ -35,7 +35,7 @@ class MovedError(IcecdcError):
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedSnapshot:
     """A snapshot that is in the table's metadata and on no branch.
 
     Attributes:
@@ -63,7 +63,7 @@ class Staged:
 
 def stage(
     spark: SparkSession, name: str, table: Any, properties: dict[str, str], write: Callable[[dict[str, str]], None]
-) -> Staged:
+) -> StagedSnapshot:
     """Run a write that is staged.
 
     Args:
@@ -87,7 +87,7 @@ def stage(
     return _find_staged(load_table(spark, name), name, properties)
 
 
-def restage(spark: SparkSession, name: str, staged: Staged) -> Staged:
+def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot:
     """Stage the data files of a staged append again, on the table's current snapshot; writes no file.
 
     Args:
@@ -107,7 +107,9 @@ def restage(spark: SparkSession, name: str, staged: Staged) -> Staged:
     return _find_staged(load_table(spark, name), name, properties)
 
 
-def next_step(head: int | None, staged: Staged, can_restage: bool) -> Literal["publish", "restage", "write again"]:
+def next_publish_step(
+    head: int | None, staged: StagedSnapshot, can_restage: bool
+) -> Literal["publish", "restage", "write again"]:
     """Decide what to do with a staged snapshot.
 
     Args:
@@ -120,7 +122,7 @@ def next_step(head: int | None, staged: Staged, can_restage: bool) -> Literal["p
     return "restage" if staged.is_append and can_restage else "write again"
 
 
-def publish(spark: SparkSession, name: str, table: Any, staged: Staged) -> int:
+def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> int:
     """Set the main branch to the staged snapshot; returns its id.
 
     Args:
@@ -197,7 +199,7 @@ def raise_if_moved(
         raise MovedError(f"Another writer committed in between: {reason}", subject="table", value=name) from error
 
 
-def _set_main(spark: SparkSession, name: str, table: Any, staged: Staged) -> None:
+def _set_main(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> None:
     if current_snapshot_id(table) != staged.parent_id:
         raise MovedError("Another writer committed in between", subject="table", value=name)
     operations = table.operations()
@@ -212,7 +214,7 @@ def _enable_staging(table: Any) -> None:
         table.updateProperties().set(WAP_ENABLED, "true").commit()
 
 
-def _find_staged(table: Any, name: str, properties: dict[str, str]) -> Staged:
+def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSnapshot:
     """Return the snapshot of an attempt; it is one of the last in the metadata."""
     snapshots = table.operations().current().snapshots()
     for position in range(snapshots.size() - 1, -1, -1):
@@ -220,7 +222,7 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> Staged:
         summary = snapshot.summary()
         if summary.get(ATTEMPT) == properties[ATTEMPT]:
             parent = snapshot.parentId()
-            return Staged(
+            return StagedSnapshot(
                 snapshot_id=int(snapshot.snapshotId()),
                 sequence_number=int(snapshot.sequenceNumber()),
                 snapshot_ms=int(snapshot.timestampMillis()),

@@ -24,7 +24,7 @@ Kind = Literal["add", "widen", "optional"]
 
 
 @dataclass(frozen=True)
-class Change:
+class ColumnChange:
     """One change of a table's schema.
 
     Attributes:
@@ -43,9 +43,9 @@ class Change:
         return f"{self.kind} {name}" if self.type is None else f"{self.kind} {name} {self.type.simpleString()}"
 
 
-def evolution(
+def plan_evolution(
     current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
-) -> list[Change]:
+) -> list[ColumnChange]:
     """Return the schema changes that records need, as far as Iceberg allows them.
 
     A field without a column adds one (in structs, arrays of structs and map values too). Iceberg's promotions widen a
@@ -64,21 +64,21 @@ def evolution(
         The changes, outer ones first; none without `evolve_schema`.
 
     Example:
-        >>> evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
-        [Change("widen", ("id",), LongType()), Change("add", ("name",), StringType())]
+        >>> plan_evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
+        [ColumnChange("widen", ("id",), LongType()), ColumnChange("add", ("name",), StringType())]
     """
     if not settings.evolve_schema:
         return []
-    return list(_of_struct(current, seen, (), settings, ColumnNames(current, others)))
+    return list(_struct_changes(current, seen, (), settings, ColumnNames(current, others)))
 
 
-def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
+def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
     """Change a table's schema, all in one commit.
 
     Args:
         spark: The session in which the table will be written.
         table: ``catalog.namespace.table`` as Spark names it.
-        changes: What `evolution` returned. A column that another writer has added in between stays as it is.
+        changes: What `plan_evolution` returned. A column that another writer has added in between stays as it is.
 
     Raises:
         SchemaChangeError: Iceberg refuses the changes; the table is as it was.
@@ -115,9 +115,9 @@ def evolve(spark: SparkSession, table: str, changes: Sequence[Change]) -> None:
         ) from error
 
 
-def _of_struct(
+def _struct_changes(
     current: T.StructType, seen: T.StructType, path: tuple[str, ...], settings: FormatSettings, names: ColumnNames
-) -> Iterator[Change]:
+) -> Iterator[ColumnChange]:
     sensitive = settings.column_case == "sensitive"
     columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
     identifiers = {name.lower() for name in settings.identifier_columns} if not path else set()
@@ -128,32 +128,32 @@ def _of_struct(
             kind = _new_type(field.dataType, settings, (*path, name), names)
             if kind is not None:
                 columns[field.name if sensitive else field.name.lower()] = T.StructField(name, kind)
-                yield Change("add", (*path, name), kind)
+                yield ColumnChange("add", (*path, name), kind)
             continue
         column_path = (*path, column.name)
         guessed = GUESSED in field.metadata
         becomes_optional = not column.nullable and field.nullable and not guessed
         if becomes_optional and column.name.lower() not in identifiers:
-            yield Change("optional", column_path)
-        yield from _of_type(column.dataType, field.dataType, column_path, guessed, settings, names)
+            yield ColumnChange("optional", column_path)
+        yield from _type_changes(column.dataType, field.dataType, column_path, guessed, settings, names)
 
 
-def _of_type(
+def _type_changes(
     current: T.DataType,
     seen: T.DataType,
     path: tuple[str, ...],
     guessed: bool,
     settings: FormatSettings,
     names: ColumnNames,
-) -> Iterator[Change]:
+) -> Iterator[ColumnChange]:
     if isinstance(current, T.StructType) and isinstance(seen, T.StructType):
-        yield from _of_struct(current, seen, path, settings, names)
+        yield from _struct_changes(current, seen, path, settings, names)
     elif isinstance(current, T.ArrayType) and isinstance(seen, T.ArrayType):
-        yield from _of_type(current.elementType, seen.elementType, (*path, "element"), guessed, settings, names)
+        yield from _type_changes(current.elementType, seen.elementType, (*path, "element"), guessed, settings, names)
     elif isinstance(current, T.MapType) and isinstance(seen, T.MapType):
-        yield from _of_type(current.valueType, seen.valueType, (*path, "value"), guessed, settings, names)
+        yield from _type_changes(current.valueType, seen.valueType, (*path, "value"), guessed, settings, names)
     elif not guessed and (wider := promote_type(current, seen)) is not None:
-        yield Change("widen", path, wider)
+        yield ColumnChange("widen", path, wider)
 
 
 def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.batch import Records
+from icecdc_core.ingest.tables.batch import TableRecords
 from icecdc_core.ingest.tables.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.publish import Staged, append, stage
-from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
+from icecdc_core.ingest.tables.publish import StagedSnapshot, append, stage
+from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 from icecdc_core.session.row_counts import RowCount
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class StagedRecords:
         deletes: Rows to delete.
     """
 
-    snapshot: Staged
+    snapshot: StagedSnapshot
     dead_letters: int
     rows: int
     deletes: int = 0
@@ -66,7 +66,7 @@ class Staging:
     schema: StructType
     properties: dict[str, str]
 
-    def append_rows(self, rows: DataFrame, records: Records) -> StagedRecords:
+    def append_rows(self, rows: DataFrame, records: TableRecords) -> StagedRecords:
         """Append rows that all fit and have no other columns.
 
         Args:
@@ -124,7 +124,7 @@ class Staging:
         fit = F.col(IS_VALID) & ~incomplete
         rejected = RowCount(rows, ~fit)
         # A merge reads its source more than once, and refuses one that may differ the second time.
-        last = last_of_each(rejected.rows.where(fit)).localCheckpoint()
+        last = last_row_of_each(rejected.rows.where(fit)).localCheckpoint()
         deleted = F.expr(IS_DELETE)
         counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
         assert counts is not None
@@ -133,17 +133,19 @@ class Staging:
             self.name,
             self.table,
             self.properties,
-            lambda properties: merge(last, self.name, columns, identifier_columns, ordering, properties),
+            lambda properties: merge_rows(last, self.name, columns, identifier_columns, ordering, properties),
         )
         dead_letters = self.dead_letters.write(rows.where(~fit), self.name) if rejected.value() else 0
         return StagedRecords(staged, dead_letters, counts["rows"], counts["deletes"])
 
-    def _append_fitting(self, rows: DataFrame) -> tuple[Staged, int]:
+    def _append_fitting(self, rows: DataFrame) -> tuple[StagedSnapshot, int]:
         """Stage the rows that fit; also returns how many records do not."""
         unfit = RowCount(rows, F.expr(f"NOT {_APPENDED}"))
         return self._stage_append(unfit.rows.where(_APPENDED)), unfit.value()
 
-    def _stage_append(self, rows: DataFrame, coalesced: Callable[[DataFrame], DataFrame] | None = None) -> Staged:
+    def _stage_append(
+        self, rows: DataFrame, coalesced: Callable[[DataFrame], DataFrame] | None = None
+    ) -> StagedSnapshot:
         metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
         ready = rows.selectExpr(f"{quoted(ROW)}.*", *metadata)
         # Coalesced after the row is spread: Spark generates no code for coalesce, and would copy whole rows for it.

@@ -27,15 +27,15 @@ from icecdc_core.columns import quoted
 from icecdc_core.session.jvm import java_class, own_object
 
 IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
-"""Columns that `last_of_each` compares: one for each identifier column, numbered, and the ordering value."""
+"""Columns that `last_row_of_each` compares: one for each identifier column, numbered, and the ordering value."""
 
 CLEARED = "_icecdc_cleared"
-"""Column that `last_of_each` adds: whether a delete without ordering value is among the records of the identifier."""
+"""Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
 
 _SOURCE, _RANK = "_icecdc_source_", "_icecdc_rank"
 
 
-def last_of_each(rows: DataFrame) -> DataFrame:
+def last_row_of_each(rows: DataFrame) -> DataFrame:
     """Keep the last row of each identifier.
 
     Args:
@@ -67,7 +67,7 @@ def last_of_each(rows: DataFrame) -> DataFrame:
     return last.drop(_RANK)
 
 
-def merge(
+def merge_rows(
     last: DataFrame,
     name: str,
     columns: dict[str, Column],
@@ -78,7 +78,7 @@ def merge(
     """Merge rows into a table, in one commit.
 
     Args:
-        last: What `last_of_each` returned.
+        last: What `last_row_of_each` returned.
         name: The table, every part quoted.
         columns: The table's columns, each as it comes from `last`.
         identifiers: The columns that identify a row.

@@ -15,13 +15,13 @@ from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import reject_fields, reject_without_table
 from icecdc_core.ingest.rows.row_parsing import parse_rows
-from icecdc_core.ingest.tables.batch import Batch, Records
+from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema, with_metadata_problems
 from icecdc_core.ingest.tables.commit_log import TableEntry
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.destinations import evolve_for, open_table
+from icecdc_core.ingest.tables.destinations import evolve_for_records, open_table
 from icecdc_core.ingest.tables.offsets import TableOffsets, current_snapshot_id
-from icecdc_core.ingest.tables.publish import MovedError, Staged, next_step, publish, restage
+from icecdc_core.ingest.tables.publish import MovedError, StagedSnapshot, next_publish_step, publish, restage
 from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
 from icecdc_core.table.catalogs import load_table
@@ -49,7 +49,7 @@ class Writer:
     offsets: OffsetsReader
     attempts: int = ATTEMPTS
 
-    def write(self, spark: SparkSession, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+    def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the records of a batch that the table lacks.
 
         Args:
@@ -110,7 +110,7 @@ class Writer:
             return replace(known.unchanged(), uuid=str(table.uuid()), offsets=offsets.to_json(found.offsets))
         return _entry(name, table, found)
 
-    def _write_without_table(self, name: str, records: Records, batch: Batch) -> tuple[TableEntry, int]:
+    def _write_without_table(self, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
         rows = reject_without_table(records.decoded(), self.config)
         reason = F.col("problem")
@@ -127,7 +127,7 @@ class Writer:
         return entry, dead_letters
 
     def _stage(
-        self, spark: SparkSession, name: str, table: Any, found: TableOffsets, records: Records, batch: Batch
+        self, spark: SparkSession, name: str, table: Any, found: TableOffsets, records: TableRecords, batch: MicroBatch
     ) -> StagedRecords:
         """Stage the records that the table lacks, on its current snapshot."""
         unread = offsets.unread(found.offsets, batch.start)
@@ -139,7 +139,7 @@ class Writer:
 
         seen = None
         if self.config.evolve_schema:
-            seen = evolve_for(spark, name, decoded(), self.config)
+            seen = evolve_for_records(spark, name, decoded(), self.config)
             table = load_table(spark, name)
         schema = payload_schema(spark, table, self.config)
         properties = self._offsets_after(found, batch).properties(self.config.job, batch.run_id)
@@ -153,8 +153,8 @@ class Writer:
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
     def _publish(
-        self, spark: SparkSession, name: str, found: TableOffsets, staged: Staged, batch: Batch
-    ) -> Staged | None:
+        self, spark: SparkSession, name: str, found: TableOffsets, staged: StagedSnapshot, batch: MicroBatch
+    ) -> StagedSnapshot | None:
         """Publish a staged snapshot; None if the records have to be compared with the table again.
 
         An append is staged again on top of the commits of others.
@@ -163,7 +163,7 @@ class Writer:
             table = load_table(spark, name)
             if self.offsets.read(name, table, batch.start).offsets != found.offsets:
                 return None
-            step = next_step(current_snapshot_id(table), staged, can_restage=self.config.mode == "append")
+            step = next_publish_step(current_snapshot_id(table), staged, can_restage=self.config.mode == "append")
             if step == "write again":
                 return None
             if step == "restage":
@@ -177,7 +177,7 @@ class Writer:
         raise _too_many_writers_error(name)
 
     @staticmethod
-    def _offsets_after(found: TableOffsets, batch: Batch) -> TableOffsets:
+    def _offsets_after(found: TableOffsets, batch: MicroBatch) -> TableOffsets:
         """The offsets of the table once it has the batch."""
         return TableOffsets(
             offsets=offsets.furthest(found.offsets, batch.end),

@@ -133,7 +133,7 @@ def meanwhile(monkeypatch, tmp_path):
     """Let another writer commit during a merge: after the merge has read the table, before its own commit."""
 
     def schedule(act, times=1):
-        real, threads, failed = staging.merge, [], []
+        real, threads, failed = staging.merge_rows, [], []
 
         def merging(last, *given):
             if len(threads) < times:
@@ -166,7 +166,7 @@ def meanwhile(monkeypatch, tmp_path):
                 threads.append(None)
             return real(last, *given)
 
-        monkeypatch.setattr(staging, "merge", merging)
+        monkeypatch.setattr(staging, "merge_rows", merging)
         return threads, failed
 
     return schedule
@@ -216,7 +216,7 @@ class DescribeDeadLettersThatMeetAnotherCommit:
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1), {"v": 5, "op": "u"})
-        staged, moved, merge, merges = dead_letters.stage, [], staging.merge, []
+        staged, moved, merge, merges = dead_letters.stage, [], staging.merge_rows, []
 
         def somebody_was_faster(*given):
             if not moved:
@@ -225,7 +225,7 @@ class DescribeDeadLettersThatMeetAnotherCommit:
             return staged(*given)
 
         monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-        monkeypatch.setattr(staging, "merge", lambda *given: merges.append(merge(*given)))
+        monkeypatch.setattr(staging, "merge_rows", lambda *given: merges.append(merge(*given)))
         report = ingest(spark, config)
         kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
         assert (report.state, report.dead_letters, kept, len(moved), len(merges)) == ("ok", 1, 1, 1, 1)

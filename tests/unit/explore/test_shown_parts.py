@@ -15,14 +15,14 @@ from icecdc_core.explore.documents import DocumentView, IndexedDocument
 from icecdc_core.explore.figures import as_html, partitions_figure
 from icecdc_core.explore.next_sync import NextSync
 from icecdc_core.explore.queries import QueryResult
-from icecdc_core.explore.rows.changed import Change
+from icecdc_core.explore.rows.changed import RowChange
 from icecdc_core.explore.rows.differing import PartitionChanges
 from icecdc_core.explore.rows.document_history import Event, History
 from icecdc_core.explore.time_line import TimeLine
 from icecdc_core.reporting.reports import RunReport
 
 BEFORE, AFTER = {"id": 1, "name": "old", "rest": "same"}, {"id": 1, "name": "new", "rest": "same"}
-UPDATE = Change("1", BEFORE, AFTER)
+UPDATE = RowChange("1", BEFORE, AFTER)
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
@@ -51,14 +51,14 @@ class DescribeDifferences:
         assert "<table>" not in html
 
     def it_has_an_updated_document_as_the_example(self):
-        inserted, deleted = Change("2", None, AFTER), Change("3", BEFORE, None)
+        inserted, deleted = RowChange("2", None, AFTER), RowChange("3", BEFORE, None)
         assert Differences(sample=(inserted, UPDATE, deleted)).example_id == "1"
         assert Differences(sample=(deleted,)).example_id == "3"
         assert Differences().example_id == ""
 
     def it_has_no_example_without_an_id(self):
-        nameless = Change("", BEFORE, AFTER)
-        assert Differences(sample=(nameless, Change("2", None, AFTER))).example_id == "2"
+        nameless = RowChange("", BEFORE, AFTER)
+        assert Differences(sample=(nameless, RowChange("2", None, AFTER))).example_id == "2"
         assert Differences(sample=(nameless, UPDATE)).example_id == "1"
 
     def it_draws_the_partitions_with_the_most_changes(self):
@@ -107,7 +107,7 @@ class DescribeADocument:
     def it_marks_the_fields_in_which_both_sides_differ(self):
         indexed = IndexedDocument(BEFORE, 7, "Its version in the index is 7.")
         history = History(
-            (Event(12, NOON, "overwrite", UPDATE), Event(11, NOON, "append", Change("1", None, BEFORE))), 2, 3
+            (Event(12, NOON, "overwrite", UPDATE), Event(11, NOON, "append", RowChange("1", None, BEFORE))), 2, 3
         )
         html = DocumentView("1", indexed, (AFTER,), False, "They differ.", history)._repr_html_()
         assert html.count("rgba(42, 157, 143") == 3  # the row's name, and both cells of the insert

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.explore.html import Cell, table, value_text
-from icecdc_core.explore.rows.changed import Change, net_pairs
+from icecdc_core.explore.rows.changed import RowChange, net_pairs
 
 A, B, C = {"id": 1, "n": "a"}, {"id": 1, "n": "b"}, {"id": 1, "n": "c"}
 
@@ -30,11 +30,13 @@ class DescribeNetPairs:
 
 class DescribeAChange:
     def it_marks_the_fields_that_differ(self):
-        change = Change("1", {"id": 1, "n": "a", "gone": 1}, {"id": 1, "n": "b", "new": None})
+        change = RowChange("1", {"id": 1, "n": "a", "gone": 1}, {"id": 1, "n": "b", "new": None})
         assert (change.kind, change.changed_fields) == ("update", ["n", "gone"])
         assert (change.cell("n"), change.cell("id")) == (Cell("b", "update", "a"), Cell("1"))
 
-    @pytest.mark.parametrize(("change", "kind"), [(Change("1", None, A), "insert"), (Change("1", A, None), "delete")])
+    @pytest.mark.parametrize(
+        ("change", "kind"), [(RowChange("1", None, A), "insert"), (RowChange("1", A, None), "delete")]
+    )
     def it_has_one_side_of_a_row_that_came_or_went(self, change, kind):
         assert (change.kind, change.cell("n")) == (kind, Cell("a", kind))
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.decoding import decode_records, field
 from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.rows.row_parsing import needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.schema_evolution import evolution, evolve
+from icecdc_core.ingest.tables.schema_evolution import evolve, plan_evolution
 from tests import kafka_records
 from tests.kafka_records import settings
 
@@ -294,7 +294,7 @@ class DescribeInferred:
         values = ['{"a":1,"b":1,"s":{"c":1.5,"d":1.5},"x":"y","l":[3000000000]}', '{"b":3000000000,"s":{"d":1e200}}']
         chosen = settings(evolve_schema=True)
         seen = infer_schema(decode_records(records(spark, values), chosen), current)
-        actual = [str(change) for change in evolution(current, seen, chosen)]
+        actual = [str(change) for change in plan_evolution(current, seen, chosen)]
         assert actual == ["widen b bigint", "widen s.d double"]
 
     @pytest.mark.parametrize("column_case", ["sensitive", "insensitive", "lower"])
@@ -306,7 +306,7 @@ class DescribeInferred:
                   '{"a":3}', "{}"]  # fmt: skip
         chosen = settings(evolve_schema=True, column_case=column_case)
         source = decode_records(records(spark, values), chosen)
-        actual = evolution(current, infer_schema(source, current, any_case=column_case != "sensitive"), chosen)
+        actual = plan_evolution(current, infer_schema(source, current, any_case=column_case != "sensitive"), chosen)
         assert sorted(map(str, actual)) == [
             "add l.element.y bigint", "add s.new bigint", "widen a bigint", "widen f double", "widen s.c bigint"
         ]  # fmt: skip
@@ -320,7 +320,7 @@ class DescribeInferred:
         chosen = settings(evolve_schema=True, column_case=column_case)
         source = decode_records(records(spark, values), chosen)
         seen = infer_schema(source, current, any_case=True)
-        actual = evolution(current, seen, chosen)
+        actual = plan_evolution(current, seen, chosen)
         assert sorted(map(str, actual)) == ["add l.element.y bigint", "widen a bigint", "widen s.c bigint"]
         grown = "a bigint, s struct<c:bigint>, l array<struct<x:int,y:bigint>>, m map<string,struct<x:int>>"
         rows = parse_rows(source, T.StructType.fromDDL(grown), chosen, seen).orderBy("offset").collect()
@@ -347,14 +347,14 @@ class DescribeInferred:
         rows = list(zip(payloads, types, [None] * len(types), strict=True))
         source = spark.createDataFrame(rows, "payload string, payload_type string, problem string")
         current = T.StructType.fromDDL(f"x {column}")
-        actual = evolution(current, infer_schema(source, current), settings(evolve_schema=True))
+        actual = plan_evolution(current, infer_schema(source, current), settings(evolve_schema=True))
         assert [str(change) for change in actual if change.path[0] == "x"] == expected
 
     def it_uses_the_other_fields_of_a_conflicting_writer_schema(self, spark):
         kind = T.StructType.fromDDL("x string, y int").json()
         source = spark.createDataFrame([('{"y":1}', kind, None)], "payload string, payload_type string, problem string")
         current = T.StructType.fromDDL("x int")
-        actual = evolution(current, infer_schema(source, current), settings(evolve_schema=True))
+        actual = plan_evolution(current, infer_schema(source, current), settings(evolve_schema=True))
         assert [str(change) for change in actual] == ["add y int"]
 
     def it_sees_fields_without_a_column_beside_bad_values(self, fit):
@@ -389,7 +389,7 @@ class DescribeEvolving:
             records(spark, ['{"id":1,"tags":["a"],"s":{"n":1.5}}', '{"id":2,"s":{"m":true}}']), chosen
         )
         seen = infer_schema(source)
-        evolve(spark, table, evolution(spark.table(table).schema, seen, chosen))
+        evolve(spark, table, plan_evolution(spark.table(table).schema, seen, chosen))
         schema = spark.table(table).schema
         rows = parse_rows(source, schema, chosen, seen).where("problem is null").select("row.*")
         rows.writeTo(table).append()

@@ -55,7 +55,9 @@ class DescribeWithout:
     def it_uses_the_type_of_the_column_for_a_conflicting_writer(self):
         conflicts = TypeConflicts(struct(x=DECIMAL), False)
         kinds = [T.DecimalType(9, 2), STRING, T.DecimalType(9, 3)]
-        assert conflicts.without([struct(x=kind, y=INT) for kind in kinds]) == struct(x=T.DecimalType(9, 2), y=INT)
+        assert conflicts.merge_without_conflicts([struct(x=kind, y=INT) for kind in kinds]) == struct(
+            x=T.DecimalType(9, 2), y=INT
+        )
 
 
 class DescribeSpellings:
@@ -65,7 +67,7 @@ class DescribeSpellings:
     )
 
     def it_reads_columns_by_the_names_in_the_records(self):
-        assert TypeConflicts(NESTED, True).lenient(self.SEEN).simpleString() == (
+        assert TypeConflicts(NESTED, True).lenient_schema(self.SEEN).simpleString() == (
             "struct<A:bigint,L:array<struct<X:bigint>>,S:struct<C:bigint>,"
             "m:map<string,struct<X:bigint,x:bigint>>,s:struct<c:bigint>>"
         )

@@ -20,7 +20,7 @@ from icecdc_core.ingest.tables.offsets import (
     find_table_offsets,
     is_ancestor,
 )
-from icecdc_core.ingest.tables.publish import Staged, next_step
+from icecdc_core.ingest.tables.publish import StagedSnapshot, next_publish_step
 from icecdc_core.ingest.tables.resets import OffsetsReader, RefillError, table_state
 
 
@@ -204,5 +204,5 @@ class DescribePublishDecisions:
         ],
     )
     def it_publishes_restages_or_writes_again(self, head, parent, is_append, can_restage, expected):
-        staged = Staged(9, 9, 9000, parent, {}, is_append, 1, 1, 1)
-        assert next_step(head, staged, can_restage) == expected
+        staged = StagedSnapshot(9, 9, 9000, parent, {}, is_append, 1, 1, 1)
+        assert next_publish_step(head, staged, can_restage) == expected

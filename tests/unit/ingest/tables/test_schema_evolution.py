@@ -10,8 +10,8 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.rows.type_widening import merge_types
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
-from icecdc_core.ingest.tables.destinations import evolve_for, open_table
-from icecdc_core.ingest.tables.schema_evolution import Change, evolution, evolve
+from icecdc_core.ingest.tables.destinations import evolve_for_records, open_table
+from icecdc_core.ingest.tables.schema_evolution import ColumnChange, evolve, plan_evolution
 from tests.kafka_records import records, settings
 
 # DDL is read by Spark.
@@ -37,7 +37,8 @@ def _struct(text):
 
 def changes(current, seen, **overrides):
     return [
-        str(change) for change in evolution(ddl(current), ddl(seen), settings(**{"evolve_schema": True, **overrides}))
+        str(change)
+        for change in plan_evolution(ddl(current), ddl(seen), settings(**{"evolve_schema": True, **overrides}))
     ]
 
 
@@ -94,13 +95,13 @@ class DescribeEvolution:
             " m map<string,struct<X:int,y:int>>, "
             "new int, New int, n struct<z:int,Z:int,``:int>, e struct<``:int>, p array<struct<``:int>>, id_bucket int"
         )
-        found = evolution(ddl(current), _struct(seen), settings(evolve_schema=True), ["id_bucket"])
+        found = plan_evolution(ddl(current), _struct(seen), settings(evolve_schema=True), ["id_bucket"])
         expected = ["add s._file int", "add l.element.y int", "add m.value.y int", "add new int", "add n struct<z:int>"]
         assert [str(change) for change in found] == expected
 
     def it_does_not_widen_for_a_guess(self):
         seen = T.StructType([T.StructField("id", T.LongType(), True, {GUESSED: True})])
-        assert evolution(ddl("id int not null"), seen, settings(evolve_schema=True)) == []
+        assert plan_evolution(ddl("id int not null"), seen, settings(evolve_schema=True)) == []
 
 
 class DescribeVariantSchema:
@@ -157,7 +158,7 @@ class DescribeTables:
     def it_widens_a_column_for_a_number_that_does_not_fit(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT, kept INT, x FLOAT) USING iceberg")
         config = self.config(name)
-        evolve_for(
+        evolve_for_records(
             spark, config.table, self.records(spark, config, '{"id": 3000000000, "kept": 1, "x": 1e300}'), config
         )
         assert spark.table(config.table).schema.simpleString() == "struct<id:bigint,kept:int,x:double>"
@@ -185,7 +186,7 @@ class DescribeEvolve:
             " `new.name` struct<u:int,w:array<double>>"
         )
         table = f"lake.ns.{name}"
-        evolve(spark, table, evolution(spark.table(table).schema, seen, settings(evolve_schema=True)))
+        evolve(spark, table, plan_evolution(spark.table(table).schema, seen, settings(evolve_schema=True)))
         assert spark.table(table).schema.simpleString() == (
             "struct<id:bigint,x:decimal(9,2),a:array<struct<q:bigint,r:string>>,"
             "m:map<string,struct<v:int,w:timestamp>>,new.name:struct<u:int,w:array<double>>>"
@@ -193,12 +194,16 @@ class DescribeEvolve:
 
     def it_leaves_what_somebody_else_has_added(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT, b STRING) USING iceberg")
-        evolve(spark, f"lake.ns.{name}", [Change("add", ("b",), T.StringType()), Change("add", ("c",), T.DateType())])
+        evolve(
+            spark,
+            f"lake.ns.{name}",
+            [ColumnChange("add", ("b",), T.StringType()), ColumnChange("add", ("c",), T.DateType())],
+        )
         assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int,b:string,c:date>"
 
     def it_refuses_what_iceberg_cannot_do_and_leaves_the_table(self, spark, sql, name):
         sql("CREATE TABLE {t} (id INT) USING iceberg")
-        wanted = [Change("add", ("b",), T.StringType()), Change("widen", ("id",), T.StringType())]
+        wanted = [ColumnChange("add", ("b",), T.StringType()), ColumnChange("widen", ("id",), T.StringType())]
         with pytest.raises(SchemaChangeError, match=r"int -> string.*without evolve_schema"):
             evolve(spark, f"lake.ns.{name}", wanted)
         assert spark.table(f"lake.ns.{name}").schema.simpleString() == "struct<id:int>"

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_of_each, merge
+from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 
 SCHEMA = f"{IDENTIFIER}0 long, topic string, partition int, offset long, timestamp timestamp, op string, {ORDER} long"
 
@@ -19,7 +19,7 @@ def record(number, partition, offset, second, op=None, order=None):
 def last(spark, *records):
     schema = SCHEMA.replace("timestamp timestamp", "timestamp long")
     rows = spark.createDataFrame(list(records), schema).withColumn("timestamp", F.timestamp_seconds("timestamp"))
-    return sorted((row[0], row.partition, row.offset) for row in last_of_each(rows).collect())
+    return sorted((row[0], row.partition, row.offset) for row in last_row_of_each(rows).collect())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, s
     rows = spark.createDataFrame(records, schema).withColumn("timestamp", F.timestamp_seconds("timestamp")).cache()
     columns = {"id": F.col(f"{IDENTIFIER}0"), "place": F.col("place"), "ts": F.col("ts")}
     for batch in range(longest):
-        merge(last_of_each(rows.where(F.col("batch") == batch)), f"lake.ns.{name}", columns, ["id"], "ts", {})
+        merge_rows(last_row_of_each(rows.where(F.col("batch") == batch)), f"lake.ns.{name}", columns, ["id"], "ts", {})
     found = {row.id: row.place for row in sql("SELECT * FROM {t}").collect()}
     rows.unpersist()
     expected = {number: row_after(*told) for number, told in every}
