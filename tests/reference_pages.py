@@ -15,7 +15,7 @@ from icecdc_core import errors
 from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest import IngestReport
-from icecdc_core.jobs.checks.setup import SetupReport
+from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.jobs.pending import PendingChanges
 from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of

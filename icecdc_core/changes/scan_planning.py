@@ -13,7 +13,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from icecdc_core.changes.step_scan import StepScan, compare_scans
 from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
-from icecdc_core.table.file_tasks import CommitFiles, FileTasks
+from icecdc_core.table.commit_files import CommitFiles
+from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.snapshots import sequence_number
 

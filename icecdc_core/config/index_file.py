@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config import values as values
 from icecdc_core.config.environment import substituted
 from icecdc_core.config.index_conflicts import mixed, overwritten
 from icecdc_core.config.index_defaults import with_defaults
+from icecdc_core.config.json_values import json_array, json_object
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
@@ -176,9 +176,9 @@ class IndexFile:
         if value in (None, ""):
             return value
         if self._types[name].startswith("dict"):
-            return values.json_object(value)
+            return json_object(value)
         if self._types[name].startswith("list") and isinstance(value, str) and value.startswith("["):
-            return values.json_array(value, 'write ["a","b"]')
+            return json_array(value, 'write ["a","b"]')
         return value
 
     def _secrets(self, name: str, where: str) -> Any:

@@ -23,17 +23,19 @@ from typing_extensions import Self
 
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
+from icecdc_core.config.json_values import properties
+from icecdc_core.config.names import optional_table_name
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redacted
 
-OptionalTableName = Annotated[str, AfterValidator(values.optional_table_name)]
+OptionalTableName = Annotated[str, AfterValidator(optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(urls.optional_url)]
 SecretReference = Annotated[str, AfterValidator(values.secret_reference)]
 Text = Annotated[str, AfterValidator(values.no_reference)]
 Names = Annotated[list[str], BeforeValidator(values.column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-TextMapping = Annotated[Properties, BeforeValidator(values.properties), WithJsonSchema(_TEXTS)]
+TextMapping = Annotated[Properties, BeforeValidator(properties), WithJsonSchema(_TEXTS)]
 LowerCase = BeforeValidator(values.lower_case)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]

@@ -8,7 +8,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from icecdc_core.config import values as values
+from icecdc_core.config.durations import duration
+from icecdc_core.config.json_values import json_object, leaves
+from icecdc_core.config.values import column_names
 from icecdc_core.secrets import looks_secret, redacted
 
 
@@ -25,7 +27,7 @@ def combination_problems(given: Mapping[str, Any]) -> list[str]:
     names: dict[str, list[str]] = {}
     for parameter in ("columns", "identifier_columns"):
         try:
-            names[parameter] = list(values.column_names(given.get(parameter, [])))  # type: ignore[call-overload]
+            names[parameter] = list(column_names(given.get(parameter, [])))  # type: ignore[call-overload]
         except PydanticCustomError:
             names[parameter] = []
     outside = [name for name in names["identifier_columns"] if names["columns"] and name not in names["columns"]]
@@ -74,7 +76,7 @@ def _lag_problems(given: Mapping[str, Any]) -> list[str]:
 def _seconds(value: Any) -> float:
     """A duration as a number; 0 when it is missing or wrong."""
     try:
-        return float(values.duration(value))  # type: ignore[arg-type]
+        return float(duration(value))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return 0.0
 
@@ -82,12 +84,12 @@ def _seconds(value: Any) -> float:
 def _setting_problems(given: Mapping[str, Any]) -> list[str]:
     """Index settings that are given twice: as a parameter and in `settings`, or in two spellings."""
     try:
-        settings = values.json_object(given.get("settings") or {})
+        settings = json_object(given.get("settings") or {})
     except PydanticCustomError:
         return []
     problems = []
     spellings: dict[str, str] = {}
-    for spelling, _ in values.leaves(settings):  # type: ignore[arg-type]
+    for spelling, _ in leaves(settings):  # type: ignore[arg-type]
         setting = spelling.removeprefix("index.")
         if setting in spellings:
             problems.append(f"settings: has {setting} twice. Remedy: keep one of its spellings.")

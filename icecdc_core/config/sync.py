@@ -12,9 +12,12 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
+from icecdc_core.config import names as names
 from icecdc_core.config import urls as urls
 from icecdc_core.config import values as values
+from icecdc_core.config.durations import MAX_LEASE_SECONDS, duration
 from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.json_values import json_object
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -33,18 +36,17 @@ from icecdc_core.config.model import (
     Warehouse,
 )
 from icecdc_core.config.problems import combination_problems
-from icecdc_core.config.values import MAX_LEASE_SECONDS
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference, resolve
 
 __all__ = ["Parameter", "SyncConfig"]
 
-TableName = Annotated[str, AfterValidator(values.table_name)]
-IndexName = Annotated[str, AfterValidator(values.index_name)]
-TargetIndexName = Annotated[str, AfterValidator(values.target_index_name)]
+TableName = Annotated[str, AfterValidator(names.table_name)]
+IndexName = Annotated[str, AfterValidator(names.index_name)]
+TargetIndexName = Annotated[str, AfterValidator(names.target_index_name)]
 Url = Annotated[str, AfterValidator(urls.cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.start_text)]
-Name = Annotated[str, AfterValidator(values.plain_name)]
+Name = Annotated[str, AfterValidator(names.plain_name)]
 ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
@@ -53,8 +55,8 @@ ValidateAt = Annotated[Literal["current", "position"], LowerCase]
 AwsService = Annotated[Literal["es"], BeforeValidator(urls.aws_service), LowerCase]
 # A function from frame to frame is for Python only; a file cannot name one.
 Select = Annotated[list[str] | SkipJsonSchema[Callable[[Any], Any]], BeforeValidator(values.expressions)]
-Lag = Annotated[Seconds, BeforeValidator(values.duration)]
-JsonObject = Annotated[dict[str, Any], BeforeValidator(values.json_object)]
+Lag = Annotated[Seconds, BeforeValidator(duration)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(json_object)]
 Reserved = Annotated[str, BeforeValidator(values.reserved)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
@@ -299,8 +301,8 @@ class SyncConfig(ParameterModel):
             ConfigError: The file or a parameter is wrong; the problems of all these indexes are reported together.
         """
         file = IndexFile(path, cls)
-        names = [only] if isinstance(only, str) else list(only)
-        return file.configurations(cls, [file.chosen(name) for name in names] or file.names, overrides)
+        wanted = [only] if isinstance(only, str) else list(only)
+        return file.configurations(cls, [file.chosen(name) for name in wanted] or file.names, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,7 +325,7 @@ class SyncConfig(ParameterModel):
     @property
     def table_parts(self) -> tuple[str, ...]:
         """Catalog, namespace levels and table name, without quotes."""
-        return values.table_parts(self.table)
+        return names.table_parts(self.table)
 
     @property
     def catalog(self) -> str:
@@ -349,7 +351,7 @@ class SyncConfig(ParameterModel):
     def dead_letter_parts(self) -> tuple[str, ...]:
         """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
         if self.dead_letter_table:
-            return values.table_parts(self.dead_letter_table)
+            return names.table_parts(self.dead_letter_table)
         return (*self.table_parts[:-1], _DEAD_LETTERS)
 
     @property
@@ -378,6 +380,6 @@ class SyncConfig(ParameterModel):
 def _default_index(table: object) -> str:
     """The default index of a table; "" when the table is wrong."""
     try:
-        return values.table_parts(table)[-1].lower() if isinstance(table, str) else ""
+        return names.table_parts(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:
         return ""

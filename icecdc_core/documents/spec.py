@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from icecdc_core.config.values import leaves
+from icecdc_core.config.json_values import leaves
 from icecdc_core.documents.dynamic_settings import is_dynamic
 from icecdc_core.documents.field_paths import Properties, flattened, holder_of
 from icecdc_core.documents.made_fields import copy_targets

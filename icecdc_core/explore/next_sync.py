@@ -9,7 +9,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.html import Part, paragraphs, table
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.monitoring.observers import reason_without_values
+from icecdc_core.reporting.failure_reasons import reason_without_values
 from icecdc_core.reporting.reports import RunReport
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from icecdc_core.config import values as values
+from icecdc_core.config import names as names
 from icecdc_core.config.model import (
     Bytes,
     CatalogProperties,
@@ -28,6 +28,7 @@ from icecdc_core.config.model import (
     Warehouse,
 )
 from icecdc_core.ingest import parameters as own
+from icecdc_core.ingest.problems import combination_problems
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
@@ -219,7 +220,7 @@ class IngestConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        return own.combination_problems(given)
+        return combination_problems(given)
 
     @property
     def subject(self) -> dict[str, str]:
@@ -229,7 +230,7 @@ class IngestConfig(ParameterModel):
     @property
     def namespace_parts(self) -> tuple[str, ...]:
         """Catalog and namespace levels of tables that records name, and of the ingest's own tables."""
-        return values.table_parts(f"{self.namespace}.t")[:-1]
+        return names.table_parts(f"{self.namespace}.t")[:-1]
 
     @property
     def catalog(self) -> str:

@@ -12,8 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.columns import quoted
-from icecdc_core.errors import LostOffsetsError, TableNotFoundError
+from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.failures import typed_stream_failure
@@ -21,9 +20,8 @@ from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.stream import run_stream
 from icecdc_core.ingest.kafka.topics import Topics
-from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.progress import Progress
-from icecdc_core.ingest.report import IngestReport
+from icecdc_core.ingest.report import IngestReport, totals
 from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.start_offsets import StreamStart, find_start
@@ -32,13 +30,12 @@ from icecdc_core.ingest.tables.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.creation import create_namespace
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.offsets import find_table_offsets
+from icecdc_core.ingest.tables.known_tables import known_tables, recorded_offsets
 from icecdc_core.ingest.tables.resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.session.shutdown import Stop, stop_on_sigterm
-from icecdc_core.table.catalogs import load_table
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds until a continuous run retries the tables that are behind; doubled after each failure."""
@@ -113,7 +110,8 @@ class IngestRun(JobRun[IngestConfig]):
             planned_at = datetime.now(timezone.utc)
             with self.stage("plan"):
                 known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
-                begin = find_start(topics, self.config, known, [] if known.exists else self._recorded())
+                recorded = [] if known.exists else recorded_offsets(self.spark, self.config)
+                begin = find_start(topics, self.config, known, recorded)
                 self._log_start(begin, known)
             batches = self._batches(topics, begin, known)
             retry_at = self._clock() + pause
@@ -147,13 +145,13 @@ class IngestRun(JobRun[IngestConfig]):
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
             retry = not available_now and batches.behind and self._clock() > retry_at
             if not available_now:
-                self._progress.publish(batches, self._written([*self.entries, *batches.entries]))
+                self._progress.publish(batches, totals([*self.entries, *batches.entries]))
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
             with self.observers.batch(batches.number) as written:
                 batches.process(records, start, end)
-                written |= self._written(batches.entries[-1:])
+                written |= totals(batches.entries[-1:])
 
         if begin.is_empty and available_now:
             return
@@ -198,34 +196,12 @@ class IngestRun(JobRun[IngestConfig]):
             self.run_id,
             topics,
             Writer(self.config, DeadLetters(self.config, self.run_id), reader),
-            SharedParser(self.config, self._destinations(known)),
+            SharedParser(self.config, known_tables(self.spark, self.config, known)),
             number=known.batch + 1,
             complete=known.offsets,
             recovering=set(known.behind),
             topic_ids=begin.topic_ids,
         )
-
-    def _recorded(self) -> list[Offsets]:
-        """The offsets that tables record of this job. They are needed if the commit log was removed."""
-        found = []
-        for name in self._destinations(LoggedJob()):
-            try:
-                found.append(find_table_offsets(load_table(self.spark, name), self.config.job).offsets)
-            except TableNotFoundError:
-                found.append({})
-        # If any table records offsets, the job ran. Then a table without offsets may lack all records.
-        return found if any(found) else []
-
-    def _destinations(self, known: LoggedJob) -> list[str]:
-        """Tables that records may go to, as far as they are known before any record was read."""
-        if self.config.route_by == "table":
-            return [quoted_table(self.config.table)]
-        if self.config.route_by == "regex":
-            return [quoted_table(table) for table in self.config.routes]
-        listed = self.spark.sql(f"SHOW TABLES IN {self.config.quoted_namespace}").collect()
-        existing = (f"{self.config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
-        own = {self.config.quoted_commit_log, self.config.quoted_dead_letters}
-        return sorted({*known.tables, *existing} - own)
 
     def _time_is_over(self) -> bool:
         limit = self.config.max_seconds
@@ -234,7 +210,7 @@ class IngestRun(JobRun[IngestConfig]):
     def _report(self) -> IngestReport:
         batches = [entry for entry in self.entries if entry.kind == "batch"]
         last = batches[-1].valid_through if batches else None
-        written = self._written(self.entries)
+        written = totals(self.entries)
         tables: dict[str, dict[str, Any]] = written["tables"]
         return IngestReport(
             job=self.config.job,
@@ -251,23 +227,3 @@ class IngestRun(JobRun[IngestConfig]):
             run_id=self.run_id,
             stopped=self.stop.requested,
         )
-
-    @staticmethod
-    def _written(entries: list[LogEntry]) -> dict[str, Any]:
-        """What these entries of the commit log wrote, by the names of the report."""
-        tables: dict[str, dict[str, Any]] = {}
-        for entry in entries:
-            for each in entry.tables:
-                total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
-                for count in ("rows", "deletes", "files"):
-                    total[count] += getattr(each, count)
-                total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
-        batches = [entry for entry in entries if entry.kind == "batch"]
-        return {
-            "records": sum(entry.records for entry in batches),
-            "rows_written": sum(total["rows"] for total in tables.values()),
-            "deletes": sum(total["deletes"] for total in tables.values()),
-            "dead_letters": sum(entry.dead_letters for entry in batches),
-            "files": sum(total["files"] for total in tables.values()),
-            "tables": tables,
-        }

@@ -1,7 +1,8 @@
-"""The report of an ingest, for people and schedulers."""
+"""The report of an ingest, for people and schedulers; `totals` adds up the commit log for it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from icecdc_core.reporting.reports import Report
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from icecdc_core.ingest.tables.commit_log import LogEntry
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,23 @@ class IngestReport(Report):
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
         return NotebookFrame.of(pd.DataFrame(rows))
+
+
+def totals(entries: Sequence[LogEntry]) -> dict[str, Any]:
+    """Return what entries of the commit log wrote, by the names of the report."""
+    tables: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        for each in entry.tables:
+            total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
+            for count in ("rows", "deletes", "files"):
+                total[count] += getattr(each, count)
+            total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
+    batches = [entry for entry in entries if entry.kind == "batch"]
+    return {
+        "records": sum(entry.records for entry in batches),
+        "rows_written": sum(total["rows"] for total in tables.values()),
+        "deletes": sum(total["deletes"] for total in tables.values()),
+        "dead_letters": sum(entry.dead_letters for entry in batches),
+        "files": sum(total["files"] for total in tables.values()),
+        "tables": tables,
+    }

@@ -16,9 +16,10 @@ from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.open_source import open_source
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.snapshots import committed_at, operation, rows_added, rows_removed
-from icecdc_core.table.source import Source, open_source
+from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,22 +6,23 @@ A setting may be nested or dotted, with or without `index.`: `{"index": {"transl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icecdc_core.config.values import UNIT_SECONDS, leaves
+from icecdc_core.config.durations import UNIT_SECONDS, seconds_of
+from icecdc_core.config.json_values import leaves
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.checksums.index_pages import PAGE_DOCUMENTS
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
+PAGE_DOCUMENTS = 5000
+"""Documents of a page that the validation reads; an index must allow pages of this size."""
+
 # How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.
 _GC_DELETES_SECONDS = 3600.0
-_SECONDS = {"nanos": 1e-9, "micros": 1e-6, **UNIT_SECONDS}
-_DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})", re.IGNORECASE)
+_UNITS = {"nanos": 1e-9, "micros": 1e-6, **UNIT_SECONDS}
 # An index template could have set the durability to async.
 _SAFE = {"gc_deletes": "1h", "translog.durability": "request"}
 # Settings that wait until the index is published, because an index that nobody reads needs none of them.
@@ -44,8 +45,8 @@ def _is_true(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    match = _DURATION.fullmatch(str(value).strip())
-    return match is None or float(match[1]) * _SECONDS[match[2].lower()] < _GC_DELETES_SECONDS
+    seconds = seconds_of(str(value), _UNITS)
+    return seconds is None or seconds < _GC_DELETES_SECONDS
 
 
 def _is_below_page(value: Any) -> bool:

@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
+from icecdc_core.config.durations import UNIT_SECONDS
 from icecdc_core.opensearch.retry import without_retries
 
 _KEEP_ALIVE = "10m"
-_KEEP_ALIVE_LIMIT = re.compile(r"must be less than \(([\d.]+)(d|h|m|s|ms)\)[^\n]*point_in_time\.max_keep_alive")
-_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_KEEP_ALIVE_LIMIT = re.compile(
+    rf"must be less than \(([\d.]+)({'|'.join(UNIT_SECONDS)})\)[^\n]*point_in_time\.max_keep_alive"
+)
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
         if limit is None:
             raise
         # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
-        shorter = f"{int(float(limit[1]) * _MILLISECONDS[limit[2]])}ms"
+        shorter = f"{round(float(limit[1]) * UNIT_SECONDS[limit[2]] * 1000)}ms"
         created = client.create_pit(index=index, params={**params, "keep_alive": shorter})
     try:
         yield created["pit_id"]

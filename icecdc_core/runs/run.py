@@ -20,8 +20,9 @@ from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.table.lag import lag
+from icecdc_core.table.open_source import open_source
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.source import Source, open_source
+from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch

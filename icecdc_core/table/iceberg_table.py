@@ -1,12 +1,11 @@
 """An Iceberg table: its metadata, the scan of a snapshot, and reading chosen data files with deletes applied.
 
-Large collections stay in the JVM, where ``FileLists`` loops over them, and paths cross as one joined string, because a
-py4j call costs about 0.1 ms and a table may have a hundred thousand files.
+Lists of files stay in the JVM, see ``file_lists``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -14,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
+from icecdc_core.session.jvm import fetch_text, file_lists, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
-from icecdc_core.table.file_tasks import CommitFiles, FileTasks
+from icecdc_core.table.commit_files import CommitFiles, read_commit_files
+from icecdc_core.table.file_lists import facts, joined_texts, numbers, texts
+from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.schemas.projection import (
     for_pyiceberg,
     is_encrypted,
@@ -30,8 +31,6 @@ from icecdc_core.table.schemas.projection import (
 )
 from icecdc_core.table.staged_scan import StagedScan
 
-_SEPARATOR = "\0"
-_NO_TARGET = "null"
 _OWN_COLUMNS = {
     "_file": "string",
     "_pos": "long",
@@ -92,36 +91,8 @@ class IcebergTable:
         """Return the files that one snapshot's commit added and removed."""
         self.read_snapshots.add(snapshot_id)
         if snapshot_id not in self._commits:
-            self._commits[snapshot_id] = self._commit_files(snapshot_id)
+            self._commits[snapshot_id] = read_commit_files(self.spark, self._lists, self._table, snapshot_id)
         return self._commits[snapshot_id]
-
-    def _commit_files(self, snapshot_id: int) -> CommitFiles:
-        # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
-        # that an older partition spec refers to was dropped.
-        builder = iceberg_class(self.spark, "SnapshotChanges").builderFor(self._table)
-        changes = builder.snapshot(self._table.snapshot(snapshot_id)).build()
-        added, removed, added_deletes, removed_deletes = (
-            java_class(self.spark, "java.util.ArrayList")(files)
-            for files in (
-                changes.addedDataFiles(),
-                changes.removedDataFiles(),
-                changes.addedDeleteFiles(),
-                changes.removedDeleteFiles(),
-            )
-        )
-        deletes = (added_deletes, removed_deletes)
-        to_added, to_removed = (set(self._texts(files, "target")) for files in deletes)
-        return CommitFiles(
-            self._sizes(added),
-            self._sizes(removed),
-            self._sizes(added_deletes, "place"),
-            self._sizes(removed_deletes, "place"),
-            frozenset((to_added | to_removed) - {_NO_TARGET}),
-            _NO_TARGET in to_added,
-            _NO_TARGET in to_removed,
-            added,
-            removed,
-        )
 
     def chosen(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
         """Return the data files with these locations, from lists in the JVM, as one list in the JVM.
@@ -133,7 +104,7 @@ class IcebergTable:
         every = java_class(self.spark, "java.util.ArrayList")()
         for files in data_files:
             every.addAll(files)
-        return self._lists.chosen(every, _SEPARATOR.join(locations))
+        return self._lists.chosen(every, joined_texts(locations))
 
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
@@ -151,9 +122,9 @@ class IcebergTable:
         """
         if not locations and not places:
             return {}, set()
-        wanted = (_SEPARATOR.join(names) for names in (locations, places))
+        wanted = (joined_texts(names) for names in (locations, places))
         found = self._lists.targeted(self._table, snapshot_id, *wanted)
-        return None if found is None else (found, set(_parted(self._lists.targets(found))))
+        return None if found is None else (found, set(texts(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
         """Return the tasks that planning would make of a list of data files in the JVM.
@@ -177,7 +148,7 @@ class IcebergTable:
             deletes: Keep also every data file that a delete file applies to.
         """
         self.read_snapshots.add(snapshot_id)
-        wanted = None if locations is None else _SEPARATOR.join(locations)
+        wanted = None if locations is None else joined_texts(locations)
         return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
 
     def plan_matching(self, snapshot_id: int, values: Mapping[str, Any]) -> FileTasks:
@@ -223,23 +194,23 @@ class IcebergTable:
 
     def delete_counts(self, tasks: FileTasks) -> list[int]:
         """Return how many delete files apply to each task's data file."""
-        return _numbers(_parted(self._lists.deleteCounts(tasks.java_list)))
+        return numbers(texts(self._lists.deleteCounts(tasks.java_list)))
 
     def delete_digests(self, tasks: FileTasks) -> list[str]:
         """Return for each task a digest of the set of delete files that apply to its data file."""
-        return _parted(self._lists.deleteDigests(tasks.java_list))
+        return texts(self._lists.deleteDigests(tasks.java_list))
 
     def deleted_count(self, tasks: FileTasks) -> int:
         """Return the number of deletes in the delete files of these tasks; a file counts once for each data file."""
-        return sum(_numbers(self._texts(self._lists.deleteFiles(tasks.java_list), "rows")))
+        return sum(numbers(facts(self._lists, self._lists.deleteFiles(tasks.java_list), "rows")))
 
     def row_counts(self, tasks: FileTasks) -> list[int]:
         """Return the number of rows in each task's data file, deleted ones included."""
-        return _numbers(self._of_data_files(tasks, "rows"))
+        return numbers(self._of_data_files(tasks, "rows"))
 
     def sequence_numbers(self, tasks: FileTasks) -> list[int]:
         """Return the sequence number of the commit that each task's data file came with."""
-        return _numbers(self._of_data_files(tasks, "sequence number"))
+        return numbers(self._of_data_files(tasks, "sequence number"))
 
     def have_row_ids(self, tasks: FileTasks) -> bool:
         """Whether every row of these files has a ``_row_id`` (format version 3, committed to since the upgrade)."""
@@ -260,7 +231,7 @@ class IcebergTable:
 
     def sizes(self, tasks: FileTasks) -> list[int]:
         """Return each task's data file size in bytes."""
-        return _numbers(self._of_data_files(tasks, "size"))
+        return numbers(self._of_data_files(tasks, "size"))
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
         """Return the tasks at these positions, in this order.
@@ -271,7 +242,7 @@ class IcebergTable:
         """
         if not positions:
             return self.nothing()
-        return FileTasks(self._lists.at(tasks.java_list, _SEPARATOR.join(map(str, positions))))
+        return FileTasks(self._lists.at(tasks.java_list, joined_texts(map(str, positions))))
 
     def joined(self, *parts: FileTasks) -> FileTasks:
         """Return the tasks of all parts."""
@@ -313,20 +284,5 @@ class IcebergTable:
         """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
         self._scan.release()
 
-    def _sizes(self, files: Any, name: str = "location") -> dict[str, int]:
-        return dict(zip(self._texts(files, name), _numbers(self._texts(files, "size")), strict=True))
-
-    def _texts(self, files: Any, what: str) -> list[str]:
-        return _parted(self._lists.texts(files, what))
-
     def _of_data_files(self, tasks: FileTasks, what: str) -> list[str]:
-        return self._texts(self._lists.dataFiles(tasks.java_list), what)
-
-
-def _parted(handed: Any) -> list[str]:
-    texts = fetch_text(handed)
-    return texts.split(_SEPARATOR) if texts else []
-
-
-def _numbers(texts: Iterable[str]) -> list[int]:
-    return [int(text) for text in texts]
+        return facts(self._lists, self._lists.dataFiles(tasks.java_list), what)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.values import table_parts
+from icecdc_core.config.names import table_parts
 from icecdc_core.errors import CatalogError, IdentifierColumnsError
 from icecdc_core.ingest.parameters import METADATA, transform
 from icecdc_core.ingest.tables.columns import METADATA_PREFIX, METADATA_TYPES

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError
@@ -14,127 +12,27 @@ from opensearchpy.exceptions import NotFoundError
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.dependencies import installed_version
 from icecdc_core.documents.example_queries import as_text, example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
+from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import require_ours
-from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.reports import Report, check_report_path
-from icecdc_core.reporting.text_tables import text_table
+from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.versions import versions
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    import pandas as pd
     from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
-
-
-@dataclass(frozen=True)
-class SetupReport(Report):
-    """What a run depends on, and everything that would block it.
-
-    Attributes:
-        ok: Whether a run can start.
-        table: ``catalog.namespace.table``.
-        index: The alias that readers use.
-        kind: ``setup``.
-        versions: The versions of icecdc, Python, Java, Spark, Iceberg, OpenSearch and its client.
-        snapshot_id: The table's current snapshot; null if it is empty or cannot be read.
-        position_snapshot_id: The snapshot that the index equals; null before the first export.
-        source_rows: Rows of the current snapshot; null if they cannot be read.
-        identifier_columns: The columns that make a document's id.
-        columns: Each column with its type, the OpenSearch field it becomes and an example query; then the fields that
-            no column makes, with an empty type.
-        problems: What would block a run, each with its remedy.
-        notes: What is good to know.
-        seconds: Seconds the check took.
-        errors: The problems as errors.
-    """
-
-    ok: bool
-    table: str
-    index: str
-    kind: str = "setup"
-    versions: dict[str, str] = field(default_factory=dict)
-    snapshot_id: int | None = None
-    position_snapshot_id: int | None = None
-    source_rows: int | None = None
-    identifier_columns: list[str] = field(default_factory=list)
-    columns: list[dict[str, Any]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
-
-    @property
-    def state(self) -> str:
-        """``ok``, else how a run would end now: that of the first problem."""
-        return state_of(self.errors[0]) if self.errors else "ok"
-
-    @property
-    def line(self) -> str:
-        """The verdict, in a few words."""
-        return "ready" if self.ok else f"NOT ready: {len(self.problems)} problems"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
-        return {**{name: value for name, value in vars(self).items() if name != "errors"}, "state": self.state}
-
-    def text(self) -> str:
-        """The report as a table of plain text, with all problems and notes."""
-        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        return text_table([*(row for row in self.rows() if row[1]), *found])
-
-    def rows(self) -> list[tuple[str, str]]:
-        """What a person wants to know first, as pairs of a name and a readable value."""
-        return [
-            ("verdict", "ready" if self.ok else "NOT ready"),
-            ("table", self.table),
-            ("index", self.index),
-            ("current snapshot", str(self.snapshot_id or "none")),
-            ("snapshot of the index", str(self.position_snapshot_id or "none: not exported yet")),
-            ("rows in table", "" if self.source_rows is None else f"{self.source_rows:,}"),
-            ("identifier columns", ", ".join(self.identifier_columns) or "none"),
-            *self.versions.items(),
-        ]
-
-    def mapping_table(self) -> pd.DataFrame:
-        """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
-        import pandas as pd
-
-        from icecdc_core.reporting.frames import NotebookFrame
-
-        return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
-
-    def findings(self) -> pd.DataFrame:
-        """Blocking problems and notes; says so if there are none."""
-        import pandas as pd
-
-        from icecdc_core.reporting.frames import NotebookFrame
-
-        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
-        frame = pd.DataFrame(found, columns=["kind", "what was found"])
-        return NotebookFrame.of(frame, empty="None: a run can start.")
-
-    def require_ready(self) -> None:
-        """Raise the first blocking problem, if there is one.
-
-        Raises:
-            IcecdcError: The first problem, as the run itself would raise it.
-        """
-        if self.errors:
-            raise self.errors[0]
 
 
 @with_literal_names
@@ -194,18 +92,6 @@ def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[st
             except NotFoundError:
                 documents = 0
         return {"rows": rows, "documents": documents}
-
-
-def versions(spark: SparkSession) -> dict[str, str]:
-    """Return the versions of icecdc and of what it runs on."""
-    return {
-        "icecdc": installed_version("icecdc"),
-        "Python": platform.python_version(),
-        "Java": str(java_class(spark, "java.lang.System").getProperty("java.version")),
-        "Spark": spark.version,
-        "Iceberg": str(iceberg_class(spark, "IcebergBuild").version()),
-        "opensearch-py": installed_version("opensearch-py"),
-    }
 
 
 def _about(source: Source, config: SyncConfig) -> dict[str, Any]:

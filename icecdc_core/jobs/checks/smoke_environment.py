@@ -11,11 +11,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import ParseException, PySparkException
 
 from icecdc_core.columns import quoted
-from icecdc_core.jobs.checks.setup import versions
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.runs.run import connect
 from icecdc_core.session.compat import session_found
 from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.versions import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

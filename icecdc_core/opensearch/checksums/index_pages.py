@@ -14,6 +14,7 @@ from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.opensearch.client import Connection, typed
+from icecdc_core.opensearch.index_settings import PAGE_DOCUMENTS
 from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ It fails if a shard does not answer; by default the others would answer alone. A
 the default one of an index may hide documents or fields.
 """
 
-PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
 

@@ -27,9 +27,10 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
+from icecdc_core.reporting.failure_reasons import reason_without_values
 from icecdc_core.reporting.monitoring.background import Background
 from icecdc_core.reporting.monitoring.lineage_datasets import Dataset, index_dataset, table_dataset, topic_datasets
-from icecdc_core.reporting.monitoring.observers import Observed, Observer, reason_without_values
+from icecdc_core.reporting.monitoring.observers import Observed, Observer
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Source
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.values import table_parts
+from icecdc_core.config.names import table_parts
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk.writer import bulk_path
 

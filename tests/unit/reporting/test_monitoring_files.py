@@ -14,6 +14,7 @@ from icecdc_core.ingest.report import IngestReport
 from icecdc_core.reporting.exit_states import EXIT_STATES
 from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics
 from icecdc_core.reporting.reports import RunReport, ValidationReport
+from tests.metric_samples import text_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
@@ -35,7 +36,7 @@ def emitted() -> dict[str, dict[str, set[str]]]:
     parts += [LagMetrics(LABELS, 10.0, 2.5, 60.0, 1.5), ProgressMetrics(LABELS, {"complete_through": 1.0})]
     found: dict[str, dict[str, set[str]]] = {}
     for part in parts:
-        for family in text_string_to_metric_families(part.text()):
+        for family in text_string_to_metric_families(text_of(part)):
             for sample in family.samples:
                 for name, value in sample.labels.items():
                     found.setdefault(sample.name, {}).setdefault(name, set()).add(value)

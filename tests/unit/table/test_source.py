@@ -1,4 +1,4 @@
-"""What the parameters select, checked against the table's schema."""
+"""Which changes of the schema change documents whose rows stay."""
 
 from __future__ import annotations
 
@@ -10,47 +10,8 @@ from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 from pyspark.sql import types as T
 
 from icecdc_core.table.expressions.projection import Projection
-from icecdc_core.table.expressions.row_filter import condition_columns
 from icecdc_core.table.schemas.changes import schema_change
 from icecdc_core.table.source import Source
-
-SCHEMA = T.StructType(
-    [
-        T.StructField("id", T.LongType()),
-        T.StructField("b.c", T.StringType()),
-        T.StructField("s", T.StructType([T.StructField("x", T.LongType())])),
-        T.StructField('q`"\\uo%', T.DateType()),
-    ]
-)
-
-
-class DescribeConditionColumns:
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            ("id > 5", {"id"}),
-            ("ID > 5", {"id"}),
-            ("`b.c` = 'id' and s.x in (1, 2, 3)", {"b.c", "s"}),
-            ("`q``\"\\uo%` > '2020-01-01' or id is null", {'q`"\\uo%', "id"}),
-            ("exists(array(id, 1), v -> v > s.x)", {"id", "s"}),
-            ("case when id = 1 then `b.c` like '%x' else true end", {"id", "b.c"}),
-            ("true", set()),
-        ],
-    )
-    def it_finds_the_columns_a_row_filter_looks_at(self, spark, condition, expected):
-        assert condition_columns(spark, SCHEMA, condition).names == expected
-
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            ("id > 5", {"id"}),
-            ("s.x > 1", {"s.x"}),
-            ("cast(s AS string) = '{1}'", {"s"}),
-            ("to_json(struct(s.*)) = '{}'", {"s.x"}),
-        ],
-    )
-    def it_finds_the_fields_within_them(self, spark, condition, expected):
-        assert condition_columns(spark, SCHEMA, condition).computed_from == expected
 
 
 def of_schema(was, now):

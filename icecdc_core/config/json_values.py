@@ -1,0 +1,110 @@
+"""Lists and mappings from JSON, as jobs pass them in strings; strict, and no error shows a secret; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from icecdc_core.config.refusals import refused
+from icecdc_core.secrets import Properties
+
+
+def json_array(text: str, remedy: str) -> object:
+    """The value of a string that begins like a JSON array.
+
+    Args:
+        text: The string.
+        remedy: How to write the parameter, for the error.
+
+    Raises:
+        PydanticCustomError: The string is not valid JSON, has a key twice, or has NaN or Infinity.
+    """
+    try:
+        return _json_value(text)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"is not a JSON array: {_json_problem(error)}", remedy) from error
+
+
+def json_object(value: object) -> object:
+    """A mapping with strings as keys, from a mapping or a JSON object.
+
+    Raises:
+        PydanticCustomError: The value is no such mapping.
+    """
+    remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
+    if isinstance(value, str):
+        try:
+            value = _json_value(value)
+        except (ValueError, RecursionError) as error:
+            raise refused(f"is not valid JSON: {_json_problem(error)}", remedy) from None
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
+        raise refused("is not an object", remedy)
+    try:
+        return json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise refused(
+            "has a value that is no JSON", "give strings, numbers, booleans, null, lists and objects"
+        ) from None
+
+
+def properties(value: object) -> Properties:
+    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings.
+
+    Raises:
+        PydanticCustomError: The value is no such mapping. The error does not show it, because it may hold secrets.
+    """
+    remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
+    if isinstance(value, str):
+        try:
+            value = _json_value(value)
+        except (ValueError, RecursionError) as error:
+            where = f"{_json_problem(error)} (value not shown: it may hold secrets)"
+            raise refused(f"is not valid JSON: {where}", remedy, show=False) from None
+    if not isinstance(value, Mapping):
+        raise refused(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
+    texts: dict[str, str] = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.strip() or not isinstance(item, (str, bool, int, float)):
+            raise refused(f"has no string under {key!r} (value not shown)", remedy, show=False)
+        texts[key.strip()] = str(item).lower() if isinstance(item, bool) else str(item)
+    return Properties(texts)
+
+
+def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value.
+
+    Args:
+        nested: The mapping.
+        prefix: What every path begins with, such as `mapping.`.
+    """
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _json_value(text: str) -> object:
+    """The value of a JSON text; a key that is there twice and NaN are errors, as in every other form."""
+    return json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_constant)
+
+
+def _with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError("a key is there twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(_: str) -> object:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _json_problem(error: ValueError | RecursionError) -> str:
+    """What is wrong with a JSON text, without a part of it: it may hold secrets."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(":")[0]

@@ -1,0 +1,16 @@
+"""A value that a parameter refuses, with the remedy: every check of a value raises it; pure."""
+
+from __future__ import annotations
+
+from pydantic_core import PydanticCustomError
+
+
+def refused(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
+    """The problem with a value.
+
+    Args:
+        message: What is wrong, as the end of a sentence that begins with the parameter.
+        remedy: What to do.
+        show: Whether messages may show the value.
+    """
+    return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})

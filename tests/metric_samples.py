@@ -1,0 +1,26 @@
+"""The samples of metrics, as a Prometheus server reads them."""
+
+from __future__ import annotations
+
+import re
+
+from icecdc_core.reporting.metrics import RunMetrics
+from icecdc_core.reporting.metrics_output import prometheus_text
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """Metric and labels to value."""
+    found = re.findall(r'^(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)$', text, re.MULTILINE)
+    assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
+    own = r'(?:table|index|icecdc_job|job)="(?:[^"\\]|\\.)*",?'
+    return {(name, re.sub(own, "", labels).rstrip(",")): float(value) for name, labels, value in found}
+
+
+def text_of(metrics: RunMetrics) -> str:
+    """The text of a run's metrics."""
+    return prometheus_text(metrics.collect())
+
+
+def samples_of(metrics: RunMetrics) -> dict[tuple[str, str], float]:
+    """The samples of a run's metrics."""
+    return samples(text_of(metrics))
