@@ -61,7 +61,7 @@ def _batch(run: Run, source: Source, position: Position) -> RunReport:
         "sync",
         position.snapshot_id,
         wanted.end,
-        changes.strategy,
+        changes.reported_strategy,
         **found,
         carryovers_removed=changes.carryovers_removed,
         snapshots=plan.snapshots,

@@ -168,7 +168,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
             run.client.indices.refresh(index=position.physical_index)
     source.table.release()
     report = replace(
-        run.report("sync", position.snapshot_id, wanted.end, changes.strategy, **report_fields(written)),
+        run.report("sync", position.snapshot_id, wanted.end, changes.reported_strategy, **report_fields(written)),
         carryovers_removed=changes.carryovers_removed,
         snapshots=plan.snapshots,
         steps=plan.steps,
