@@ -145,7 +145,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
     if source.identifier_columns and groups.tasks:
         with run.stage("check identifiers"):
             _check_identifiers(source, config)
-    number = sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0
+    number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
         batch = Batch(
