@@ -166,7 +166,6 @@ def simulated() -> Iterator[None]:
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
         (batch, "partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
-        (export, "require_unique", lambda *_: None),
         *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
         (batch, "store_dead_letters", lambda *_: None),
         (repair, "repair_actions", repair_actions),
