@@ -15,7 +15,7 @@ from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NetChanges, 
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
-from icecdc_core.changes.steps import plan_steps
+from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.logs import set_fields
@@ -78,7 +78,7 @@ def plan_batch(
     for stop in (stop for stop in (*cuts, end) if stop is not None):
         part = plan_scans(source.table, source.metadata, begin, stop, config.change_mode)
         scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
-        snapshots += sum(len(step.path or ()) for step in plan_steps(source.metadata, begin, stop))
+        snapshots += len(snapshots_between(source.metadata, begin, stop) or ())
         begin = stop
     if not is_insert_only(scans):
         source.require_identifier_columns("rows were deleted or updated since the position")
