@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -44,36 +44,43 @@ from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.selection import Selection
 
 NARROW_ROWS, ROW_IDS, AT_ONCE = "narrow-rows", "row-ids", "at-once"
+NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"
 
 ROW_IDS_FROM_ROWS = 100_000
 """Rows of the older states from which on ``row-ids`` pays; fewer are read whole in less time than a Spark job takes."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class NetChanges:
     """The net changes of a range: one change row for each identifier, and their counts.
 
     Attributes:
-        rows: One change row for each identifier; a DELETE may have its identifier only.
-        upserts: INSERT rows among them.
+        rows: One change row for each identifier; a DELETE may have its identifier only. None if no file differs.
+        strategy: How they were found: one of the three above, ``insert-only`` for files that were only added,
+            ``last-rows`` for rows of the end snapshot, or ``none`` if no file differs.
+        upserts: INSERT rows among them. 0 for ``insert-only``, whose rows are counted when they are written.
         deletes: DELETE rows among them.
         nulls: Rows with a part of the identifier that is null.
-        carryovers: Unchanged rows that were dropped.
-        strategy: ``narrow-rows``, ``row-ids`` or ``at-once``; "" for rows that the caller computed.
+        carryovers_removed: Unchanged rows of rewritten files that were dropped.
         cached: Frames that stay cached (memory, then disk) until ``close``.
     """
 
-    rows: DataFrame
+    rows: DataFrame | None = None
+    strategy: str = NONE
     upserts: int = 0
     deletes: int = 0
     nulls: int = 0
-    carryovers: int = 0
-    strategy: str = ""
-    cached: list[DataFrame] = field(default_factory=list)
+    carryovers_removed: int = 0
+    cached: tuple[DataFrame, ...] = ()
 
     @classmethod
     def from_rows(
-        cls, rows: DataFrame, identifier_columns: Sequence[str], file_bytes: int, strategy: str = ""
+        cls,
+        rows: DataFrame,
+        identifier_columns: Sequence[str],
+        file_bytes: int,
+        strategy: str,
+        carryovers_removed: int = 0,
     ) -> NetChanges:
         """Compute, count and cache these rows.
 
@@ -82,6 +89,7 @@ class NetChanges:
             identifier_columns: The columns that identify a row.
             file_bytes: Size of the files that the rows are read from.
             strategy: How they were found.
+            carryovers_removed: Unchanged rows that were dropped to find them.
         """
         some_null = " OR ".join(f"{quoted(name)} IS NULL" for name in identifier_columns)
         with storage_level_for(rows.sparkSession, file_bytes) as level:
@@ -95,12 +103,17 @@ class NetChanges:
             except BaseException:
                 rows.unpersist()
                 raise
-        return cls(rows, counts.upserts, counts.deletes, counts.nulls, strategy=strategy, cached=[rows])
+        return cls(rows, strategy, counts.upserts, counts.deletes, counts.nulls, carryovers_removed, (rows,))
+
+    @property
+    def reported_strategy(self) -> str:
+        """The strategy as a report names it: ``none``, ``insert-only`` or ``diff``."""
+        return self.strategy if self.strategy in (NONE, INSERT_ONLY) else "diff"
 
     def close(self) -> None:
-        """Release what is cached."""
-        while self.cached:
-            self.cached.pop().unpersist()
+        """Release what is cached; the rows cannot be read any more."""
+        for frame in self.cached:
+            frame.unpersist()
 
 
 def compute_net_changes(
@@ -212,14 +225,12 @@ def _by_narrow_rows(
     rows = fetch_changed_rows(changes, identifier_columns, found)
     if not found.duplicates:
         counts = (found.upserts, found.deletes, found.nulls, found.carryovers)
-        return NetChanges(rows, *counts, NARROW_ROWS, [found.identifiers])
+        return NetChanges(rows, NARROW_ROWS, *counts, (found.identifiers,))
     try:
         # Computed now, because it fails if an identifier is a duplicate.
-        duplicates = NetChanges.from_rows(rows, identifier_columns, file_bytes, NARROW_ROWS)
+        return NetChanges.from_rows(rows, identifier_columns, file_bytes, NARROW_ROWS, found.carryovers)
     finally:
         found.close()
-    duplicates.carryovers = found.carryovers
-    return duplicates
 
 
 def _row_count(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:

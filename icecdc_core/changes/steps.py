@@ -61,9 +61,40 @@ def plan_steps(
     if start_snapshot_id == end_snapshot_id:
         return []
     if mode == "net":
-        path = _path(metadata, start_snapshot_id, end_snapshot_id)
+        path = snapshots_between(metadata, start_snapshot_id, end_snapshot_id)
         return [Step(0, start_snapshot_id, end_snapshot_id, path)]
     return _snapshot_steps(metadata, start_snapshot_id, end_snapshot_id)
+
+
+def snapshots_between(
+    metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int
+) -> tuple[int, ...] | None:
+    """Return the snapshots whose commits separate two states: those undone from start, then those done to the end.
+
+    Args:
+        metadata: The table's metadata.
+        start_snapshot_id: Exclusive start; None is the empty table before the first snapshot.
+        end_snapshot_id: Inclusive end.
+
+    Returns:
+        None if some of them are no longer known.
+    """
+    by_id = _by_id(metadata)
+
+    def chain(snapshot_id: int | None) -> list[int | None]:
+        known = ancestors(metadata, snapshot_id)
+        before = by_id[known[-1]].parent_snapshot_id if known else snapshot_id
+        # A chain ends at the empty table (None) or at an expired parent, which is unknown territory.
+        return [*known, None] if before is None else [*known]
+
+    undone, done = chain(start_snapshot_id), chain(end_snapshot_id)
+    reachable = set(undone)
+    common = next((s for s in done if s in reachable), "unknown")
+    if common == "unknown":
+        return None
+    back = undone[: undone.index(common)]  # type: ignore[arg-type]
+    forth = done[: done.index(common)]  # type: ignore[arg-type]
+    return tuple(s for s in [*back, *reversed(forth)] if s is not None)
 
 
 def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, SnapshotFiles]) -> list[Step]:
@@ -144,26 +175,6 @@ def _snapshot_steps(metadata: TableMetadata, start: int | None, end: int) -> lis
             parent = by_id[snapshot_id].parent_snapshot_id
             steps.append(Step(len(steps), parent, snapshot_id, (snapshot_id,)))
     return steps
-
-
-def _path(metadata: TableMetadata, start: int | None, end: int) -> tuple[int, ...] | None:
-    """Snapshots whose commits separate two states: those undone from start, then those done to the end."""
-    by_id = _by_id(metadata)
-
-    def chain(snapshot_id: int | None) -> list[int | None]:
-        known = ancestors(metadata, snapshot_id)
-        before = by_id[known[-1]].parent_snapshot_id if known else snapshot_id
-        # A chain ends at the empty table (None) or at an expired parent, which is unknown territory.
-        return [*known, None] if before is None else [*known]
-
-    undone, done = chain(start), chain(end)
-    reachable = set(undone)
-    common = next((s for s in done if s in reachable), "unknown")
-    if common == "unknown":
-        return None
-    back = undone[: undone.index(common)]  # type: ignore[arg-type]
-    forth = done[: done.index(common)]  # type: ignore[arg-type]
-    return tuple(s for s in [*back, *reversed(forth)] if s is not None)
 
 
 def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:

@@ -33,9 +33,28 @@ from icecdc_core.opensearch.indexes import write_alias
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
-__all__ = ["MAX_EPOCH", "Batch", "IndexLock", "Position", "PositionStore"]
+__all__ = ["MAX_EPOCH", "Batch", "IndexLock", "Position", "PositionStore", "committed_batches"]
 
-_READING, _WRITING = "reading the position", "writing the position"
+_READING, _WRITING, _READING_LOG = "reading the position", "writing the position", "reading the commit log"
+
+
+def committed_batches(
+    client: OpenSearch, positions_index: str, index: str, size: int, highest_epoch: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the newest committed batches of an index, newest first.
+
+    Args:
+        client: A client of the cluster.
+        positions_index: The index that has the commit log; it exists and is refreshed.
+        index: The index that was written.
+        size: At most so many.
+        highest_epoch: Only batches up to this epoch; None: all.
+    """
+    wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
+    if highest_epoch is not None:
+        wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
+    body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
+    return sources_of(client.search(index=positions_index, body=body), _READING_LOG)
 
 
 class PositionStore:
@@ -71,17 +90,12 @@ class PositionStore:
             size: At most so many.
             highest_epoch: Only batches up to this epoch; None: all.
         """
-        doing, client = "reading the commit log", self.client
-        wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": self._index}}]
-        if highest_epoch is not None:
-            wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
-        query = {"bool": {"filter": wanted}}
-        with self._typed_errors(doing):
+        client = self.client
+        with self._typed_errors(_READING_LOG):
             if not client.indices.exists(index=self._positions_index):
                 return []
             client.indices.refresh(index=self._positions_index)
-            body = {"query": query, "sort": [{"epoch": "desc"}], "size": size}
-            return sources_of(client.search(index=self._positions_index, body=body), doing)
+            return committed_batches(client, self._positions_index, self._index, size, highest_epoch)
 
     def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
         """Acquire the lock of the index for one run.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from icecdc_core.commits.position_format import Position
 from icecdc_core.jobs.export import dry_run_export
 from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.batch import position_at
 from icecdc_core.runs.changes import compute_changes, plan_batch
 from icecdc_core.runs.plan import decide_start, needs_reexport, next_range
 from icecdc_core.runs.run import Run
@@ -28,13 +29,14 @@ def dry_run_sync(run: Run, source: Source, stored: Position | None) -> RunReport
     start = decide_start(stored or Position(run.config.index, run.config.table, source.table_uuid), source, run.config)
     position = start.position
     if start.creates_index:
-        position = _position_at(position, source, position.snapshot_id)
+        position = position_at(position, source, position.snapshot_id)
     if not start.exports:
         return _catch_up(run, source, position)
     export = dry_run_export(run, source, position.batch)
     if export.to_snapshot_id == source.head:
         return export
-    both = export.then(_catch_up(run, source, _position_at(position, source, export.to_snapshot_id)))
+    exported = replace(position_at(position, source, export.to_snapshot_id), batch=None)
+    both = export.then(_catch_up(run, source, exported))
     return replace(both, kind="export", strategy="export", from_snapshot_id=None)
 
 
@@ -61,22 +63,10 @@ def _batch(run: Run, source: Source, position: Position) -> RunReport:
         "sync",
         position.snapshot_id,
         wanted.end,
-        changes.strategy,
+        changes.reported_strategy,
         **found,
         carryovers_removed=changes.carryovers_removed,
         snapshots=plan.snapshots,
         steps=plan.steps,
         dry_run=True,
-    )
-
-
-def _position_at(position: Position, source: Source, snapshot_id: int | None) -> Position:
-    """Return the position that a run has once it exported or created the index."""
-    return replace(
-        position,
-        snapshot_id=snapshot_id,
-        table_uuid=source.table_uuid,
-        selection=source.stored_selection,
-        schema=source.schema_json,
-        batch=None,
     )

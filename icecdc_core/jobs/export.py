@@ -29,7 +29,6 @@ from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, wri
 from icecdc_core.runs.file_groups import FileGroups, file_groups
 from icecdc_core.runs.resume import resumed_groups
 from icecdc_core.runs.run import Run
-from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -144,19 +143,20 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
         groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     if source.identifier_columns and groups.tasks:
         with run.stage("check identifiers"):
-            _check_identifiers(source, config)
-    number = sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0
+            source.require_unique_identifiers(config.on_duplicate_identifier)
+            source.table.release()
+    number = sequence_number(source.metadata, snapshot_id)
     with run.stage("create index"):
         epoch = unused_epoch(run.client, config.index, lock.next_epoch(number, new_index=True))
         batch = Batch(
-            "export",
-            epoch,
-            None,
-            snapshot_id,
-            physical_index(config.index, epoch),
-            source.table_uuid,
-            source.stored_selection,
-            source.schema_json,
+            kind="export",
+            epoch=epoch,
+            from_snapshot_id=None,
+            to_snapshot_id=snapshot_id,
+            physical_index=physical_index(config.index, epoch),
+            table_uuid=source.table_uuid,
+            selection=source.stored_selection,
+            schema=source.schema_json,
             group_bytes=config.export_group_bytes,
             groups_digest=groups.digest,
             on_duplicate_identifier=config.on_duplicate_identifier,
@@ -193,12 +193,6 @@ def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, group
     return total
 
 
-def _check_identifiers(source: Source, config: SyncConfig) -> None:
-    allow_duplicates = config.on_duplicate_identifier == "last"
-    require_unique(source.rows(source.files(source.head)), source.key_columns, config.table, allow_duplicates)
-    source.table.release()
-
-
 def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunReport:
     """Check and count what an export would write, and write nothing.
 
@@ -216,8 +210,8 @@ def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunR
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:
         with run.stage("check identifiers"):
-            if source.identifier_columns:
-                _check_identifiers(source, config)
+            source.require_unique_identifiers(config.on_duplicate_identifier)
+            source.table.release()
         files = source.files(snapshot_id)
     with run.stage("count"):
         count = source.rows_as_inserts(files, config.on_duplicate_identifier).count()

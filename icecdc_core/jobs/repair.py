@@ -112,13 +112,13 @@ def _write(run: Run, source: Source, lock: IndexLock, wrong: DataFrame, epoch: i
     position = lock.position
     physical = position.physical_index
     batch = Batch(
-        "repair",
-        epoch,
-        position.snapshot_id,
-        position.snapshot_id,
-        physical,
-        source.table_uuid,
-        source.stored_selection,
+        kind="repair",
+        epoch=epoch,
+        from_snapshot_id=position.snapshot_id,
+        to_snapshot_id=position.snapshot_id,
+        physical_index=physical,
+        table_uuid=source.table_uuid,
+        selection=source.stored_selection,
     )
     lock.begin(batch)
     if position.schema != source.schema_json:  # the rows have columns that no sync has mapped yet

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
 from icecdc_core.commits.position_format import stored_position
+from icecdc_core.commits.positions import committed_batches
 from icecdc_core.commits.stored_documents import sources_of
 from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.opensearch.client import Connection, typed_errors
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from icecdc_core.config import SyncConfig
 
-_MOST_TABLES = 10_000
+_MOST_TABLES, _READING = 10_000, "reading the positions"
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,13 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
     require_supported(spark)
     client = Connection.of(config).client()
     try:
-        with typed_errors(config.opensearch_url, "reading the positions", config.opensearch_username):
+        with typed_errors(config.opensearch_url, _READING, config.opensearch_username):
             if not client.indices.exists(index=config.positions_index):
                 return StatusReport([])
             client.indices.refresh(index=config.positions_index)
             wanted = {"bool": {"filter": [{"term": {"type": "position"}}, *only]}}
-            positions = _search(client, config, wanted, [{"index": "asc"}], _MOST_TABLES)
+            body = {"query": wanted, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
+            positions = sources_of(client.search(index=config.positions_index, body=body), _READING)
             last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
     finally:
         client.close()
@@ -173,17 +175,9 @@ def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _last_commit(client: OpenSearch, config: SyncConfig, index: str) -> dict[str, Any]:
-    query = {"bool": {"filter": [{"term": {"type": "commit"}}, {"term": {"index": index}}]}}
-    found = _search(client, config, query, [{"epoch": "desc"}], 1)
+    found = committed_batches(client, config.positions_index, index, 1)
     names = ("kind", "updated_at", "seconds", "upserts", "deletes", "already_applied", "rejected", "run_id")
     return {name: found[0].get(name) for name in names} if found else {}
-
-
-def _search(
-    client: OpenSearch, config: SyncConfig, query: dict[str, Any], sort: list[dict[str, str]], size: int
-) -> list[dict[str, Any]]:
-    body = {"query": query, "sort": sort, "size": size}
-    return sources_of(client.search(index=config.positions_index, body=body), "reading the positions")
 
 
 def _line(status: IndexStatus) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from icecdc_core.commits.positions import Batch, IndexLock, Position
+from icecdc_core.commits.positions import IndexLock, Position
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import (
     HistoryGapError,
     IndexConflictError,
@@ -20,24 +17,14 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.opensearch.index_definitions import require_server_features, typed_refusals
-from icecdc_core.opensearch.index_settings import settings_in_place
-from icecdc_core.opensearch.indexes import (
-    count_operations,
-    create_physical,
-    evolve_mapping,
-    physical_index,
-    publish,
-    require_ours,
-    require_present,
-    unused_epoch,
-)
-from icecdc_core.reporting.reports import RunReport, progress
-from icecdc_core.runs.batch import commit_batch, position_after, report_fields, write_batch
-from icecdc_core.runs.changes import compute_changes, count_documents, plan_batch, to_documents
+from icecdc_core.opensearch.index_definitions import require_server_features
+from icecdc_core.opensearch.indexes import require_ours, require_present
+from icecdc_core.reporting.reports import RunReport
+from icecdc_core.runs.batch import begin_batch, commit_batch, report_fields, write_batch, writing
+from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
+from icecdc_core.runs.index_changes import create_empty_index, follow_spec
 from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
 from icecdc_core.runs.run import Run
-from icecdc_core.session.spark_settings import shuffle_partitions_for
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -88,7 +75,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             if start.exports:
                 return run.finish(_export_and_catch_up(run, source, lock))
             if start.creates_index:
-                _create_empty_index(run, source, lock, start.position)
+                with run.stage("create index"):
+                    create_empty_index(run, source, lock, start.position)
             elif start.position != lock.position:
                 lock.write(start.position)
             return run.finish(_catch_up(run, source, lock))
@@ -121,8 +109,11 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config, report = run.config, None
     if needs_reexport(lock.position, source, config):
         return _reexport(run, source, lock)
-    if has_other_spec(lock.position, source) and not _follow_spec(run, source, lock):
-        return _reexport(run, source, lock)
+    if has_other_spec(lock.position, source):
+        with run.stage("follow spec"):
+            followed = follow_spec(run, source, lock)
+        if not followed:
+            return _reexport(run, source, lock)
     while report is None or lock.position.snapshot_id != source.head:
         try:
             part = _sync_batch(run, source, lock)
@@ -147,7 +138,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     """Sync one batch: the begun one if it can be replayed, else everything that is new."""
     config, position = run.config, lock.position
     wanted = next_range(position, source, config)
-    epoch = wanted.replayed.epoch if wanted.replayed else lock.next_epoch(_sequence_number(source, wanted.end))
+    epoch = wanted.replayed.epoch if wanted.replayed else lock.next_epoch(sequence_number(source.metadata, wanted.end))
     with run.stage("plan"):
         plan = plan_batch(source, config, position.snapshot_id, wanted.end, wanted.cuts)
     with run.stage("changes"):
@@ -155,20 +146,13 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     with closing(changes):
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
-        if wanted.replayed is None:
-            batch = _batch(source, position, wanted.end, epoch, config.on_duplicate_identifier)
-            lock.begin(replace(batch, cuts=list(wanted.cuts)))
-        with run.stage("write"), shuffle_partitions_for(run.spark, plan.file_bytes):
-            if position.schema != source.schema_json:
-                evolve_mapping(run.client, config, position.physical_index, source.schema)
-            with progress(count_documents(source, plan, changes), f"Syncing {config.table}") as bar:
-                with bar.watching(partial(count_operations, run.client, position.physical_index)):
-                    written = write_batch(run, lock, documents)
-                bar.complete(written.counts.operations)
-            run.client.indices.refresh(index=position.physical_index)
+        begin_batch(lock, source, wanted, epoch, config.on_duplicate_identifier)
+        with run.stage("write"), writing(run, lock, source, plan, changes) as bar:
+            written = write_batch(run, lock, documents)
+            bar.complete(written.counts.operations)
     source.table.release()
     report = replace(
-        run.report("sync", position.snapshot_id, wanted.end, changes.strategy, **report_fields(written)),
+        run.report("sync", position.snapshot_id, wanted.end, changes.reported_strategy, **report_fields(written)),
         carryovers_removed=changes.carryovers_removed,
         snapshots=plan.snapshots,
         steps=plan.steps,
@@ -198,65 +182,6 @@ def _reexport(run: Run, source: Source, lock: IndexLock, earlier: RunReport | No
     """
     report = replace(export_locked(run, source, lock), strategy="reexport")
     return report if earlier is None else earlier.then(report)
-
-
-def _follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
-    """Put a changed spec in place, where that leaves every indexed document right.
-
-    Returns:
-        False if the index has a field that cannot follow, and ``on_schema_change`` is ``reexport``.
-    """
-    with run.stage("follow spec"):
-        physical, was = lock.position.physical_index, lock.position.selection
-        # First: a new field may need a limit that was raised.
-        _put_settings(run, physical, dynamic_settings(was, source.spec))
-        try:
-            evolve_mapping(run.client, run.config, physical, source.schema)
-        except SchemaChangeError:
-            _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
-            if run.config.on_schema_change != "reexport":
-                raise
-            return False
-        lock.write(replace(lock.position, selection=source.stored_selection))
-        return True
-
-
-def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
-    if changed:
-        with typed_refusals(run.config):
-            settings = settings_in_place(run.config, changed)
-            run.client.indices.put_settings(index=physical, body={"index": settings})
-
-
-def _create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:
-    """Create an empty index whose position is where ``start_from`` says."""
-    config = run.config
-    with run.stage("create index"):
-        seen = run.readers_indexes(lock)
-        epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
-        physical = physical_index(config.index, epoch)
-        create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
-        publish(run.client, config, physical, seen)
-        position = replace(start, epoch=epoch, physical_index=physical)
-        lock.write(position_after(position, source, _batch(source, position, start.snapshot_id, epoch)))
-
-
-def _batch(source: Source, position: Position, end: int | None, epoch: int, on_duplicate_identifier: str = "") -> Batch:
-    return Batch(
-        "sync",
-        epoch,
-        position.snapshot_id,
-        end,
-        position.physical_index,
-        source.table_uuid,
-        source.stored_selection,
-        source.schema_json,
-        on_duplicate_identifier=on_duplicate_identifier,
-    )
-
-
-def _sequence_number(source: Source, snapshot_id: int | None) -> int:
-    return sequence_number(source.metadata, snapshot_id) if snapshot_id is not None else 0
 
 
 def _is_up_to_date(position: Position, source: Source) -> bool:

@@ -138,13 +138,14 @@ class JobRun(Generic[C]):
         """Time a stage; its seconds are added to those of earlier stages of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
-        try:
-            with log_fields(stage=name), self.observers.stage(name):
-                yield
-        finally:
-            seconds = round(self._clock() - begin, 3)
-            self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
-            event("stage ended", stage=name, seconds=seconds)
+        with log_fields(stage=name):
+            try:
+                with self.observers.stage(name):
+                    yield
+            finally:
+                seconds = round(self._clock() - begin, 3)
+                self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
+                event("stage ended", stage=name, seconds=seconds)
 
     def _failed(self, error: BaseException) -> None:
         self.note(seconds=self.seconds, state=state_of(error))

@@ -1,22 +1,30 @@
-"""Write and commit the begun batch; rejected documents reach the dead letters before the position can pass them."""
+"""Begin, write and commit a batch; rejected documents reach the dead letters before the position can pass them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk.writer import BulkResult, BulkSettings, require_accepted, write_actions
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.indexes import count_operations, evolve_mapping, write_alias
+from icecdc_core.reporting.reports import RunReport, progress
+from icecdc_core.runs.changes import BatchPlan, count_documents
 from icecdc_core.runs.dead_letters import store_dead_letters
+from icecdc_core.session.spark_settings import shuffle_partitions_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from icecdc_core.reporting.reports import RunReport
+    from icecdc_core.changes.net_changes import NetChanges
+    from icecdc_core.reporting.progress import Progress
+    from icecdc_core.runs.plan import BatchRange
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
@@ -24,6 +32,66 @@ _LOGGED = (
     *("upserts", "deletes", "carryovers_removed", "already_applied", "rejected"),
     *("seconds", "run_id", "strategy"),
 )
+
+
+def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int, on_duplicate_identifier: str) -> None:
+    """Record the batch of a sync before its first write; one that is repeated was recorded by an earlier run.
+
+    Args:
+        lock: The locked index.
+        source: The table.
+        wanted: What the batch covers.
+        epoch: The number of the batch.
+        on_duplicate_identifier: The policy of the batch.
+
+    Raises:
+        FencedError: Another run acquired the lock in the meantime.
+    """
+    if wanted.replayed is not None:
+        return
+    batch = Batch(
+        kind="sync",
+        epoch=epoch,
+        from_snapshot_id=lock.position.snapshot_id,
+        to_snapshot_id=wanted.end,
+        physical_index=lock.position.physical_index,
+        table_uuid=source.table_uuid,
+        selection=source.stored_selection,
+        schema=source.schema_json,
+        on_duplicate_identifier=on_duplicate_identifier,
+        cuts=list(wanted.cuts),
+    )
+    lock.begin(batch)
+
+
+@contextmanager
+def writing(run: Run, lock: IndexLock, source: Source, plan: BatchPlan, changes: NetChanges) -> Iterator[Progress]:
+    """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents.
+
+    Args:
+        run: The run.
+        lock: The locked index, with the begun batch.
+        source: The table; new columns are added to the mapping first.
+        plan: What the batch reads.
+        changes: The changes of the batch.
+
+    Yields:
+        The progress of the block; the block completes it.
+
+    Raises:
+        SchemaChangeError: The index has a field of another type than a new column.
+    """
+    config, physical = run.config, lock.position.physical_index
+    if lock.position.schema != source.schema_json:
+        evolve_mapping(run.client, config, physical, source.schema)
+    count = count_documents(source, plan, changes)
+    with (
+        shuffle_partitions_for(run.spark, plan.file_bytes),
+        progress(count, f"Syncing {config.table}") as bar,
+        bar.watching(partial(count_operations, run.client, physical)),
+    ):
+        yield bar
+    run.client.indices.refresh(index=physical)
 
 
 def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
@@ -75,7 +143,9 @@ def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
     Raises:
         FencedError: Another run acquired the lock in the meantime.
     """
-    lock.commit(position_after(lock.position, source, begun_batch(lock)), log_entry(report))
+    batch = begun_batch(lock)
+    position = replace(lock.position, physical_index=batch.physical_index)
+    lock.commit(position_at(position, source, batch.to_snapshot_id), log_entry(report))
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
@@ -90,20 +160,19 @@ def begun_batch(lock: IndexLock) -> Batch:
     return batch
 
 
-def position_after(position: Position, source: Source, batch: Batch) -> Position:
-    """Return the position that a batch leads to.
+def position_at(position: Position, source: Source, snapshot_id: int | None) -> Position:
+    """Return the position once its index has the documents of a snapshot.
 
     Args:
-        position: The position before the batch.
-        source: The table that the batch read.
-        batch: The batch; its end snapshot and its physical index become those of the position.
+        position: The position before.
+        source: The table, as its documents were read.
+        snapshot_id: The snapshot; None is the empty table.
     """
     return replace(
         position,
         table=source.table.name,
         table_uuid=source.table_uuid,
-        snapshot_id=batch.to_snapshot_id,
-        physical_index=batch.physical_index,
+        snapshot_id=snapshot_id,
         selection=source.stored_selection,
         schema=source.schema_json,
     )

@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
-from icecdc_core.changes.net_changes import NetChanges, compute_net_changes
+from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
-from icecdc_core.changes.steps import plan_steps
+from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
+from icecdc_core.logs import set_fields
 from icecdc_core.session.spark_settings import shuffle_partitions_for
 from icecdc_core.table.schemas.identifiers import require_no_null, require_unique
 from icecdc_core.table.source import Source
@@ -55,32 +56,6 @@ class BatchPlan:
         return sum(step["bytes"] for step in self.steps)
 
 
-@dataclass(frozen=True)
-class BatchChanges:
-    """One change row for each identifier that a batch changes, and what is known about them.
-
-    Attributes:
-        rows: The change rows; None if no file differs.
-        strategy: ``insert-only``, ``diff`` or ``none``.
-        upserts: Rows to index. 0 for an insert-only batch, whose rows are counted when they are written.
-        deletes: Documents to delete.
-        carryovers_removed: Unchanged rows of rewritten files that were dropped.
-        net: The cached rows, if they are cached.
-    """
-
-    rows: DataFrame | None = None
-    strategy: str = "none"
-    upserts: int = 0
-    deletes: int = 0
-    carryovers_removed: int = 0
-    net: NetChanges | None = None
-
-    def close(self) -> None:
-        """Release what is cached; the rows cannot be read any more."""
-        if self.net is not None:
-            self.net.close()
-
-
 def plan_batch(
     source: Source, config: SyncConfig, start_snapshot_id: int | None, end: int | None, cuts: Sequence[int | None] = ()
 ) -> BatchPlan:
@@ -103,14 +78,14 @@ def plan_batch(
     for stop in (stop for stop in (*cuts, end) if stop is not None):
         part = plan_scans(source.table, source.metadata, begin, stop, config.change_mode)
         scans += [replace(scan, step=replace(scan.step, ordinal=len(scans) + n)) for n, scan in enumerate(part)]
-        snapshots += sum(len(step.path or ()) for step in plan_steps(source.metadata, begin, stop))
+        snapshots += len(snapshots_between(source.metadata, begin, stop) or ())
         begin = stop
     if not is_insert_only(scans):
         source.require_identifier_columns("rows were deleted or updated since the position")
     return BatchPlan(scans, end, snapshots, [_step_report(source, scan) for scan in scans])
 
 
-def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """Compute the changes of a batch and check their identifiers, so that bad data stops it before its first write.
 
     Changes of a range with deletes are cached (memory, then disk) until they are closed, because they are counted and
@@ -126,15 +101,17 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> Batc
         DuplicateIdentifierError: Two rows share an identifier, equal or not.
     """
     if not plan.scans:
-        return BatchChanges()
+        return NetChanges()
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
         if plan.is_insert_only and config.on_duplicate_identifier == "fail":
-            return _inserts(source, config, plan)
-        net = _net_changes(source, config, plan)
-    return BatchChanges(net.rows, "diff", net.upserts, net.deletes, net.carryovers, net)
+            changes = _inserts(source, config, plan)
+        else:
+            changes = _net_changes(source, config, plan)
+    set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
+    return changes
 
 
-def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: int) -> DataFrame | None:
+def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: int) -> DataFrame | None:
     """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request.
 
     Args:
@@ -152,7 +129,7 @@ def to_documents(source: Source, plan: BatchPlan, changes: BatchChanges, epoch: 
     return actions.coalesce(max(1, ceil(plan.file_bytes / _BYTES_PER_PARTITION)))
 
 
-def count_documents(source: Source, plan: BatchPlan, changes: BatchChanges) -> int:
+def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int:
     """Return how many documents a batch writes and deletes, at most; it reads no file.
 
     Args:
@@ -160,34 +137,34 @@ def count_documents(source: Source, plan: BatchPlan, changes: BatchChanges) -> i
         plan: What the batch reads.
         changes: Its changes. Those of an insert-only batch are not counted, so its files say how many rows they have.
     """
-    if changes.strategy != "insert-only":
+    if changes.strategy != INSERT_ONLY:
         return changes.upserts + changes.deletes
     return sum(count for scan in plan.scans for tasks in scan.newer for count in source.table.row_counts(tasks))
 
 
-def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     rows = changes_frame(source.table, plan.scans, source.selection)
     if source.identifier_columns:
         require_unique(rows, source.key_columns, config.table, allow_duplicates=False)
-    return BatchChanges(rows, "insert-only", upserts=rows.count() if config.dry_run else 0)
+    return NetChanges(rows, INSERT_ONLY, upserts=rows.count() if config.dry_run else 0)
 
 
 def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """Compute one change row for each identifier: by the policy for duplicates, with the cheapest strategy."""
     source.require_identifier_columns("rows were deleted or updated since the position")
     if config.on_duplicate_identifier == "last":
-        net = _last_rows(source, config, plan)
+        changes = _last_rows(source, config, plan)
     else:
-        net = compute_net_changes(
+        changes = compute_net_changes(
             source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
         )
-    if net.nulls:
+    if changes.nulls and changes.rows is not None:
         try:
-            require_no_null(net.rows, source.key_columns, config.table)
+            require_no_null(changes.rows, source.key_columns, config.table)
         except BaseException:
-            net.close()
+            changes.close()
             raise
-    return net
+    return changes
 
 
 def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
@@ -204,12 +181,11 @@ def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChange
     rows = source.current_rows(plan.end, "last").join(wanted, same, "left_semi")
     remaining = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
     deleted = changed.join(remaining, same, "left_anti")
+    changes = rows.unionAll(delete_rows(deleted, rows.schema, ids))
     try:
-        net = NetChanges.from_rows(rows.unionAll(delete_rows(deleted, rows.schema, ids)), ids, plan.file_bytes)
+        return NetChanges.from_rows(changes, ids, plan.file_bytes, LAST_ROWS, found.carryovers)
     finally:
         found.close()
-    net.carryovers = found.carryovers
-    return net
 
 
 def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:

@@ -61,14 +61,14 @@ def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None)
     return next((snapshot_id for snapshot_id in ancestors(metadata, other) if snapshot_id in chain), None)
 
 
-def sequence_number(metadata: TableMetadata, snapshot_id: int) -> int:
+def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
     """Return a snapshot's sequence number; 0 for format v1, which has none.
 
     Args:
         metadata: The table's metadata.
-        snapshot_id: A snapshot that has not expired.
+        snapshot_id: A snapshot that has not expired; None is the empty table, whose number is 0.
     """
-    return int(_by_id(metadata)[snapshot_id].sequence_number or 0)
+    return int(_by_id(metadata)[snapshot_id].sequence_number or 0) if snapshot_id is not None else 0
 
 
 def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:

@@ -19,6 +19,7 @@ from icecdc_core.table.expressions.new_fields import new_document_fields
 from icecdc_core.table.expressions.projection import Projection
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.selection import Selection
 from icecdc_core.updates import merge_updates
 
@@ -180,6 +181,20 @@ class Source:
     def files(self, snapshot_id: int | None) -> FileTasks:
         """Plan the scan of a snapshot; None is the empty table."""
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
+
+    def require_unique_identifiers(self, on_duplicate: str) -> None:
+        """Check the identifiers of the current snapshot's rows; without identifier columns there is nothing to check.
+
+        Args:
+            on_duplicate: ``last``, which checks for nulls only, or ``fail``.
+
+        Raises:
+            IdentifierColumnsError: An identifier column is null in some row.
+            DuplicateIdentifierError: Two rows share an identifier.
+        """
+        if self.identifier_columns:
+            rows = self.rows(self.files(self.head))
+            require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
     def require_identifier_columns(self, why: str) -> None:
         """Refuse work that needs identifier columns when there are none.

@@ -107,6 +107,20 @@ class DescribeOneFault:
             valid = validate_table(spark, through).ok
         assert (equal(config), valid, len(met) > 14) == (True, True, True)
 
+    def it_moves_the_alias_once_although_the_answer_is_lost(self, spark, exported, equal, opensearch, opensearch_url):
+        (before,) = opensearch.indices.get_alias(name=exported.index)
+        moves = []
+
+        def trouble(method, path, body):
+            if path.startswith("/_aliases"):
+                moves.append(path)
+            return Act.RESET_AFTER if moves == [path] else None
+
+        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+            report = export_table(spark, exported.replace(opensearch_url=proxy.url))
+        (after,) = opensearch.indices.get_alias(name=exported.index)
+        assert (report.state, len(moves), after != before, equal(exported)) == ("ok", 2, True, True)
+
 
 class DescribeAnUnusableAnswer:
     @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import aliases, indexes
 from icecdc_core.opensearch.bulk import answers, request, writer
 from icecdc_core.opensearch.bulk.writer import BulkWriter
-from icecdc_core.runs import plan, resume
+from icecdc_core.runs import batch, index_changes, plan, resume
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Change:
         original: Any = getattr(self.owner, self.function)
         source = textwrap.dedent(inspect.getsource(original))
         assert source.count(self.before) == 1, f"{self.function} has {source.count(self.before)} times {self.before!r}"
-        names = original.__globals__
+        names = inspect.unwrap(original).__globals__
         made: dict[str, Any] = {}
         text = f"from __future__ import annotations\n{source.replace(self.before, self.after)}"
         exec(compile(text, f"<mutant of {self.function}>", "exec"), names, made)
@@ -150,10 +150,11 @@ MUTANTS = [
         (UNIQUE,),
         (
             Change(
-                sync,
-                "_sync_batch",
-                "lock.begin(replace(batch, cuts=list(wanted.cuts)))",
-                "lock.position = replace(lock.position, batch=replace(batch, cuts=list(wanted.cuts)), epoch=epoch)",
+                batch,
+                "begin_batch",
+                "lock.begin(batch)",
+                "lock.position = replace(lock.position, batch=batch, epoch=epoch)",
+                (sync,),
             ),
         ),
     ),
@@ -196,7 +197,7 @@ MUTANTS = [
     Mutant(
         "a batch forgets its cuts",
         (INDEX,),
-        (Change(sync, "_sync_batch", "cuts=list(wanted.cuts)", "cuts=[]"),),
+        (Change(batch, "begin_batch", "cuts=list(wanted.cuts)", "cuts=[]", (sync,)),),
         schedules=20000,
     ),
     Mutant(
@@ -294,12 +295,12 @@ MUTANTS = [
     Mutant(
         "the alias moves before searches find the documents",
         (READERS, INDEX),
-        (Change(aliases, "publish", "client.indices.refresh(index=physical)", "pass", (export, sync)),),
+        (Change(aliases, "publish", "client.indices.refresh(index=physical)", "pass", (export, index_changes)),),
     ),
     Mutant(
         "a sync commits before searches find the documents",
         (INDEX,),
-        (Change(sync, "_sync_batch", "run.client.indices.refresh(index=position.physical_index)", "pass"),),
+        (Change(batch, "writing", "run.client.indices.refresh(index=physical)", "pass", (sync,)),),
     ),
     Mutant(
         "a re-export forgets the begun batch",
@@ -330,7 +331,7 @@ MUTANTS = [
         "a run without the lock moves the alias",
         (ALIAS, RECOVERY, INDEX, READERS),
         (
-            Change(aliases, "publish", "expected is not None and", "False and", (export, sync)),
+            Change(aliases, "publish", "expected is not None and", "False and", (export, index_changes)),
             Change(
                 aliases,
                 "_moved_aliases",

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
 from icecdc_core.commits import lease, lock, positions
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
@@ -17,7 +18,7 @@ from icecdc_core.opensearch import client, retry
 from icecdc_core.opensearch.bulk import writer
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
-from icecdc_core.runs.changes import BatchChanges, BatchPlan
+from icecdc_core.runs.changes import BatchPlan
 from icecdc_core.runs.run import Run
 from icecdc_core.table.snapshots import history_gap_error
 from tests.simulation.network import SimulatedConnection
@@ -68,7 +69,7 @@ def plan_batch(source: Any, config: SyncConfig, start: int | None, end: int | No
     return BatchPlan(steps, end, len(steps), [])
 
 
-def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> BatchChanges:
+def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> NetChanges:
     """In place of `runs.changes.compute_changes`: one change for each identifier, the last step's."""
     changed: dict[str, str | None] = {}
     steps: list[Any] = plan.scans
@@ -84,10 +85,10 @@ def compute_changes(source: Any, config: SyncConfig, plan: BatchPlan) -> BatchCh
         # As if updates were not merged: a DELETE and an INSERT of one document, in any order.
         rows += [(identity, None) for identity in sorted(updated) if changed[identity] is not None]
     found: Any = rows or None
-    return BatchChanges(found, "diff")
+    return NetChanges(found, AT_ONCE)
 
 
-def to_documents(source: Any, plan: BatchPlan, changes: BatchChanges, epoch: int) -> Any:
+def to_documents(source: Any, plan: BatchPlan, changes: NetChanges, epoch: int) -> Any:
     """In place of `runs.changes.to_documents`."""
     rows: Any = changes.rows
     return None if rows is None else to_actions(rows, source.key_columns, epoch)
@@ -163,10 +164,9 @@ def simulated() -> Iterator[None]:
         (writer, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
-        (sync, "shuffle_partitions_for", lambda *_: nullcontext()),
+        (batch, "shuffle_partitions_for", lambda *_: nullcontext()),
         (export, "to_actions", to_actions),
-        (export, "require_unique", lambda *_: None),
-        *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (export, sync)),
+        *((module, "progress", lambda *_: nullcontext(Progress(None, 0))) for module in (batch, export)),
         (batch, "store_dead_letters", lambda *_: None),
         (repair, "repair_actions", repair_actions),
         (repair, "newest_version", newest_version),

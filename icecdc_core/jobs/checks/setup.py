@@ -25,7 +25,6 @@ from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
 from icecdc_core.session.versions import versions
 from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -136,9 +135,8 @@ def _field(fields: dict[str, Any], name: str, data_type: str = "", required: boo
 def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
     with spark_errors(config, source.table):
         found["source_rows"] = _count_rows(source)
-        if source.identifier_columns and source.head is not None:
-            rows = source.rows(source.table.plan(source.head))
-            require_unique(rows, source.key_columns, config.table, config.on_duplicate_identifier == "last")
+        if source.head is not None:
+            source.require_unique_identifiers(config.on_duplicate_identifier)
 
 
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:

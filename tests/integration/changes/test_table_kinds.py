@@ -374,7 +374,7 @@ def merged(spark, name):
         try:
             rows = {row.id: None if row._change_type == "DELETE" else tuple(row)[:3] for row in found.rows.collect()}
             assert (found.upserts + found.deletes, found.nulls) == (len(rows), 0)
-            return rows, found.carryovers, found.strategy
+            return rows, found.carryovers_removed, found.strategy
         finally:
             found.close()
             table.release()

@@ -70,6 +70,7 @@ class DescribeATableAndItsIndex:
         sql("DELETE FROM {t} WHERE id = 4")
         sql("INSERT INTO {t} VALUES (50, 'fifty', 'e', 'north')")
         sql("UPDATE {t} SET name = 'newer' WHERE id = 3")
+        opensearch.indices.refresh(index=config.positions_index)
         before = opensearch.search(index=config.positions_index)["hits"]["hits"]
         line, sync, differences, document, hits, _ = shown(spark, explore(config))
 

@@ -64,6 +64,8 @@ class DescribeTheLog:
         of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
         told = {entry["message"] for entry in of_run}
         write = next(entry for entry in of_run if entry.get("stage") == "write")
+        changes = next(entry for entry in of_run if entry.get("stage") == "changes")
+        assert changes["change_strategy"] == "narrow-rows"
         assert (told, write["table"], write["index"], write["job"], write["batch"]) == (
             {"run started", "stage ended", "batch begun", "batch committed", "run ended"},
             exported.table,

@@ -1,0 +1,78 @@
+"""Changes of the index itself that a sync makes before its first batch: a changed spec, or a new, empty index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.documents.spec import dynamic_settings
+from icecdc_core.errors import SchemaChangeError
+from icecdc_core.opensearch.index_definitions import typed_refusals
+from icecdc_core.opensearch.index_settings import settings_in_place
+from icecdc_core.opensearch.indexes import create_physical, evolve_mapping, physical_index, publish, unused_epoch
+from icecdc_core.runs.batch import position_at
+
+if TYPE_CHECKING:
+    from icecdc_core.commits.positions import IndexLock, Position
+    from icecdc_core.runs.run import Run
+    from icecdc_core.table.source import Source
+
+
+def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
+    """Put a changed spec in place, where that leaves every indexed document right.
+
+    Args:
+        run: The run.
+        source: The table, with the spec of the parameters.
+        lock: The locked index.
+
+    Returns:
+        False if the index has a field that cannot follow, and ``on_schema_change`` is ``reexport``.
+
+    Raises:
+        SchemaChangeError: It has one, and ``on_schema_change`` is ``fail``.
+        ConfigError: OpenSearch refuses a setting.
+        FencedError: Another run acquired the lock in the meantime.
+    """
+    physical, was = lock.position.physical_index, lock.position.selection
+    # First: a new field may need a limit that was raised.
+    _put_settings(run, physical, dynamic_settings(was, source.spec))
+    try:
+        evolve_mapping(run.client, run.config, physical, source.schema)
+    except SchemaChangeError:
+        _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
+        if run.config.on_schema_change != "reexport":
+            raise
+        return False
+    lock.write(replace(lock.position, selection=source.stored_selection))
+    return True
+
+
+def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:
+    """Create an empty index, which readers see at once, and record its position.
+
+    Args:
+        run: The run.
+        source: The table.
+        lock: The lock of the index, which has no position yet.
+        start: The position at the snapshot where ``start_from`` says that changes begin.
+
+    Raises:
+        ConfigError: OpenSearch refuses the mapping or the settings.
+        FencedError: Another run acquired the lock in the meantime.
+    """
+    config = run.config
+    seen = run.readers_indexes(lock)
+    epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
+    physical = physical_index(config.index, epoch)
+    create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
+    publish(run.client, config, physical, seen)
+    lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))
+
+
+def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
+    if changed:
+        with typed_refusals(run.config):
+            settings = settings_in_place(run.config, changed)
+            run.client.indices.put_settings(index=physical, body={"index": settings})
