@@ -38,7 +38,7 @@ def looks_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def redacted(name: str, value: object) -> object:
+def redact(name: str, value: object) -> object:
     """Return a value as it may be shown: references stay, anything that may be a secret is replaced.
 
     Args:
@@ -46,7 +46,7 @@ def redacted(name: str, value: object) -> object:
         value: Its value; in a mapping each item is looked at by its own name.
     """
     if isinstance(value, Mapping):
-        return {key: redacted(str(key), item) for key, item in value.items()}
+        return {key: redact(str(key), item) for key, item in value.items()}
     if isinstance(value, str) and (not value or is_reference(value)):
         return value
     if looks_secret(name) or (isinstance(value, str) and _SECRET_IN_VALUE.search(value)):
@@ -150,7 +150,7 @@ class Properties(Mapping[str, str]):
         return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:
-        return repr(redacted("", self))
+        return repr(redact("", self))
 
     def resolved(self, parameter: str) -> dict[str, str]:
         """Return the mapping with every reference replaced by its secret; raises SecretError."""

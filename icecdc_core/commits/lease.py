@@ -36,7 +36,7 @@ class LeaseHolder:
     renewed: float = 0.0
 
     @classmethod
-    def this(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
+    def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
         """Return this process as the holder.
 
         Args:
@@ -44,9 +44,9 @@ class LeaseHolder:
             lease_seconds: Seconds without a renewal after which its lock expires.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return cls(run_id, host_name(), os.getpid(), started_at(os.getpid()), now, lease_seconds).renewing()
+        return cls(run_id, host_name(), os.getpid(), started_at(os.getpid()), now, lease_seconds).renewed_now()
 
-    def renewing(self) -> LeaseHolder:
+    def renewed_now(self) -> LeaseHolder:
         """Return the holder with a renewal now."""
         return replace(self, renewed=time.monotonic())
 
@@ -79,7 +79,7 @@ def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
     return not 0 <= time.monotonic() - renewed < lease
 
 
-def lease_of(holder: Mapping[str, Any], fallback: float) -> float:
+def lease_seconds_of(holder: Mapping[str, Any], fallback: float) -> float:
     """Return the lease of a holder in seconds.
 
     Args:
@@ -90,11 +90,11 @@ def lease_of(holder: Mapping[str, Any], fallback: float) -> float:
     return float(lease) if isinstance(lease, (int, float)) and 0 < lease <= MAX_LEASE_SECONDS else fallback
 
 
-def begin_work(run_id: str) -> None:
+def register_active_run(run_id: str) -> None:
     """Record that a run of this process holds a lock."""
     _active_runs.add(run_id)
 
 
-def end_work(run_id: str) -> None:
+def unregister_active_run(run_id: str) -> None:
     """Record that a run of this process no longer holds a lock."""
     _active_runs.discard(run_id)

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work
+from icecdc_core.commits.lease import LeaseHolder, register_active_run, unregister_active_run
 from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.errors import FencedError
 from icecdc_core.logs import event, set_fields
@@ -51,7 +51,7 @@ class IndexLock:
         self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
         self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
-        begin_work(holder.run_id)
+        register_active_run(holder.run_id)
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
         self._thread.start()
@@ -170,7 +170,7 @@ class IndexLock:
         cannot be released, the next run finds that this run ended or that its lease expired.
         """
         self._released.set()
-        end_work(self._holder.run_id)
+        unregister_active_run(self._holder.run_id)
         if not self._mutex.acquire(timeout=_RELEASE_SECONDS):
             event("the lock was not released: a renewal is in flight", logging.WARNING)
             return

@@ -122,12 +122,12 @@ def position_document(position: Position, holder: LeaseHolder | None) -> dict[st
         "type": "position",
         "format": FORMAT,
         **asdict(position),
-        "owner": asdict(holder.renewing()) if holder else None,
+        "owner": asdict(holder.renewed_now()) if holder else None,
         "updated_at": datetime.now(timezone.utc).isoformat(),
     }
 
 
-def stored_position(source: Mapping[str, Any]) -> Position:
+def parse_position(source: Mapping[str, Any]) -> Position:
     """Return the position of a document.
 
     Raises:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError
 
-from icecdc_core.commits.lease import LeaseHolder, is_gone, lease_of
+from icecdc_core.commits.lease import LeaseHolder, is_gone, lease_seconds_of
 from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
 from icecdc_core.commits.position_format import (
     Batch,
     Position,
+    parse_position,
     position_document,
-    stored_position,
 )
 from icecdc_core.commits.positions_index import ensure_positions_index
 from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
@@ -81,7 +81,7 @@ class PositionStore:
             PositionError: The position has another format or was edited.
         """
         document = self._get()
-        return stored_position(source_of(document, _READING)) if document else None
+        return parse_position(source_of(document, _READING)) if document else None
 
     def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
         """Return the newest committed batches of the index, newest first.
@@ -111,7 +111,7 @@ class PositionStore:
             TableLockedError: Another run has the lock and is alive.
             PositionError: The position or the positions index cannot be used.
         """
-        this_run = LeaseHolder.this(run_id, self._config.lease_seconds)
+        this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
         seen: tuple[int, int] | None = None
         seen_since = 0.0
         with self._typed_errors("acquiring the lock"):
@@ -122,7 +122,7 @@ class PositionStore:
                     position, version = Position(self._index, table, table_uuid), None
                 else:
                     source = source_of(document, _READING)
-                    position, version = stored_position(source), version_of(document, _READING)
+                    position, version = parse_position(source), version_of(document, _READING)
                     holder = source.get("owner") or {}
                     gone = is_gone(holder, this_run) if holder else True
                     # A holder on another machine is alive if its renewals change the version. So the clocks of the
@@ -131,7 +131,7 @@ class PositionStore:
                         raise self._locked(holder)
                     if gone is None:
                         seen, seen_since = version, seen_since or time.monotonic()
-                        lease = lease_of(holder, self._fallback_lease)
+                        lease = lease_seconds_of(holder, self._fallback_lease)
                         if time.monotonic() - seen_since < lease:
                             time.sleep(min(1.0, lease / 4))
                             continue
@@ -188,7 +188,7 @@ class PositionStore:
         if not isinstance(stored, dict) or stored.get("run_id") != run_id or version == found:
             return None
         if holder is None:  # a release changes nothing else, so it leaves what that write stored
-            position = stored_position(source)
+            position = parse_position(source)
         return self.write(position, holder, found, run_id, timeout_seconds)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from icecdc_core.config.json_values import parse_json_array, parse_json_object
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.config.strict_yaml import read_yaml
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import REDACTED, looks_secret, redacted
+from icecdc_core.secrets import REDACTED, looks_secret, redact
 
 C = TypeVar("C", bound=ParameterModel)
 
@@ -187,7 +187,7 @@ class IndexFile:
             return lambda _, text: any(looks_secret(variable) for variable in _VARIABLE.findall(text))
         if self._types[name] != "dict[str, str]":
             return lambda _, text: looks_secret(name)
-        return lambda place, text: redacted(place[len(where) + 1 :], text) == REDACTED
+        return lambda place, text: redact(place[len(where) + 1 :], text) == REDACTED
 
     def _placed(self, problems: Sequence[str], index: str, overrides: Mapping[str, Any]) -> list[str]:
         """The problems with the place in the file that they are about; those of overrides stay as they are."""

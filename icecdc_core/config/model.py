@@ -27,7 +27,7 @@ from icecdc_core.config.json_values import parse_properties
 from icecdc_core.config.names import check_optional_table_name
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import Properties, redacted
+from icecdc_core.secrets import Properties, redact
 
 OptionalTableName = Annotated[str, AfterValidator(check_optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(urls.check_optional_url)]
@@ -192,7 +192,7 @@ class ParameterModel(BaseModel):
 
     def redacted(self) -> dict[str, Any]:
         """All parameters without secrets, for logs and reports."""
-        return {name: redacted(name, getattr(self, name)) for name in type(self).model_fields}
+        return {name: redact(name, getattr(self, name)) for name in type(self).model_fields}
 
     def __repr_args__(self) -> Any:
         return list(self.redacted().items())
@@ -203,7 +203,7 @@ class ParameterModel(BaseModel):
         *("catalog_properties", "spark_conf", "kafka_options", "routes", "table_properties"), check_fields=False
     )
     def _without_secrets(self, section: Properties) -> dict[str, Any]:
-        return {key: redacted(key, value) for key, value in section.items()}
+        return {key: redact(key, value) for key, value in section.items()}
 
     @classmethod
     def parameters(cls) -> list[Parameter]:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from icecdc_core.config.durations import parse_duration
 from icecdc_core.config.json_values import iterate_leaves, parse_json_object
 from icecdc_core.config.values import parse_column_names
-from icecdc_core.secrets import looks_secret, redacted
+from icecdc_core.secrets import looks_secret, redact
 
 
 def combination_problems(given: Mapping[str, Any]) -> list[str]:
@@ -136,7 +136,7 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
 def _shown(name: str, value: object) -> str:
     """The value as a message shows it: short and without secrets."""
     try:
-        text = repr("***" if looks_secret(name) and value else redacted(name, value))
+        text = repr("***" if looks_secret(name) and value else redact(name, value))
     except ValueError:  # Python refuses to write integers of thousands of digits
         text = f"a {type(value).__name__} of too many digits"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -68,10 +68,10 @@ def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
     """
     if not mapping and not settings:
         return {}
-    return {MAPPING: dict(mapping), SETTINGS: dict(settings), DIGEST: digest(mapping, settings)}
+    return {MAPPING: dict(mapping), SETTINGS: dict(settings), DIGEST: spec_digest(mapping, settings)}
 
 
-def digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def spec_digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return a digest of the user's mapping and settings; it is the same for another spelling of the same.
 
     Args:

@@ -16,7 +16,7 @@ from icecdc_core.documents.field_paths import outer_paths
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.indexes import require_present, require_table
+from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
@@ -148,8 +148,8 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
             position = PositionStore(client, config).read()
             if position is None or not position.exists:
                 return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
-            require_table(config, position.table)
-            require_present(client, *position.committed_index)
+            require_index_of_table(config, position.table)
+            require_readable_index(client, *position.committed_index)
             return position, ""
     except IcecdcError as error:
         return None, f"The index cannot be read. {error}"

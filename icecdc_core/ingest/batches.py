@@ -34,7 +34,7 @@ from icecdc_core.ingest.tables.publish import WAP_ID
 from icecdc_core.ingest.tables.resets import RefillError
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
-from icecdc_core.session.spark import unless_set
+from icecdc_core.session.spark import settings_unless_set
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -92,7 +92,7 @@ class Batches:
         # invisible in it.
         spark = records.sparkSession
         batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
-        with _staged_writes(spark, self.run_id), unless_set(spark, _CACHE_SETTINGS):
+        with _staged_writes(spark, self.run_id), settings_unless_set(spark, _CACHE_SETTINGS):
             tables, dead_letters = self._write_tables(records, batch)
         tables = self.recovered(tables, batch)
         self.complete = offsets.furthest(self.complete, end)

@@ -17,10 +17,10 @@ from icecdc_core.opensearch.indexes import (
     count_operations,
     create_physical,
     drop_leftovers,
-    drop_unread,
+    drop_unless_read,
     physical_index,
     publish,
-    require_ours,
+    require_own_alias,
     require_same_index,
     unused_epoch,
 )
@@ -61,7 +61,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("export", spark, config) as run:
         with run.stage("check"):
             source = run.open_source()
-            require_ours(run.client, config)
+            require_own_alias(run.client, config)
             require_server_features(run.client, config)
             position = run.read_position()
         if config.dry_run:
@@ -170,7 +170,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             raise
         lock.record_index(*created)
         if earlier is not None and earlier.kind == "export":
-            drop_unread(run.client, config, earlier.physical_index)
+            drop_unless_read(run.client, config, earlier.physical_index)
     return groups
 
 

@@ -18,7 +18,7 @@ from icecdc_core.reporting.failures import failure_of, failure_report
 from icecdc_core.reporting.reports import Report, RunReport
 from icecdc_core.reporting.reports.many import ManyReport
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.catalog import session_of_its_own
+from icecdc_core.session.catalog import open_own_session
 from icecdc_core.session.shutdown import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
 
@@ -85,7 +85,7 @@ def run_many(
                 on_poll(so_far())
 
     for name, config in configs.items():
-        runs[name] = _Run(name, command, job, config, session_of_its_own(spark, catalogs), polled)
+        runs[name] = _Run(name, command, job, config, open_own_session(spark, catalogs), polled)
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
             run_in_threads(spark, runs, Slots(parallel, stop))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
-from icecdc_core.commits.position_format import stored_position
+from icecdc_core.commits.position_format import parse_position
 from icecdc_core.commits.positions import committed_batches
 from icecdc_core.commits.stored_documents import sources_of
 from icecdc_core.errors import IcecdcError, PositionError
@@ -129,7 +129,7 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
 
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
     try:
-        stored_position(source)
+        parse_position(source)
     except PositionError as error:
         index, table = str(source.get("index")), str(source.get("table"))
         return IndexStatus(index, table, last_run=last_run, problem=str(error))
@@ -168,7 +168,7 @@ def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any
 
 
 def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
-    gone = is_gone(owner, LeaseHolder.this(""))
+    gone = is_gone(owner, LeaseHolder.this_process(""))
     # Whether a run on another machine is alive shows only when its lease expires.
     shown = {"run_id": owner.get("run_id"), "since": owner.get("since"), "host": str(owner.get("host")).split("/")[0]}
     return None if gone else {**shown, "alive": None if gone is None else True}

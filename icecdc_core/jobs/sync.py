@@ -18,7 +18,7 @@ from icecdc_core.errors import (
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import require_ours, require_present
+from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import begin_batch, commit_batch, report_fields, write_batch, writing
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
@@ -94,9 +94,9 @@ def _checked_position(run: Run, source: Source) -> Position | None:
         try:
             if position is None or not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
-                require_ours(run.client, run.config)
+                require_own_alias(run.client, run.config)
             else:
-                require_present(run.client, *position.committed_index)
+                require_readable_index(run.client, *position.committed_index)
             return position
         except (IndexConflictError, IndexNotFoundError):
             checked, position = position, run.read_position()

@@ -13,7 +13,7 @@ from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.notebook.parameters_cell import ParametersCell, likely_meant
-from icecdc_core.secrets import redacted
+from icecdc_core.secrets import redact
 
 C = TypeVar("C", bound=ParameterModel)
 
@@ -217,7 +217,7 @@ def _through_widget(dbutils: Any, name: str, value: object, is_mapping: bool) ->
 
 def _shown(name: str, text: str, is_mapping: bool) -> str:
     """A value as a notebook may show it: a mapping may hold secrets, whatever its text looks like."""
-    return "{...}" if is_mapping and text else repr(redacted(name, text))[:200]
+    return "{...}" if is_mapping and text else repr(redact(name, text))[:200]
 
 
 def _passed_widgets(dbutils: Any) -> dict[str, str]:

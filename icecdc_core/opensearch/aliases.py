@@ -9,7 +9,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError
 
 from icecdc_core.errors import FencedError
-from icecdc_core.opensearch.index_definitions import typed_refusals
+from icecdc_core.opensearch.index_definitions import definition_errors
 from icecdc_core.opensearch.index_settings import published_settings
 from icecdc_core.opensearch.physical_indexes import indexes_behind, write_alias
 
@@ -43,7 +43,7 @@ def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Col
         ConfigError: OpenSearch refuses the user's settings.
         FencedError: Another run has moved the alias.
     """
-    with typed_refusals(config):
+    with definition_errors(config):
         client.indices.put_settings(index=physical, body={"index": published_settings(config)})
     client.indices.refresh(index=physical)
     actions: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from typing import Any
 from icecdc_core.errors import DependencyError, SecretError
 
 
-def signer(region: str, service: str) -> Any:
+def request_signer(region: str, service: str) -> Any:
     """Return a signer with the credentials of this machine: environment, profile or role.
 
     The driver and each executor find their own credentials, so no credentials travel.

@@ -21,7 +21,7 @@ from opensearchpy.serializer import Serializer
 
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
 from icecdc_core.opensearch.answers import AnswerConnection, UnusableAnswerError
-from icecdc_core.opensearch.aws import signer
+from icecdc_core.opensearch.aws import request_signer
 from icecdc_core.opensearch.retry import RetryingTransport
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Connection:
         if self.username:
             options["http_auth"] = (self.user or self.username, self.password)
         elif self.aws_region:
-            options["http_auth"] = signer(self.aws_region, self.aws_service)
+            options["http_auth"] = request_signer(self.aws_region, self.aws_service)
         if self.url.startswith("https"):
             options["verify_certs"] = self.verify_certs
             # The user chose verify_certs=False, so a warning of urllib3 in every process helps nobody.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NARROWING = {"filter", "search_routing"}
 
 
-def require_ours(client: OpenSearch, config: SyncConfig) -> None:
+def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
     """Check that the name of the alias is free or belongs to this table's index.
 
     Args:
@@ -37,10 +37,10 @@ def require_ours(client: OpenSearch, config: SyncConfig) -> None:
             remedy="choose another index name, or delete that index or alias if it is no longer needed",
         )
     for entry in found.values():
-        require_table(config, str(icecdc_meta(entry).get("table")))
+        require_index_of_table(config, str(icecdc_meta(entry).get("table")))
 
 
-def require_table(config: SyncConfig, table: str) -> None:
+def require_index_of_table(config: SyncConfig, table: str) -> None:
     """Check that the index belongs to the table of the job.
 
     Args:
@@ -80,7 +80,7 @@ def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uu
         )
 
 
-def require_present(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
+def require_readable_index(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
     """Check that a committed index exists and that readers see all of it through the alias.
 
     Args:

@@ -45,7 +45,7 @@ def require_server_features(client: OpenSearch, config: SyncConfig) -> None:
 
 
 @contextmanager
-def typed_refusals(config: SyncConfig) -> Iterator[None]:
+def definition_errors(config: SyncConfig) -> Iterator[None]:
     """Turn a refusal of the user's mapping or settings into a typed error.
 
     Args:

@@ -11,11 +11,16 @@ from opensearchpy.exceptions import RequestError
 
 from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
-from icecdc_core.documents.spec import digest
+from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
 from icecdc_core.opensearch.aliases import indexes_of_readers, publish
-from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
-from icecdc_core.opensearch.index_definitions import error_reason, major_version, typed_refusals
+from icecdc_core.opensearch.index_checks import (
+    require_index_of_table,
+    require_own_alias,
+    require_readable_index,
+    require_same_index,
+)
+from icecdc_core.opensearch.index_definitions import definition_errors, error_reason, major_version
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
 from icecdc_core.opensearch.physical_indexes import (
     count_operations,
@@ -37,16 +42,16 @@ __all__ = [
     "create_physical",
     "digest_of_new_index",
     "drop_leftovers",
-    "drop_unread",
+    "drop_unless_read",
     "evolve_mapping",
     "index_uuid",
     "indexes_of_readers",
     "physical_index",
     "publish",
-    "require_ours",
-    "require_present",
+    "require_index_of_table",
+    "require_own_alias",
+    "require_readable_index",
     "require_same_index",
-    "require_table",
     "unused_epoch",
     "write_alias",
 ]
@@ -108,9 +113,9 @@ def create_physical(
     server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
     settings = new_index_settings(config, _limits(config, schema), loading, server_major)
     meta = {"table": config.table, "index": config.index, "run": run_id}
-    mapping["_meta"] = {"icecdc": {**meta, "spec": digest(config.mapping, config.settings)}}
+    mapping["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
-    with typed_refusals(config):
+    with definition_errors(config):
         try:
             client.indices.create(index=physical, body=body)
         except RequestError as error:
@@ -146,7 +151,7 @@ def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructTy
     return created.digest
 
 
-def drop_unread(client: OpenSearch, config: SyncConfig, physical: str) -> None:
+def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
     """Delete a physical index unless it is behind the readers' alias or icecdc did not create it.
 
     Args:
@@ -195,7 +200,7 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
         client.indices.put_settings(index=physical, body={"index": limits})
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
     meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
-    meta["spec"] = digest(config.mapping, config.settings)
+    meta["spec"] = spec_digest(config.mapping, config.settings)
     try:
         client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:

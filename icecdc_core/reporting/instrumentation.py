@@ -18,7 +18,7 @@ from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_report
 from icecdc_core.reporting.metrics import RunMetrics
 from icecdc_core.reporting.metrics_output import check_folder, push_metrics, write_metrics
-from icecdc_core.reporting.monitoring.observers import Observed, Observers, publish_metrics
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
@@ -70,7 +70,7 @@ class JobRun(Generic[C]):
         self._clock = clock
         self._started_at = clock()
         self._resources = ExitStack()
-        self.observers = Observers(Observed(job, self.run_id, config.subject, spark, config))
+        self.observers = Observers(ObservedRun(job, self.run_id, config.subject, spark, config))
 
     def __enter__(self) -> Self:
         self._resources.enter_context(logging_to(self.config.log_path))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import SchemaChangeError
-from icecdc_core.opensearch.index_definitions import typed_refusals
+from icecdc_core.opensearch.index_definitions import definition_errors
 from icecdc_core.opensearch.index_settings import settings_in_place
 from icecdc_core.opensearch.indexes import create_physical, evolve_mapping, physical_index, publish, unused_epoch
 from icecdc_core.runs.batch import position_at
@@ -73,6 +73,6 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
 
 def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
     if changed:
-        with typed_refusals(run.config):
+        with definition_errors(run.config):
             settings = settings_in_place(run.config, changed)
             run.client.indices.put_settings(index=physical, body={"index": settings})

@@ -14,7 +14,7 @@ from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.index_settings import check_settings
-from icecdc_core.opensearch.indexes import indexes_of_readers, require_present, require_table
+from icecdc_core.opensearch.indexes import indexes_of_readers, require_index_of_table, require_readable_index
 from icecdc_core.opensearch.points_in_time import point_in_time
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
@@ -102,7 +102,7 @@ class Run(JobRun["SyncConfig"]):
         """
         if lock.position == (seen or Position(self.config.index, self.config.table, source.table_uuid)):
             return source
-        require_table(self.config, lock.position.table)
+        require_index_of_table(self.config, lock.position.table)
         return self.reopen_source()
 
     def read_position(self) -> Position | None:
@@ -113,7 +113,7 @@ class Run(JobRun["SyncConfig"]):
         """
         position = self.positions.read()
         if position is not None:
-            require_table(self.config, position.table)
+            require_index_of_table(self.config, position.table)
         return position
 
     def note_lag(self, source: Source, position: Position | None) -> None:
@@ -148,7 +148,7 @@ class Run(JobRun["SyncConfig"]):
                 value=self.config.index,
                 remedy="run the export first; check `index` and `positions_index`",
             )
-        require_present(self.client, *position.committed_index)
+        require_readable_index(self.client, *position.committed_index)
         failed = check_preconditions(position, source) if needs_history else None
         if failed is not None:
             raise failed.error

@@ -83,19 +83,19 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
             _warn_of_earlier_parameters(spark, config)
         return spark
     base = _foreign_base(spark, config)
-    wanted = _wanted(spark, config)
-    if known and not _differences(spark, config, wanted):
+    wanted = _wanted_settings(spark, config)
+    if known and not _setting_differences(spark, config, wanted):
         return spark
     others = [session for session in _sessions.values() if session.sparkContext is spark.sparkContext] if known else []
     for other in others:
-        if other.conf.get(_entry_setting(config), None) and not _differences(other, config, wanted):
+        if other.conf.get(_entry_setting(config), None) and not _setting_differences(other, config, wanted):
             return other
-    target = _sibling(spark) if known else spark
+    target = _new_session_of_application(spark) if known else spark
     _configure(target, config, wanted, base)
     return target
 
 
-def session_of_its_own(spark: SparkSession, configs: Iterable[ParameterModel]) -> SparkSession:
+def open_own_session(spark: SparkSession, configs: Iterable[ParameterModel]) -> SparkSession:
     """Return another session of the same Spark application, which nobody else uses.
 
     Runs at the same time need one each, because they change Spark SQL settings while they run.
@@ -104,11 +104,11 @@ def session_of_its_own(spark: SparkSession, configs: Iterable[ParameterModel]) -
         spark: A session of the application; its settings are copied.
         configs: The parameters whose catalogs the session needs; those of one name must not differ.
     """
-    own = _sibling(spark)
+    own = _new_session_of_application(spark)
     for config in configs:
         known = catalog_prefix(config) in _catalog_settings_of(spark, config)
-        base, wanted = _foreign_base(spark, config), _wanted(spark, config)
-        if known and not (_describes_catalog(config) and _differences(spark, config, wanted)):
+        base, wanted = _foreign_base(spark, config), _wanted_settings(spark, config)
+        if known and not (_describes_catalog(config) and _setting_differences(spark, config, wanted)):
             if key := spark.conf.get(_entry_setting(config), None):
                 own.conf.set(_entry_setting(config), key)
         elif own.conf.get(_entry_setting(config), None) is None:
@@ -128,7 +128,7 @@ def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
     """
     if not _describes_catalog(config) or catalog_prefix(config) not in _catalog_settings_of(spark, config):
         return
-    differing = _differences(spark, config, _wanted(spark, config))
+    differing = _setting_differences(spark, config, _wanted_settings(spark, config))
     if differing:
         given = [name for name in ("catalog_properties", "warehouse") if getattr(config, name)]
         raise ConfigError(
@@ -180,7 +180,7 @@ def _foreign_base(spark: SparkSession, config: ParameterModel) -> dict[str, str]
     return _catalog_settings_of(spark, config) or None
 
 
-def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
+def _wanted_settings(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     """The settings that the parameters ask for in this session."""
     base = _foreign_base(spark, config)
     if base is None:
@@ -188,7 +188,7 @@ def _wanted(spark: SparkSession, config: ParameterModel) -> dict[str, str]:
     return base | settings_in_spark_conf(config)
 
 
-def _differences(
+def _setting_differences(
     spark: SparkSession, config: ParameterModel, wanted: dict[str, str]
 ) -> dict[str, tuple[str | None, str | None]]:
     """The settings that differ: the name, the value in the session, and the value that the parameters ask for.
@@ -233,7 +233,7 @@ def _as_text(differing: dict[str, tuple[str | None, str | None]], config: Parame
 
 
 def _warn_of_earlier_parameters(spark: SparkSession, config: ParameterModel) -> None:
-    differing = _differences(spark, config, _wanted(spark, config))
+    differing = _setting_differences(spark, config, _wanted_settings(spark, config))
     if differing:
         warnings.warn(
             f"The parameters describe no catalog, so '{config.catalog}' is still the one of earlier parameters in this "
@@ -246,7 +246,7 @@ def _quoted(value: str | None) -> str:
     return "not set" if value is None else repr(value)
 
 
-def _sibling(spark: SparkSession) -> SparkSession:
+def _new_session_of_application(spark: SparkSession) -> SparkSession:
     """Another session of the same application, with its own catalogs and with the settings of this one."""
     sibling = spark.newSession()
     inherited = sibling.conf.getAll

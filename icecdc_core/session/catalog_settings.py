@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import REDACTED, is_reference, redacted
+from icecdc_core.secrets import REDACTED, is_reference, redact
 from icecdc_core.session.compat import SPARK_CATALOG
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str
         f"{catalog_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)
     }
     referred |= {key for key, value in config.spark_conf.items() if is_reference(value)}
-    return {key for key, value in settings.items() if key in referred or redacted(key, value) == REDACTED}
+    return {key for key, value in settings.items() if key in referred or redact(key, value) == REDACTED}
 
 
 def catalog_prefix(config: ParameterModel) -> str:

@@ -39,10 +39,10 @@ def iceberg_class(spark: SparkSession, name: str) -> Any:
 
 def file_lists(spark: SparkSession) -> Any:
     """Return the JVM's ``FileLists``, of ``FileLists.java`` beside this module."""
-    return own_object(spark, "FileLists")
+    return create_java_helper(spark, "FileLists")
 
 
-def own_object(spark: SparkSession, name: str) -> Any:
+def create_java_helper(spark: SparkSession, name: str) -> Any:
     """Return an object of a Java class of ours, whose source is beside this module.
 
     Spark brings the compiler. It takes a quarter of a second once in a JVM; a session whose classes come from elsewhere

@@ -101,7 +101,7 @@ def running_session() -> SparkSession | None:
 
 
 @contextmanager
-def unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Set Spark settings for the block, except those that are set already.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from icecdc_core.session.spark import unless_set
+from icecdc_core.session.spark import settings_unless_set
 
 # Spark generates a fast hash map for aggregates whose keys are of fixed width or text; further groups go to a general
 # one. By default the fast map is for partial aggregates and 2^16 groups only, too few when almost every row has its own
@@ -29,7 +29,7 @@ _ROWS_OF_A_BATCH_ON_DISK = 256
 
 def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
     """Make aggregations with very many groups fast in the block; settings that are set already stay."""
-    return unless_set(spark, _SETTINGS)
+    return settings_unless_set(spark, _SETTINGS)
 
 
 def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
@@ -46,7 +46,7 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
     least = str(spark.conf.get("spark.sql.shuffle.partitions"))
     enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
     name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-    return unless_set(spark, {} if enough else {name: str(wanted)})
+    return settings_unless_set(spark, {} if enough else {name: str(wanted)})
 
 
 @contextmanager
@@ -70,5 +70,5 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
     if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
         yield StorageLevel.MEMORY_AND_DISK
         return
-    with unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
+    with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
         yield StorageLevel.DISK_ONLY

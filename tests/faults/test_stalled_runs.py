@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.lease import end_work
+from icecdc_core.commits.lease import unregister_active_run
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
@@ -33,7 +33,7 @@ def killed_at(module, name, work):
 def end_lease(opensearch, config):
     """Let the run that has locked the index look dead to others."""
     position = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
-    end_work(position["owner"]["run_id"])
+    unregister_active_run(position["owner"]["run_id"])
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ class DescribeASyncDuringAnExport:
         config = make_config()
         export_table(spark, config)
         sql("INSERT INTO {t} VALUES (2, 'w')")
-        check, checks = sync.require_present, []
+        check, checks = sync.require_readable_index, []
 
         def export_first(*arguments):
             checks.append(arguments)
@@ -207,6 +207,6 @@ class DescribeASyncDuringAnExport:
                 export_table(spark, config)
             check(*arguments)
 
-        with mock.patch.object(sync, "require_present", export_first):
+        with mock.patch.object(sync, "require_readable_index", export_first):
             sync_changes(spark, config)
         assert names() == {"1": "v", "2": "w"}

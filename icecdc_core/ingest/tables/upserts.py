@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import quoted
-from icecdc_core.session.jvm import java_class, own_object
+from icecdc_core.session.jvm import create_java_helper, java_class
 
 IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
 """Columns that `last_row_of_each` compares: one for each identifier column, numbered, and the ordering value."""
@@ -107,4 +107,4 @@ def merge_rows(
     java_properties = java_class(spark, "java.util.HashMap")()
     for key, text in properties.items():
         java_properties.put(key, text)
-    own_object(spark, "MergeCommit").merge(writer._jwriter, java_properties)
+    create_java_helper(spark, "MergeCommit").merge(writer._jwriter, java_properties)

@@ -18,7 +18,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import require_ours
+from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
@@ -142,7 +142,7 @@ def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> No
 def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:
     with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
-        require_ours(client, config)
+        require_own_alias(client, config)
         require_server_features(client, config)
     position = PositionStore(client, config).read()
     if position is None or not position.exists:

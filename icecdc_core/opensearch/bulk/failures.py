@@ -23,7 +23,7 @@ _ERRORS: dict[str, type[IcecdcError]] = {
 }
 
 
-def error_of(failure: Mapping[str, Any]) -> IcecdcError:
+def failure_error(failure: Mapping[str, Any]) -> IcecdcError:
     """Return the typed error of a failure."""
     details = dict(failure)
     return _ERRORS[details.pop("error")](details.pop("message"), **details)

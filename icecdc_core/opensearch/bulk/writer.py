@@ -99,7 +99,7 @@ def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
     partitions = actions.select("action").mapInArrow(writer.write_partition, "result string").collect()
     total = sum((BulkResult.from_json(row["result"]) for row in partitions), BulkResult())
     if total.failure:
-        raise failures.error_of(total.failure)
+        raise failures.failure_error(total.failure)
     require_accepted(total, settings.max_rejected_documents)
     return total
 

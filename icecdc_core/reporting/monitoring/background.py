@@ -18,7 +18,7 @@ _WAITING_CALLS = 1000
 _LONGEST_PROBLEM = 300
 
 
-class Background:
+class BackgroundCalls:
     """Makes the calls to one monitoring system; none of them fails a run.
 
     A system that did not answer in time is waited for only briefly, until it answers again. So a polling run does not

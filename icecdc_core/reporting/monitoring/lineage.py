@@ -28,13 +28,13 @@ from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.reporting.failure_reasons import reason_without_values
-from icecdc_core.reporting.monitoring.background import Background
+from icecdc_core.reporting.monitoring.background import BackgroundCalls
 from icecdc_core.reporting.monitoring.lineage_datasets import Dataset, index_dataset, table_dataset, topic_datasets
-from icecdc_core.reporting.monitoring.observers import Observed, Observer
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observer
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.source import Source
 
-BACKGROUND = Background("OpenLineage")
+BACKGROUND = BackgroundCalls("OpenLineage")
 PRODUCER = "https://pypi.org/project/icecdc"
 _Datasets = tuple[list[InputDataset], list[OutputDataset]]
 
@@ -52,7 +52,7 @@ class Lineage(Observer):
         self._begun = False
         self._source: Source | None = None
 
-    def started(self, run: Observed) -> None:
+    def started(self, run: ObservedRun) -> None:
         """Remember the run."""
         self._observed, self._started_at, config = run, _now(), run.config
         self._spark_version = run.spark.version  # later Spark may have died

@@ -25,7 +25,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from icecdc_core.config.names import split_table_name
 from icecdc_core.documents.mapping import index_mapping
-from icecdc_core.secrets import is_reference, redacted
+from icecdc_core.secrets import is_reference, redact
 from icecdc_core.table.expressions.field_origins import FieldOrigin
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _shown_properties(config: ParameterModel) -> dict[str, str]:
     return {
         name: value
         for name, value in wanted.items()
-        if not is_reference(value) and not {"@", "?"} & set(value) and redacted(name, value) == value
+        if not is_reference(value) and not {"@", "?"} & set(value) and redact(name, value) == value
     }
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.logs import event
-from icecdc_core.reporting.monitoring.background import LONGEST_WAIT, Background
+from icecdc_core.reporting.monitoring.background import LONGEST_WAIT, BackgroundCalls
 from icecdc_core.secrets import mask_secrets, shorten
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _OTLP_ENDPOINTS = (
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRun:
     """The run that is observed.
 
     Attributes:
@@ -55,9 +55,9 @@ class Observed:
 class Observer:
     """Receives what happens in a run; by default it ignores everything."""
 
-    background: Background
+    background: BackgroundCalls
 
-    def started(self, run: Observed) -> None:
+    def started(self, run: ObservedRun) -> None:
         """The run began."""
 
     def opened(self, source: Source) -> None:
@@ -96,7 +96,7 @@ class Observers:
         run: The run.
     """
 
-    def __init__(self, run: Observed) -> None:
+    def __init__(self, run: ObservedRun) -> None:
         self._run = run
         self._observers: list[Observer] = []
 

@@ -19,8 +19,8 @@ from icecdc_core.dependencies import installed_version
 from icecdc_core.logs import set_fields
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
-from icecdc_core.reporting.monitoring.background import Background
-from icecdc_core.reporting.monitoring.observers import Observed, Observer
+from icecdc_core.reporting.monitoring.background import BackgroundCalls
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observer
 
 _SNAPSHOTS = ("from_snapshot_id", "to_snapshot_id", "snapshot_id", "position_snapshot_id")
 _FACTS = (
@@ -34,7 +34,7 @@ _FACTS = (
 # An unknown unit becomes an annotation. OTel's Prometheus exporters append a unit to a name unless it ends with it.
 _UNITS = {"seconds": "s", "seconds since 1970": "s", "bytes": "By"}
 
-BACKGROUND = Background("OpenTelemetry")
+BACKGROUND = BackgroundCalls("OpenTelemetry")
 
 
 class Telemetry(Observer):
@@ -48,7 +48,7 @@ class Telemetry(Observer):
         self._batch: tuple[Span, Any] | None = None
         self._is_endless = False
 
-    def started(self, run: Observed) -> None:
+    def started(self, run: ObservedRun) -> None:
         """Begin the span of the run; it continues the trace of the application, or else that of `TRACEPARENT`."""
         attributes = {"icecdc.job": run.job, "icecdc.run_id": run.run_id}
         attributes |= {f"icecdc.{name}": value for name, value in run.labels.items()}

@@ -19,7 +19,7 @@ from icecdc_core.__main__ import main
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.session.catalog import session_of_its_own
+from icecdc_core.session.catalog import open_own_session
 from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.shutdown import stop_on_sigterm
 from tests.conftest import GIVEN_CATALOG
@@ -236,7 +236,7 @@ class DescribeTheConsoleCommand:
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
-        pond = session_of_its_own(spark, SyncConfig.load_all(file, ["last"]).values())
+        pond = open_own_session(spark, SyncConfig.load_all(file, ["last"]).values())
         pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
         pond.sql(CREATE.format(f"pond.ns.{name}"))
         pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")

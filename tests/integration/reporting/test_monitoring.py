@@ -18,7 +18,7 @@ from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest import ingest
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.monitoring import lineage, otlp, telemetry
-from icecdc_core.reporting.monitoring.background import Background
+from icecdc_core.reporting.monitoring.background import BackgroundCalls
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, spans_of
 
@@ -31,8 +31,8 @@ def watched(monkeypatch, tmp_path):
     """The receiver to which runs of this test send traces, metrics and lineage."""
     for name in [name for name in os.environ if name.startswith(("OTEL_", "OPENLINEAGE", "TRACEPARENT"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(telemetry, "BACKGROUND", Background("OpenTelemetry"))
-    monkeypatch.setattr(lineage, "BACKGROUND", Background("OpenLineage"))
+    monkeypatch.setattr(telemetry, "BACKGROUND", BackgroundCalls("OpenTelemetry"))
+    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls("OpenLineage"))
     otlp.own_tracer_provider.cache_clear()
     otlp.own_meter_provider.cache_clear()
     with receiver() as server:

@@ -12,13 +12,13 @@ from datetime import datetime
 
 import pytest
 
-from icecdc_core.commits.lease import LeaseHolder, begin_work, end_work, is_gone, lease_of
+from icecdc_core.commits.lease import LeaseHolder, is_gone, lease_seconds_of, register_active_run, unregister_active_run
 
 
 @pytest.fixture
 def here() -> LeaseHolder:
     """The owner that this process is."""
-    return LeaseHolder.this("run", 60.0)
+    return LeaseHolder.this_process("run", 60.0)
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def owner_of(process: subprocess.Popen[bytes]) -> LeaseHolder:
     with open(f"/proc/{pid}/stat") as stat:
         started = stat.read().rpartition(")")[2].split()[19]
     since, now = "2026-01-01T00:00:00+00:00", time.monotonic()
-    return LeaseHolder("other run", LeaseHolder.this("").host, pid, started, since, lease_seconds=60.0, renewed=now)
+    return LeaseHolder(
+        "other run", LeaseHolder.this_process("").host, pid, started, since, lease_seconds=60.0, renewed=now
+    )
 
 
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="start times come from /proc")
@@ -48,7 +50,7 @@ class DescribeLeaseHolder:
         assert (here.run_id, here.pid, since.tzinfo is not None) == ("run", os.getpid(), True)
 
     def it_is_the_same_process_in_every_run_of_it(self, here):
-        again = LeaseHolder.this("another run")
+        again = LeaseHolder.this_process("another run")
         assert (again.host, again.pid, again.started) == (here.host, here.pid, here.started)
 
     @needs_proc
@@ -60,11 +62,11 @@ class DescribeLeaseHolder:
 
 class DescribeIsGone:
     def it_knows_that_a_run_of_this_process_is_alive_while_it_has_a_lock(self, here):
-        begin_work(here.run_id)
+        register_active_run(here.run_id)
         try:
             assert is_gone(asdict(here), here) is False
         finally:
-            end_work(here.run_id)
+            unregister_active_run(here.run_id)
 
     def it_knows_that_a_run_of_this_process_ended_although_the_process_lives(self, here):
         assert is_gone(asdict(here), here) is True
@@ -88,11 +90,11 @@ class DescribeIsGone:
         assert is_gone({**asdict(owner_of(other)), "renewed": time.monotonic() - age}, here) is gone
 
     def it_treats_a_run_of_this_process_that_does_not_renew_its_lease_as_gone(self, here):
-        begin_work(here.run_id)
+        register_active_run(here.run_id)
         try:
             assert is_gone({**asdict(here), "renewed": time.monotonic() - 61}, here) is True
         finally:
-            end_work(here.run_id)
+            unregister_active_run(here.run_id)
 
     @needs_proc
     @pytest.mark.parametrize("unknown", ["lease_seconds", "renewed"])
@@ -133,4 +135,4 @@ class DescribeLeaseOf:
         [(5, 5.0), (3600, 3600.0), (1e300, 60.0), (-1, 60.0), (0, 60.0), ("x", 60.0), (None, 60.0)],
     )
     def it_trusts_only_a_lease_that_a_run_may_ask_for(self, lease, seconds):
-        assert lease_of({"lease_seconds": lease}, 60.0) == seconds
+        assert lease_seconds_of({"lease_seconds": lease}, 60.0) == seconds

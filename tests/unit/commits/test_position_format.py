@@ -14,8 +14,8 @@ from icecdc_core.commits.position_format import (
     FORMAT,
     Batch,
     Position,
+    parse_position,
     position_document,
-    stored_position,
 )
 from icecdc_core.commits.positions_index import MAPPING, require_mapping
 from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
@@ -52,15 +52,15 @@ OLD = {
 
 class DescribeAStoredPosition:
     @pytest.mark.parametrize("position", [POSITION, replace(POSITION, batch=None), Position("t", "a.b.c", "")])
-    @pytest.mark.parametrize("owner", [None, LeaseHolder.this("run", 60.0)], ids=["free", "held"])
+    @pytest.mark.parametrize("owner", [None, LeaseHolder.this_process("run", 60.0)], ids=["free", "held"])
     def it_is_read_as_it_was_written(self, position, owner):
-        assert stored_position(position_document(position, owner)) == position
+        assert parse_position(position_document(position, owner)) == position
 
     def it_says_its_format(self):
         assert position_document(POSITION, None)["format"] == FORMAT
 
     def it_is_read_as_an_older_release_wrote_it(self):
-        found = stored_position(OLD)
+        found = parse_position(OLD)
         assert (found.snapshot_id, found.batch.kind, found.batch.index_uuid) == (1, "sync", "")
 
     @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ class DescribeAStoredPosition:
     )
     def it_is_refused_by_name(self, change, message):
         with pytest.raises(PositionError) as caught:
-            stored_position({**OLD, **change})
+            parse_position({**OLD, **change})
         assert (message in str(caught.value), caught.value.value, "Remedy" in str(caught.value)) == (True, "t", True)
 
 

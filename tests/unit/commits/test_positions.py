@@ -86,7 +86,7 @@ def stored(server):
 
 def holder(server, **changes):
     """Store a position whose lock another run has, as if it was written elsewhere."""
-    owner = asdict(replace(LeaseHolder.this("other-run", 60.0), **changes))
+    owner = asdict(replace(LeaseHolder.this_process("other-run", 60.0), **changes))
     position = position_document(Position("t", "lake.ns.t", "uuid", 7, 3, "t--000003"), None)
     server.indexes["positions"]["docs"][POSITION] = {
         "_source": {**position, "owner": owner},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.documents.spec import digest, dynamic_settings, spec_changes, stored_spec
+from icecdc_core.documents.spec import dynamic_settings, spec_changes, spec_digest, stored_spec
 
 TITLE = {"title": {"type": "text", "analyzer": "english"}}
 SCHEMA = T.StructType().add("title", T.StringType()).add("place", T.StructType().add("city", T.StringType()))
@@ -28,18 +28,18 @@ class DescribeTheDigest:
         ],
     )
     def it_is_the_same_for_settings_in_another_form(self, one, other):
-        assert digest({}, one) == digest({}, other)
+        assert spec_digest({}, one) == spec_digest({}, other)
 
     @pytest.mark.parametrize(("one", "other"), SAME)
     def it_is_the_same_for_a_mapping_in_another_form(self, one, other):
-        assert digest(one, {}) == digest(other, {})
+        assert spec_digest(one, {}) == spec_digest(other, {})
 
     @pytest.mark.parametrize(
         "other",
         [{}, {"title": {"type": "text"}}, {"title": {"type": "text", "analyzer": "german"}}, {"a": {}, **TITLE}],
     )
     def it_differs_when_the_mapping_does(self, other):
-        assert digest(TITLE, {}) != digest(other, {})
+        assert spec_digest(TITLE, {}) != spec_digest(other, {})
 
     def it_is_not_stored_where_nothing_was_chosen(self):
         assert stored_spec({}, {}) == {}

@@ -9,16 +9,21 @@ from opensearchpy.exceptions import RequestError
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.documents.spec import digest
+from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.index_checks import require_ours, require_present, require_same_index, require_table
+from icecdc_core.opensearch.index_checks import (
+    require_index_of_table,
+    require_own_alias,
+    require_readable_index,
+    require_same_index,
+)
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     digest_of_new_index,
     drop_leftovers,
-    drop_unread,
+    drop_unless_read,
     evolve_mapping,
     indexes_of_readers,
     publish,
@@ -75,7 +80,7 @@ class DescribeCreatePhysical:
         settings = found["settings"]["index"]
         assert (list(found["aliases"]), found["mappings"]["dynamic"]) == (["t--000001--write"], "strict")
         assert (settings["number_of_replicas"], settings.get("refresh_interval")) == (replicas, refresh)
-        meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": digest({}, {})}
+        meta = {"table": "lake.ns.t", "index": "t", "run": "the-run", "spec": spec_digest({}, {})}
         assert found["mappings"]["_meta"]["icecdc"] == meta
 
     def it_creates_an_index_with_the_mapping_and_the_settings_of_the_user(self, server, client, config):
@@ -237,7 +242,7 @@ class DescribeDeletion:
     def it_deletes_an_index_that_no_reader_sees(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
         for name in (ONE, TWO, "t--000003"):
-            drop_unread(client, config, name)
+            drop_unless_read(client, config, name)
         assert list(server.indexes) == [ONE]
 
 
@@ -259,32 +264,32 @@ class DescribeEvolveMapping:
 
 class DescribeRequireOurs:
     def it_accepts_a_free_name_and_its_own_index(self, client, config):
-        require_ours(client, config)
+        require_own_alias(client, config)
         create_physical(client, config, ONE, SCHEMA, "the-run")
         publish(client, config, ONE)
-        require_ours(client, config)
+        require_own_alias(client, config)
 
     def it_refuses_an_index_of_that_name_and_an_alias_of_others(self, server, client, config):
         for aliases, name in (({}, "t"), ({"t": {}}, "others")):
             server.indexes = {name: {"aliases": aliases, "mappings": {}, "settings": {}, "docs": {}}}
             with pytest.raises(IndexConflictError, match=rf"not made by icecdc \({name}\).*choose another index name"):
-                require_ours(client, config)
+                require_own_alias(client, config)
 
     def it_refuses_an_index_of_another_table(self, client, config, published):
         with pytest.raises(IndexConflictError, match=r"another table, lake\.ns\.t.*another name"):
-            require_ours(client, config.replace(table="lake.ns.u"))
-        require_table(config, "lake.ns.t")
+            require_own_alias(client, config.replace(table="lake.ns.u"))
+        require_index_of_table(config, "lake.ns.t")
 
 
 class DescribeRequirePresent:
     def it_accepts_an_index_that_readers_see(self, client, config, published):
-        require_present(client, "t", ONE)
+        require_readable_index(client, "t", ONE)
         require_same_index(client, config, ONE, published)
 
     def it_accepts_the_index_of_a_begun_export_that_readers_see_already(self, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
         publish(client, config, TWO)
-        require_present(client, "t", ONE, TWO)
+        require_readable_index(client, "t", ONE, TWO)
 
     @pytest.mark.parametrize(
         ("aliases", "error", "message"),
@@ -299,14 +304,14 @@ class DescribeRequirePresent:
     def it_refuses_an_index_whose_aliases_somebody_changed(self, server, client, published, aliases, error, message):
         server.indexes[ONE]["aliases"] = aliases
         with pytest.raises(error, match=message):
-            require_present(client, "t", ONE)
+            require_readable_index(client, "t", ONE)
 
     @pytest.mark.parametrize(("name", "seen"), [("others", "see others instead"), ("t", "see an index of that name")])
     def it_refuses_another_index_in_front_of_the_readers(self, server, client, published, name, seen):
         del server.indexes[ONE]["aliases"]["t"]
         server.indexes[name] = {"aliases": {"t": {}}, "mappings": {}, "settings": {}, "docs": {}}
         with pytest.raises(IndexConflictError, match=seen):
-            require_present(client, "t", ONE)
+            require_readable_index(client, "t", ONE)
 
     def it_refuses_an_index_that_was_deleted_or_created_again(self, server, client, config, published):
         server.indexes[ONE]["settings"]["index"]["uuid"] = "another"
@@ -315,7 +320,7 @@ class DescribeRequirePresent:
         server.indexes.clear()
         assert index_uuid(client, ONE) == ""
         with pytest.raises(IndexNotFoundError, match="'t--000001' behind 't' is gone"):
-            require_present(client, "t", ONE)
+            require_readable_index(client, "t", ONE)
 
 
 def it_passes_other_errors_of_the_cluster_on(server, client, config):

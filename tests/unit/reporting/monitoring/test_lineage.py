@@ -17,7 +17,7 @@ from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.logs import logging_to
 from icecdc_core.reporting.monitoring import lineage
-from icecdc_core.reporting.monitoring.background import Background
+from icecdc_core.reporting.monitoring.background import BackgroundCalls
 from icecdc_core.reporting.monitoring.lineage import parent_facet
 from icecdc_core.reporting.monitoring.lineage_datasets import (
     index_dataset,
@@ -25,7 +25,7 @@ from icecdc_core.reporting.monitoring.lineage_datasets import (
     table_dataset,
     topic_datasets,
 )
-from icecdc_core.reporting.monitoring.observers import Observed, Observers, lineage_is_configured
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, lineage_is_configured
 from tests.monitoring_receivers import events_of, receiver
 
 RUN_ID = "0196aa1d0a3a7f5c9c8a4d2b6f1e0c3d"
@@ -38,7 +38,7 @@ def config(**given):
 @pytest.fixture(autouse=True)
 def unconfigured(monkeypatch):
     """Nothing is configured at first; the client adds variables of its own, which go in the end."""
-    monkeypatch.setattr(lineage, "BACKGROUND", Background("OpenLineage"))
+    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls("OpenLineage"))
     with monkeypatch.context() as inside:
         for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
             inside.delenv(name)
@@ -57,7 +57,7 @@ def server(monkeypatch):
 
 def run(error=None, facts=None, stages=("check", "write"), job="sync", **given):
     """A run that never opened its table."""
-    observers = Observers(Observed(job, RUN_ID, {"index": "t"}, SimpleNamespace(version="4.1.4"), config(**given)))
+    observers = Observers(ObservedRun(job, RUN_ID, {"index": "t"}, SimpleNamespace(version="4.1.4"), config(**given)))
     observers.started()
     for stage in stages:
         with observers.stage(stage):
@@ -193,7 +193,7 @@ class DescribeEvents:
         ingest = IngestConfig(
             job="j", topics=["orders"], bootstrap_servers="b:9092", table="lake.ns.t", trigger="continuous"
         )
-        observers = Observers(Observed("ingest", RUN_ID, {"index": "j"}, SimpleNamespace(version="4.1.4"), ingest))
+        observers = Observers(ObservedRun("ingest", RUN_ID, {"index": "j"}, SimpleNamespace(version="4.1.4"), ingest))
         observers.started()
         with observers.batch(1) as facts:
             facts |= {"tables": {"lake.ns.t": {"rows": 2, "files": 1, "snapshot_id": 7}}}

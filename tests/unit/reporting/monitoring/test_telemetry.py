@@ -17,13 +17,13 @@ from icecdc_core.logs import log_fields, logging_to
 from icecdc_core.reporting.instrumentation import publish
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.monitoring import otlp, telemetry
-from icecdc_core.reporting.monitoring.background import Background
-from icecdc_core.reporting.monitoring.observers import Observed, Observers, publish_metrics, telemetry_is_configured
+from icecdc_core.reporting.monitoring.background import BackgroundCalls
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics, telemetry_is_configured
 from tests.monitoring_receivers import gauges_of, receiver, spans_of, units_of, within
 
 LABELS = {"table": "lake.ns.t", "index": "t"}
 FACTS = {"job": "sync", **LABELS, "state": "ok", "seconds": 2.5, "upserts": 3, "to_snapshot_id": 9223372036854775807}
-RUN = Observed("sync", "1" * 32, LABELS, SimpleNamespace(), SimpleNamespace())
+RUN = ObservedRun("sync", "1" * 32, LABELS, SimpleNamespace(), SimpleNamespace())
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -34,7 +34,7 @@ def own_providers(monkeypatch):
         monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
     for name in ("TRACEPARENT", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(telemetry, "BACKGROUND", Background("OpenTelemetry"))
+    monkeypatch.setattr(telemetry, "BACKGROUND", BackgroundCalls("OpenTelemetry"))
     otlp.own_tracer_provider.cache_clear()
     otlp.own_meter_provider.cache_clear()
     yield
@@ -140,7 +140,7 @@ class DescribeATrace:
         assert (batch.parent, batch.attributes) == (root.id, {"icecdc.batch": 7, "icecdc.records": 5})
 
     def it_has_a_trace_of_its_own_for_each_batch_of_an_endless_ingest(self, collector):
-        observers = Observers(Observed("ingest", "1" * 32, LABELS, None, SimpleNamespace(trigger="continuous")))
+        observers = Observers(ObservedRun("ingest", "1" * 32, LABELS, None, SimpleNamespace(trigger="continuous")))
         observers.started()
         with observers.batch(7):
             pass
@@ -195,8 +195,8 @@ exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
-from icecdc_core.reporting.monitoring.observers import Observed, Observers
-observers = Observers(Observed("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers
+observers = Observers(ObservedRun("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
 with trace.get_tracer("app").start_as_current_span("task") as task:
     observers.started()
     with observers.stage("write"):
@@ -233,8 +233,8 @@ class DescribeACollectorThatIsAway:
     def it_is_no_noise_on_the_standard_error(self):
         code = """
 from types import SimpleNamespace
-from icecdc_core.reporting.monitoring.observers import Observed, Observers
-observers = Observers(Observed("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers
+observers = Observers(ObservedRun("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
 observers.started()
 observers.ended({"state": "ok"}, None)
 observers.wait()
@@ -287,9 +287,9 @@ import sys
 from types import SimpleNamespace
 import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
 from icecdc_core.reporting.metrics import RunMetrics
-from icecdc_core.reporting.monitoring.observers import Observed, Observers, publish_metrics
+from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics
 labels = {"table": "a.b.c", "index": "c"}
-observers = Observers(Observed("sync", "1" * 32, labels, None, SimpleNamespace()))
+observers = Observers(ObservedRun("sync", "1" * 32, labels, None, SimpleNamespace()))
 observers.started()
 with observers.stage("write"):
     pass
