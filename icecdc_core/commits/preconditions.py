@@ -88,8 +88,14 @@ def _other_selection(position: Position, source: Source) -> FailedPrecondition |
     if not changed:
         return None
     were = ", ".join(f"{key}={stored.get(key)!r}" for key in changed)
-    message = f"The index was built with another {', '.join(changed)}: {were}"
-    return _schema_changed(message, changed[0], current.get(changed[0]))
+    return _schema_changed(
+        SchemaChangeError(
+            f"The index was built with another {', '.join(changed)}: {were}",
+            subject=changed[0],
+            value=current.get(changed[0]),
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        )
+    )
 
 
 def _other_spec(position: Position, source: Source) -> FailedPrecondition | None:
@@ -101,7 +107,12 @@ def _other_spec(position: Position, source: Source) -> FailedPrecondition | None
     if not breaking:
         return None
     return _schema_changed(
-        f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}"
+        SchemaChangeError(
+            f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        )
     )
 
 
@@ -112,7 +123,14 @@ def _other_schema(position: Position, source: Source) -> FailedPrecondition | No
     if is_additive(differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)
-    return _schema_changed(f"The schema of '{source.table.name}' changed: {changes}")
+    return _schema_changed(
+        SchemaChangeError(
+            f"The schema of '{source.table.name}' changed: {changes}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        )
+    )
 
 
 _CHECKS = (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema)
@@ -122,6 +140,5 @@ def _history_gap(error: HistoryGapError | TableReplacedError) -> FailedPrecondit
     return FailedPrecondition(_GAP_POLICY, error)
 
 
-def _schema_changed(message: str, subject: str = _SCHEMA_POLICY, value: object = "fail") -> FailedPrecondition:
-    error = SchemaChangeError(message, subject=subject, value=value, remedy=_REEXPORT.format(_SCHEMA_POLICY))
+def _schema_changed(error: SchemaChangeError) -> FailedPrecondition:
     return FailedPrecondition(_SCHEMA_POLICY, error)
