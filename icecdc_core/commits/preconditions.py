@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icecdc_core.commits.positions import Position
     from icecdc_core.table.source import Source
 
+_GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
 
 
@@ -40,67 +41,101 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
     Returns:
         The first precondition that fails; None when the changes can be read.
     """
-    name, gap_policy, schema_policy = source.table.name, "on_history_gap", "on_schema_change"
-    if position.table_uuid != source.table_uuid:
-        return FailedPrecondition(
-            gap_policy,
-            TableReplacedError(
-                f"'{name}' was dropped and created again since the index was written",
-                subject="table_uuid",
-                value=source.table_uuid,
-                remedy=_REEXPORT.format(gap_policy),
-            ),
-        )
+    failures = (check(position, source) for check in _CHECKS)
+    return next((failed for failed in failures if failed is not None), None)
+
+
+def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
+    if position.table_uuid == source.table_uuid:
+        return None
+    return FailedPrecondition(
+        _GAP_POLICY,
+        TableReplacedError(
+            f"'{source.table.name}' was dropped and created again since the index was written",
+            subject="table_uuid",
+            value=source.table_uuid,
+            remedy=_REEXPORT.format(_GAP_POLICY),
+        ),
+    )
+
+
+def _snapshot_expired(position: Position, source: Source) -> FailedPrecondition | None:
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
     for snapshot_id in (position.snapshot_id, *begun):
         if snapshot_id is not None and (gap := missing_snapshot(source.metadata, snapshot_id)) is not None:
-            return FailedPrecondition(gap_policy, gap)
-    if position.snapshot_id is not None and source.head is None:
-        return FailedPrecondition(
-            gap_policy,
-            HistoryGapError(
-                f"'{name}' has no current snapshot any more, but the index has snapshot {position.snapshot_id}",
-                subject="branch",
-                value=source.branch,
-                remedy=_REEXPORT.format(gap_policy),
-            ),
-        )
+            return FailedPrecondition(_GAP_POLICY, gap)
+    return None
+
+
+def _no_current_snapshot(position: Position, source: Source) -> FailedPrecondition | None:
+    if position.snapshot_id is None or source.head is not None:
+        return None
+    return FailedPrecondition(
+        _GAP_POLICY,
+        HistoryGapError(
+            f"'{source.table.name}' has no current snapshot any more, but the index has snapshot "
+            f"{position.snapshot_id}",
+            subject="branch",
+            value=source.branch,
+            remedy=_REEXPORT.format(_GAP_POLICY),
+        ),
+    )
+
+
+def _other_selection(position: Position, source: Source) -> FailedPrecondition | None:
     # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
     keys = (stored.keys() | current.keys()) - SPEC_KEYS
-    if changed := sorted(key for key in keys if stored.get(key) != current.get(key)):
-        return FailedPrecondition(
-            schema_policy,
-            SchemaChangeError(
-                f"The index was built with another {', '.join(changed)}: "
-                + ", ".join(f"{key}={stored.get(key)!r}" for key in changed),
-                subject=changed[0],
-                value=current.get(changed[0]),
-                remedy=_REEXPORT.format(schema_policy),
-            ),
-        )
+    changed = sorted(key for key in keys if stored.get(key) != current.get(key))
+    if not changed:
+        return None
+    were = ", ".join(f"{key}={stored.get(key)!r}" for key in changed)
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The index was built with another {', '.join(changed)}: {were}",
+            subject=changed[0],
+            value=current.get(changed[0]),
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
+    )
+
+
+def _other_spec(position: Position, source: Source) -> FailedPrecondition | None:
     new_fields = source.fields_since(position.schema)
-    changes = spec_changes(stored, current, new_fields, source.schema, source.number_of_shards)
-    if breaking := [str(change) for change in changes if not change.in_place]:
-        return FailedPrecondition(
-            schema_policy,
-            SchemaChangeError(
-                f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
-                subject=schema_policy,
-                value="fail",
-                remedy=_REEXPORT.format(schema_policy),
-            ),
-        )
-    if position.schema and position.schema != source.schema_json:
-        differences = schema_change(position.schema, source.schema_json)
-        if not is_additive(differences) or source.recomputes(differences):
-            return FailedPrecondition(
-                schema_policy,
-                SchemaChangeError(
-                    f"The schema of '{name}' changed: " + "; ".join(str(change) for change in differences),
-                    subject="on_schema_change",
-                    value="fail",
-                    remedy=_REEXPORT.format(schema_policy),
-                ),
-            )
-    return None
+    changes = spec_changes(
+        position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
+    )
+    breaking = [str(change) for change in changes if not change.in_place]
+    if not breaking:
+        return None
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
+    )
+
+
+def _other_schema(position: Position, source: Source) -> FailedPrecondition | None:
+    if not position.schema or position.schema == source.schema_json:
+        return None
+    differences = schema_change(position.schema, source.schema_json)
+    if is_additive(differences) and not source.recomputes(differences):
+        return None
+    changes = "; ".join(str(change) for change in differences)
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The schema of '{source.table.name}' changed: {changes}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
+    )
+
+
+_CHECKS = (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema)
