@@ -48,13 +48,14 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
 def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
     if position.table_uuid == source.table_uuid:
         return None
-    return _history_gap(
+    return FailedPrecondition(
+        _GAP_POLICY,
         TableReplacedError(
             f"'{source.table.name}' was dropped and created again since the index was written",
             subject="table_uuid",
             value=source.table_uuid,
             remedy=_REEXPORT.format(_GAP_POLICY),
-        )
+        ),
     )
 
 
@@ -62,21 +63,22 @@ def _snapshot_expired(position: Position, source: Source) -> FailedPrecondition 
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
     for snapshot_id in (position.snapshot_id, *begun):
         if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)) is not None:
-            return _history_gap(gap)
+            return FailedPrecondition(_GAP_POLICY, gap)
     return None
 
 
 def _no_current_snapshot(position: Position, source: Source) -> FailedPrecondition | None:
     if position.snapshot_id is None or source.head is not None:
         return None
-    return _history_gap(
+    return FailedPrecondition(
+        _GAP_POLICY,
         HistoryGapError(
             f"'{source.table.name}' has no current snapshot any more, but the index has snapshot "
             f"{position.snapshot_id}",
             subject="branch",
             value=source.branch,
             remedy=_REEXPORT.format(_GAP_POLICY),
-        )
+        ),
     )
 
 
@@ -88,8 +90,15 @@ def _other_selection(position: Position, source: Source) -> FailedPrecondition |
     if not changed:
         return None
     were = ", ".join(f"{key}={stored.get(key)!r}" for key in changed)
-    message = f"The index was built with another {', '.join(changed)}: {were}"
-    return _schema_changed(message, changed[0], current.get(changed[0]))
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The index was built with another {', '.join(changed)}: {were}",
+            subject=changed[0],
+            value=current.get(changed[0]),
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
+    )
 
 
 def _other_spec(position: Position, source: Source) -> FailedPrecondition | None:
@@ -100,8 +109,14 @@ def _other_spec(position: Position, source: Source) -> FailedPrecondition | None
     breaking = [str(change) for change in changes if not change.in_place]
     if not breaking:
         return None
-    return _schema_changed(
-        f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}"
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
     )
 
 
@@ -112,16 +127,15 @@ def _other_schema(position: Position, source: Source) -> FailedPrecondition | No
     if is_additive(differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)
-    return _schema_changed(f"The schema of '{source.table.name}' changed: {changes}")
+    return FailedPrecondition(
+        _SCHEMA_POLICY,
+        SchemaChangeError(
+            f"The schema of '{source.table.name}' changed: {changes}",
+            subject=_SCHEMA_POLICY,
+            value="fail",
+            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+        ),
+    )
 
 
 _CHECKS = (_table_replaced, _snapshot_expired, _no_current_snapshot, _other_selection, _other_spec, _other_schema)
-
-
-def _history_gap(error: HistoryGapError | TableReplacedError) -> FailedPrecondition:
-    return FailedPrecondition(_GAP_POLICY, error)
-
-
-def _schema_changed(message: str, subject: str = _SCHEMA_POLICY, value: object = "fail") -> FailedPrecondition:
-    error = SchemaChangeError(message, subject=subject, value=value, remedy=_REEXPORT.format(_SCHEMA_POLICY))
-    return FailedPrecondition(_SCHEMA_POLICY, error)
