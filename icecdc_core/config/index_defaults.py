@@ -32,9 +32,9 @@ def with_defaults(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
         below = {name: value for name, value in below.items() if name not in _AS_PARAMETERS or name not in own}
     if isinstance(settings := below.get("settings"), Mapping):
         below["settings"] = _without(settings, own, "")
-    merged = _merged(below, entry)
+    merged = _merge_settings(below, entry)
     if isinstance(fields := entry.get("mapping"), Mapping) and isinstance(below.get("mapping"), Mapping):
-        merged["mapping"] = _merged_fields(below["mapping"], fields)
+        merged["mapping"] = _merge_fields(below["mapping"], fields)
     return merged
 
 
@@ -51,31 +51,33 @@ def _without(settings: Mapping[str, Any], names: Collection[str], prefix: str) -
     return left
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         lower = below.get(key)
-        merged[key] = _merged(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            _merge_settings(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
-def _merged_fields(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_fields(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for name, field in above.items():
         lower = below.get(name)
         if isinstance(lower, Mapping) and isinstance(field, Mapping):
-            merged[name] = _merged_field(lower, field)
+            merged[name] = _merge_field(lower, field)
         else:
             merged[name] = field
     return merged
 
 
-def _merged_field(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_field(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """A field of another type has other options, so it keeps none of the defaults."""
     if "type" in below and "type" in above and below["type"] != above["type"]:
         return dict(above)
-    merged = _merged(below, above)
+    merged = _merge_settings(below, above)
     for inner in ("properties", "fields"):
         if isinstance(below.get(inner), Mapping) and isinstance(above.get(inner), Mapping):
-            merged[inner] = _merged_fields(below[inner], above[inner])
+            merged[inner] = _merge_fields(below[inner], above[inner])
     return merged

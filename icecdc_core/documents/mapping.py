@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX, RESERVED
 from icecdc_core.documents.field_types import check_fields
-from icecdc_core.documents.merged_mapping import merged_properties
+from icecdc_core.documents.merged_mapping import merge_properties
 from icecdc_core.errors import UnsupportedTypeError
 
 _STORED_ONLY: dict[str, Any] = {"type": "object", "enabled": False}
@@ -89,7 +89,7 @@ def index_mapping(
         ConfigError: The user's mapping does not fit the documents.
     """
     check_supported(schema)
-    merged = merged_properties(generated_properties(schema), mapping or {}, pipeline_fields)
+    merged = merge_properties(generated_properties(schema), mapping or {}, pipeline_fields)
     check_fields(schema, merged)
     return {"dynamic": "strict", "properties": merged}
 

@@ -54,7 +54,7 @@ _WHOLE = {
 }
 
 
-def merged_properties(
+def merge_properties(
     generated: Properties, mapping: Mapping[str, Any], pipeline_fields: Sequence[str] = ()
 ) -> Properties:
     """Merge the user's mapping over the generated fields.
@@ -84,7 +84,7 @@ def merged_properties(
     return merged
 
 
-def merged_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Merge one field of the user over a generated one, see the top of this module.
 
     Args:
@@ -93,7 +93,7 @@ def merged_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     """
     adds = "type" not in given or (given["type"] == generated.get("type") and generated.get("enabled") is not False)
     if adds:
-        merged = _deep(generated, given)
+        merged = _merge_deep(generated, given)
     elif given["type"] in OBJECTS and "properties" in generated:
         merged = {"dynamic": "strict", "properties": dict(generated["properties"]), **deepcopy(dict(given))}
     else:
@@ -107,7 +107,7 @@ def merged_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 def _merge_at(merged: Properties, path: str, given: dict[str, Any], made: set[str], paths: Sequence[str]) -> None:
     holder, name = locate_field(merged, path)
     if name in holder:
-        holder[name] = merged_field(holder[name], given)
+        holder[name] = merge_field(holder[name], given)
         return
     known = field_names(merged)
     is_around = any(each.startswith(f"{path}.") for each in (*known, *paths))
@@ -131,13 +131,13 @@ def _merge_at(merged: Properties, path: str, given: dict[str, Any], made: set[st
         holder[name] = {"type": "object", **deepcopy(given)}
 
 
-def _deep(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_deep(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = deepcopy(dict(below))
     for key, value in above.items():
         known = merged.get(key)
         # A multi-field with a type of its own replaces the generated one, as a field does.
         if isinstance(known, Mapping) and isinstance(value, Mapping) and "type" not in value:
-            merged[key] = _deep(known, value)
+            merged[key] = _merge_deep(known, value)
         else:
             merged[key] = deepcopy(value)
     return merged

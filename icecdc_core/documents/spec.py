@@ -26,7 +26,7 @@ from icecdc_core.documents.dynamic_settings import is_dynamic
 from icecdc_core.documents.field_paths import Properties, flatten_mapping, locate_field
 from icecdc_core.documents.fields_without_columns import copy_targets
 from icecdc_core.documents.mapping import generated_properties
-from icecdc_core.documents.merged_mapping import merged_field
+from icecdc_core.documents.merged_mapping import merge_field
 
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"
 SPEC_KEYS = frozenset({MAPPING, SETTINGS, DIGEST})
@@ -78,7 +78,10 @@ def spec_digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         mapping: The mapping of fields that the user chose.
         settings: The index settings that the user chose.
     """
-    parts = [sorted([*key, value] for key, value in _options(_merged({}, mapping))), _settings({SETTINGS: settings})]
+    parts = [
+        sorted([*key, value] for key, value in _options(_all_fields({}, mapping))),
+        _settings({SETTINGS: settings}),
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -106,7 +109,7 @@ def spec_changes(
     spellings = {key: spelling for mapping in given for key, spelling in _spellings(mapping)}
     fields = {path for path, _ in spellings}
     # Where nobody chose anything, a field differs only because one around it does.
-    options = [_options(_merged(generated, mapping)) for mapping in given]
+    options = [_options(_all_fields(generated, mapping)) for mapping in given]
     sides = [{key: value for key, value in each if key[0] in fields} for each in options]
     for key, before, after in _differences(*sides):
         in_place = key[1].partition(".")[0] in _SEARCH_ONLY or _is_inside(key[0], new_fields)
@@ -119,12 +122,12 @@ def spec_changes(
     return changes
 
 
-def _merged(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
+def _all_fields(generated: Properties, mapping: Mapping[str, Any]) -> Properties:
     """The fields of an index, whoever makes them."""
     merged = deepcopy(generated)
     for path, field in flatten_mapping(mapping):
         holder, name = locate_field(merged, path)
-        holder[name] = merged_field(holder.get(name, {}), field)
+        holder[name] = merge_field(holder.get(name, {}), field)
     return merged
 
 

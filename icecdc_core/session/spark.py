@@ -29,7 +29,7 @@ from icecdc_core.session.maven.packages import (
     avro_package,
     iceberg_packages,
     kafka_connector,
-    merged_packages,
+    merge_packages,
     needed_bundles,
 )
 
@@ -134,7 +134,7 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
     }
     given = config.resolved_spark_conf()
     needed = [*iceberg_packages(bundles=list(bundles)), *([avro_package()] if config.reads_kafka else [])]
-    packages = merged_packages(needed, given.pop("spark.jars.packages", None))
+    packages = merge_packages(needed, given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",

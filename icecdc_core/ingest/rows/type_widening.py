@@ -34,14 +34,14 @@ def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
     if left == right:
         return left
     if isinstance(left, T.StructType) and isinstance(right, T.StructType):
-        return _merged_structs(left, right)
+        return _merge_structs(left, right)
     if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
         nulls = left.containsNull or right.containsNull
         return T.ArrayType(merge_types(left.elementType, right.elementType), nulls)
     if isinstance(left, T.MapType) and isinstance(right, T.MapType):
         nulls = left.valueContainsNull or right.valueContainsNull
         return T.MapType(merge_types(left.keyType, right.keyType), merge_types(left.valueType, right.valueType), nulls)
-    return _merged_scalars(left, right)
+    return _merge_scalars(left, right)
 
 
 def merge_all_types(types: Sequence[T.DataType]) -> T.DataType | None:
@@ -83,7 +83,7 @@ def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
     return None
 
 
-def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:
+def _merge_structs(left: T.StructType, right: T.StructType) -> T.StructType:
     others = {field.name: field for field in right.fields}
     fields = []
     for field in left.fields:
@@ -97,7 +97,7 @@ def _merged_structs(left: T.StructType, right: T.StructType) -> T.StructType:
     return T.StructType(fields)
 
 
-def _merged_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
+def _merge_scalars(left: T.DataType, right: T.DataType) -> T.DataType:
     if isinstance(left, _WHOLE) and isinstance(right, _WHOLE):
         return max(left, right, key=lambda kind: _DIGITS[type(kind)])
     numbers = (*_WHOLE, *_FLOATS, T.DecimalType)

@@ -85,7 +85,7 @@ def avro_package(pyspark_version: str = pyspark.__version__) -> str:
     return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[_iceberg_version(pyspark_version)[0]]}"
 
 
-def merged_packages(needed: Sequence[str], given: str | None) -> str:
+def merge_packages(needed: Sequence[str], given: str | None) -> str:
     """Return the value of ``spark.jars.packages``: the needed packages and those of the user.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.maven.packages import avro_package, iceberg_packages, merged_packages, needed_bundles
+from icecdc_core.session.maven.packages import avro_package, iceberg_packages, merge_packages, needed_bundles
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
@@ -76,4 +76,4 @@ class DescribeMergedPackages:
         ids=["none", "another", "another-version", "another-runtime", "nothing"],
     )
     def it_adds_what_the_user_names(self, given, expected):
-        assert merged_packages([RUNTIME, SQLITE], given) == expected
+        assert merge_packages([RUNTIME, SQLITE], given) == expected
