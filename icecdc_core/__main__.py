@@ -26,7 +26,7 @@ from icecdc_core.cli.help import command_help, overview
 from icecdc_core.cli.options import Request, parse
 from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.index_files.file import IndexFile
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, state_of

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from icecdc_core.commits.processes import host_name, is_running, started_at
-from icecdc_core.config.durations import MAX_LEASE_SECONDS
+from icecdc_core.config.parsing.durations import MAX_LEASE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from icecdc_core.config import urls as urls
-from icecdc_core.config import values as values
-from icecdc_core.config.json_values import parse_properties
-from icecdc_core.config.names import check_optional_table_name
+from icecdc_core.config.parsing import urls, values
+from icecdc_core.config.parsing.json_values import parse_properties
+from icecdc_core.config.parsing.names import check_optional_table_name
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redact

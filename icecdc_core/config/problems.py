@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from icecdc_core.config.durations import parse_duration
-from icecdc_core.config.json_values import iterate_leaves, parse_json_object
-from icecdc_core.config.values import parse_column_names
+from icecdc_core.config.parsing.durations import parse_duration
+from icecdc_core.config.parsing.json_values import iterate_leaves, parse_json_object
+from icecdc_core.config.parsing.values import parse_column_names
 from icecdc_core.secrets import looks_secret, redact
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from icecdc_core.config.durations import UNIT_SECONDS
-from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
+from icecdc_core.config.index_files.file import ONLY_IN_AN_INDEX
 from icecdc_core.config.model import ParameterModel
+from icecdc_core.config.parsing.durations import UNIT_SECONDS
 from icecdc_core.config.sync import SyncConfig
 
 _VARIABLE = r"\$\{env:|^$"  # an empty text means the default, too

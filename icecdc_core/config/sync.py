@@ -12,12 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from icecdc_core.config import names as names
-from icecdc_core.config import urls as urls
-from icecdc_core.config import values as values
-from icecdc_core.config.durations import MAX_LEASE_SECONDS, parse_duration
-from icecdc_core.config.index_file import IndexFile
-from icecdc_core.config.json_values import parse_json_object
+from icecdc_core.config.index_files.file import IndexFile
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -35,6 +30,9 @@ from icecdc_core.config.model import (
     Text,
     Warehouse,
 )
+from icecdc_core.config.parsing import names, urls, values
+from icecdc_core.config.parsing.durations import MAX_LEASE_SECONDS, parse_duration
+from icecdc_core.config.parsing.json_values import parse_json_object
 from icecdc_core.config.problems import combination_problems
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference, resolve

@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from icecdc_core.config.json_values import iterate_leaves
+from icecdc_core.config.parsing.json_values import iterate_leaves
 from icecdc_core.documents.dynamic_settings import is_dynamic
 from icecdc_core.documents.field_paths import Properties, flatten_mapping, locate_field
 from icecdc_core.documents.fields_without_columns import copy_targets

@@ -26,12 +26,12 @@ from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.shared_parse import SharedParser, cache_and_count
-from icecdc_core.ingest.tables import commit_log
 from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
-from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.tables.commits import commit_log
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.tables.commits.publish import WAP_ID
+from icecdc_core.ingest.tables.commits.resets import RefillError
 from icecdc_core.ingest.tables.compaction import compact
-from icecdc_core.ingest.tables.publish import WAP_ID
-from icecdc_core.ingest.tables.resets import RefillError
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.session.spark import settings_unless_set

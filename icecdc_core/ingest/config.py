@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from icecdc_core.config import names as names
 from icecdc_core.config.model import (
     Bytes,
     CatalogProperties,
@@ -27,6 +26,7 @@ from icecdc_core.config.model import (
     TextMapping,
     Warehouse,
 )
+from icecdc_core.config.parsing import names
 from icecdc_core.ingest import parameters as own
 from icecdc_core.ingest.problems import combination_problems
 from icecdc_core.quoting import quoted

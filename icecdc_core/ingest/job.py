@@ -25,13 +25,13 @@ from icecdc_core.ingest.report import IngestReport, totals
 from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.start_offsets import StreamStart, find_start
-from icecdc_core.ingest.tables import commit_log
-from icecdc_core.ingest.tables.commit_log import BEHIND, LogEntry, LoggedJob
+from icecdc_core.ingest.tables.commits import commit_log
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, LoggedJob
+from icecdc_core.ingest.tables.commits.known_tables import known_tables, recorded_offsets
+from icecdc_core.ingest.tables.commits.resets import OffsetsReader
 from icecdc_core.ingest.tables.compaction import compact
-from icecdc_core.ingest.tables.creation import create_namespace
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.known_tables import known_tables, recorded_offsets
-from icecdc_core.ingest.tables.resets import OffsetsReader
+from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.names import split_table_name
+from icecdc_core.config.parsing.names import split_table_name
 from icecdc_core.ingest.parameters import parse_routes
 
 # Formats whose records name their schema by its id in a registry.

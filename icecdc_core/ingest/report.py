@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from icecdc_core.ingest.tables.commit_log import LogEntry
+    from icecdc_core.ingest.tables.commits.commit_log import LogEntry
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema
+from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema
 from icecdc_core.ingest.tables.staging import needs_only_rows
 from icecdc_core.table.catalogs import load_table
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.index_files.file import IndexFile
 from icecdc_core.config.model import ParameterModel
 from icecdc_core.errors import ConfigError
 from icecdc_core.ingest.config import IngestConfig

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from icecdc_core.config.durations import UNIT_SECONDS, parse_seconds
-from icecdc_core.config.json_values import iterate_leaves
+from icecdc_core.config.parsing.durations import UNIT_SECONDS, parse_seconds
+from icecdc_core.config.parsing.json_values import iterate_leaves
 from icecdc_core.errors import ConfigError
 
 if TYPE_CHECKING:

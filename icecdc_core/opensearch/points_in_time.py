@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
-from icecdc_core.config.durations import UNIT_SECONDS
+from icecdc_core.config.parsing.durations import UNIT_SECONDS
 from icecdc_core.opensearch.retry import without_retries
 
 _KEEP_ALIVE = "10m"

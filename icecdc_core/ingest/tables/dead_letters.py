@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from icecdc_core.errors import ConcurrentIngestError
-from icecdc_core.ingest.tables.offsets import JOB, RUN, current_snapshot_id
-from icecdc_core.ingest.tables.publish import MovedError, append, publish, stage
+from icecdc_core.ingest.tables.commits.offsets import JOB, RUN, current_snapshot_id
+from icecdc_core.ingest.tables.commits.publish import MovedError, append, publish, stage
 from icecdc_core.secrets import LONGEST
 from icecdc_core.table.catalogs import create_table_once, load_table
 

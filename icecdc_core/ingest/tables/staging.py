@@ -14,9 +14,9 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
 from icecdc_core.ingest.tables.batch import TableRecords
-from icecdc_core.ingest.tables.columns import METADATA_PREFIX, identifiers
+from icecdc_core.ingest.tables.commits.publish import StagedSnapshot, append, stage
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.publish import StagedSnapshot, append, stage
+from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 from icecdc_core.session.row_counts import RowCount
 

@@ -16,13 +16,13 @@ from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import reject_fields, reject_without_table
 from icecdc_core.ingest.rows.row_parsing import parse_rows
 from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
-from icecdc_core.ingest.tables.columns import metadata_checks, payload_schema, with_metadata_problems
-from icecdc_core.ingest.tables.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.offsets import TableOffsets, current_snapshot_id
+from icecdc_core.ingest.tables.commits.publish import MovedError, StagedSnapshot, next_publish_step, publish, restage
+from icecdc_core.ingest.tables.commits.resets import OffsetsReader
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.destinations import evolve_for_records, open_table
-from icecdc_core.ingest.tables.offsets import TableOffsets, current_snapshot_id
-from icecdc_core.ingest.tables.publish import MovedError, StagedSnapshot, next_publish_step, publish, restage
-from icecdc_core.ingest.tables.resets import OffsetsReader
+from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema, with_metadata_problems
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_table
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
 from icecdc_core.table.catalogs import load_table
 

@@ -23,7 +23,7 @@ from openlineage.client.facet_v2 import column_lineage_dataset as columns
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from icecdc_core.config.names import split_table_name
+from icecdc_core.config.parsing.names import split_table_name
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.secrets import is_reference, redact
 from icecdc_core.table.expressions.field_origins import FieldOrigin

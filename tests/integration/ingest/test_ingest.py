@@ -13,8 +13,9 @@ from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplac
 from icecdc_core.ingest import ingest
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka.topics import Topics
-from icecdc_core.ingest.tables import commit_log, writer
-from icecdc_core.ingest.tables.offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
+from icecdc_core.ingest.tables import writer
+from icecdc_core.ingest.tables.commits import commit_log
+from icecdc_core.ingest.tables.commits.offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.tables.writer import Writer
 from tests.kafka_records import people
 

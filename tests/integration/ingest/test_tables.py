@@ -10,8 +10,9 @@ from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
 from icecdc_core.ingest import ingest, shared_parse
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.shared_parse import SharedParser
-from icecdc_core.ingest.tables import commit_log, schema_evolution
-from icecdc_core.ingest.tables.creation import create_namespace
+from icecdc_core.ingest.tables.commits import commit_log
+from icecdc_core.ingest.tables.schemas import evolution
+from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import people
@@ -159,7 +160,7 @@ class DescribeCreatedTables:
                 others.append(sql("INSERT INTO {t} VALUES (100)"))
             return loaded
 
-        monkeypatch.setattr(schema_evolution, "load_table", load_and_commit)
+        monkeypatch.setattr(evolution, "load_table", load_and_commit)
         topic.send({"id": 1, "name": "n1"}, partition=0)
         report = ingest(spark, config)
         assert (report.state, sorted((row.id, row.name) for row in spark.table(config.table).collect())) == (

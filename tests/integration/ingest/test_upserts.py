@@ -14,7 +14,7 @@ from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
 from icecdc_core.ingest import ingest, job
 from icecdc_core.ingest.tables import dead_letters, staging, writer
-from icecdc_core.ingest.tables.publish import MovedError
+from icecdc_core.ingest.tables.commits.publish import MovedError
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 

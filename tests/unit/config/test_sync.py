@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.names import MAX_TARGET_BYTES
+from icecdc_core.config.parsing.names import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import physical_index, write_alias

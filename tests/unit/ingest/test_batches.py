@@ -6,8 +6,8 @@ import pytest
 
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.tables.batch import MicroBatch
-from icecdc_core.ingest.tables.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.tables.resets import OffsetsReader
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, TableEntry
+from icecdc_core.ingest.tables.commits.resets import OffsetsReader
 from icecdc_core.ingest.tables.writer import Writer
 
 KNOWN = TableEntry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icecdc_core.ingest.report import totals
-from icecdc_core.ingest.tables.commit_log import BEHIND, LogEntry, TableEntry
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, TableEntry
 
 START = LogEntry(job="j", batch=0, run_id="r", kind="start", offsets={}, records=9, dead_letters=9)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.names import split_table_name
+from icecdc_core.config.parsing.names import split_table_name
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk.writer import bulk_path
 

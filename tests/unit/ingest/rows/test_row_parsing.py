@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.decoding import decode_records, field
 from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.rows.row_parsing import needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.schema_evolution import evolve, plan_evolution
+from icecdc_core.ingest.tables.schemas.evolution import evolve, plan_evolution
 from tests import kafka_records
 from tests.kafka_records import settings
 

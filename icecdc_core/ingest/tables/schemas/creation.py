@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from icecdc_core.columns import quoted
-from icecdc_core.config.names import split_table_name
+from icecdc_core.config.parsing.names import split_table_name
 from icecdc_core.errors import CatalogError, IdentifierColumnsError
 from icecdc_core.ingest.parameters import METADATA, parse_transform
-from icecdc_core.ingest.tables.columns import METADATA_PREFIX, METADATA_TYPES
-from icecdc_core.ingest.tables.publish import WAP_ENABLED
+from icecdc_core.ingest.tables.commits.publish import WAP_ENABLED
+from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, METADATA_TYPES
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import describe_failure
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from icecdc_core.config.json_values import iterate_leaves
+from icecdc_core.config.parsing.json_values import iterate_leaves
 
 _AS_PARAMETERS = ("number_of_shards", "number_of_replicas")
 

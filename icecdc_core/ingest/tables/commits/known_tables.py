@@ -10,8 +10,8 @@ from icecdc_core.columns import quoted
 from icecdc_core.errors import TableNotFoundError
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.parameters import quoted_table
-from icecdc_core.ingest.tables.commit_log import LoggedJob
-from icecdc_core.ingest.tables.offsets import find_table_offsets
+from icecdc_core.ingest.tables.commits.commit_log import LoggedJob
+from icecdc_core.ingest.tables.commits.offsets import find_table_offsets
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from datetime import datetime, timezone
 from typing import Any
 
-from icecdc_core.config.json_values import parse_json_array
-from icecdc_core.config.refusals import parameter_problem
+from icecdc_core.config.parsing.json_values import parse_json_array
+from icecdc_core.config.parsing.refusals import parameter_problem
 from icecdc_core.secrets import is_reference
 
 

@@ -10,8 +10,8 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.rows.type_widening import merge_types
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
-from icecdc_core.ingest.tables.destinations import evolve_for_records, open_table
-from icecdc_core.ingest.tables.schema_evolution import ColumnChange, evolve, plan_evolution
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_table
+from icecdc_core.ingest.tables.schemas.evolution import ColumnChange, evolve, plan_evolution
 from tests.kafka_records import records, settings
 
 # DDL is read by Spark.

@@ -18,9 +18,9 @@ from icecdc_core.ingest.rows.first_records import (
     reject_fields,
 )
 from icecdc_core.ingest.rows.inference import infer_schema
-from icecdc_core.ingest.tables.columns import metadata_names, payload_schema
-from icecdc_core.ingest.tables.creation import create_table, partition_names
-from icecdc_core.ingest.tables.schema_evolution import evolve, new_columns, plan_evolution
+from icecdc_core.ingest.tables.schemas.columns import metadata_names, payload_schema
+from icecdc_core.ingest.tables.schemas.creation import create_table, partition_names
+from icecdc_core.ingest.tables.schemas.evolution import evolve, new_columns, plan_evolution
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:

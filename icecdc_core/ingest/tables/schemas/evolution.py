@@ -16,7 +16,7 @@ from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_names import ColumnNames
 from icecdc_core.ingest.rows.type_widening import promote_type
 from icecdc_core.ingest.rows.variant_schema import GUESSED
-from icecdc_core.ingest.tables.publish import raise_if_moved, table_version
+from icecdc_core.ingest.tables.commits.publish import raise_if_moved, table_version
 from icecdc_core.session.jvm import iceberg_class, java_class
 from icecdc_core.table.catalogs import load_table
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from icecdc_core.errors import IcecdcError, TableResetError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.ingest.tables.commit_log import TableEntry
-from icecdc_core.ingest.tables.offsets import (
+from icecdc_core.ingest.tables.commits.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.offsets import (
     TableOffsets,
     ancestors,
     current_snapshot_id,

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import TableResetError
-from icecdc_core.ingest.tables.commit_log import TableEntry
-from icecdc_core.ingest.tables.offsets import (
+from icecdc_core.ingest.tables.commits.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.offsets import (
     BATCH,
     JOB,
     OFFSETS,
@@ -20,8 +20,8 @@ from icecdc_core.ingest.tables.offsets import (
     find_table_offsets,
     is_ancestor,
 )
-from icecdc_core.ingest.tables.publish import StagedSnapshot, next_publish_step
-from icecdc_core.ingest.tables.resets import OffsetsReader, RefillError, table_state
+from icecdc_core.ingest.tables.commits.publish import StagedSnapshot, next_publish_step
+from icecdc_core.ingest.tables.commits.resets import OffsetsReader, RefillError, table_state
 
 
 class Snapshot:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.environment import substitute_variables
-from icecdc_core.config.index_conflicts import find_mixed_outputs, find_overwritten_indexes
-from icecdc_core.config.index_defaults import with_defaults
-from icecdc_core.config.json_values import parse_json_array, parse_json_object
+from icecdc_core.config.index_files.conflicts import find_mixed_outputs, find_overwritten_indexes
+from icecdc_core.config.index_files.defaults import with_defaults
+from icecdc_core.config.index_files.environment import substitute_variables
+from icecdc_core.config.index_files.strict_yaml import read_yaml
 from icecdc_core.config.model import ParameterModel
-from icecdc_core.config.strict_yaml import read_yaml
+from icecdc_core.config.parsing.json_values import parse_json_array, parse_json_object
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import REDACTED, looks_secret, redact
 
