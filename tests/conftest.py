@@ -65,7 +65,9 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     session.sql("CREATE NAMESPACE IF NOT EXISTS lake.ns")
     yield session
+    left = {name: session.conf.get(name, None) for name in SPARK_CONF}
     session.stop()
+    assert left == SPARK_CONF, "a test changed a setting and did not restore it"
 
 
 @pytest.fixture

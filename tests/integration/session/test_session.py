@@ -119,13 +119,15 @@ class DescribeAChangedCatalog:
 
     def it_leaves_the_rest_of_the_session_as_it_was(self, spark, parameters, tmp_path):
         session = get_spark(parameters(warehouse=str(tmp_path / "one")))
+        before = session.conf.get("spark.sql.shuffle.partitions")
         session.conf.set("spark.sql.shuffle.partitions", "3")
         session.conf.set("spark.hadoop.some.key", "kept")
         try:
             sibling = get_spark(parameters(warehouse=str(tmp_path / "two")))
             kept = [sibling.conf.get(key) for key in ("spark.sql.shuffle.partitions", "spark.hadoop.some.key")]
         finally:
-            session.conf.unset("spark.sql.shuffle.partitions")
+            # Not unset: then it would be Spark's 200 for all tests that follow.
+            session.conf.set("spark.sql.shuffle.partitions", before)
             session.conf.unset("spark.hadoop.some.key")
         assert kept == ["3", "kept"]
 
