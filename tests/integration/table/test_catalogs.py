@@ -20,6 +20,7 @@ from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError
 from icecdc_core.session.maven.packages import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
+from tests.fast_java import SPARK_CONF
 from tests.loopback_proxy import loopback_proxy
 from tests.security_tables import allowed_requests
 
@@ -243,7 +244,7 @@ class DescribeAws:
                     "identifier_columns": ["id"],
                     "number_of_replicas": 0,
                     "on_history_gap": "reexport" if case in ("nessie_reexport", "refused_files") else "fail",
-                    "spark_conf": {"spark.master": "local[2]", "spark.log.level": "ERROR"},
+                    "spark_conf": {"spark.master": "local[2]", "spark.log.level": "ERROR", **SPARK_CONF},
                 },
             }
             for case, (journey, properties) in journeys.items()
