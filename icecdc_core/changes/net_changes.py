@@ -56,8 +56,9 @@ class NetChanges:
 
     Attributes:
         rows: One change row for each identifier; a DELETE may have its identifier only. None if no file differs.
-        strategy: How they were found: one of the three above, ``insert-only`` for files that were only added,
-            ``last-rows`` for rows of the end snapshot, or ``none`` if no file differs.
+        strategy: How they were found: ``narrow-rows``, ``row-ids`` or ``at-once`` where both sides of files are
+            compared, ``insert-only`` for files that were only added, ``last-rows`` for rows of the end snapshot, or
+            ``none`` if no file differs.
         upserts: INSERT rows among them. 0 for ``insert-only``, whose rows are counted when they are written.
         deletes: DELETE rows among them.
         nulls: Rows with a part of the identifier that is null.

@@ -32,8 +32,8 @@ from icecdc_core.ingest.problems import combination_problems
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, resolve
 
-Namespace = Annotated[str, AfterValidator(own.parse_namespace)]
-JobName = Annotated[str, AfterValidator(own.parse_job_name)]
+Namespace = Annotated[str, AfterValidator(own.check_namespace)]
+JobName = Annotated[str, AfterValidator(own.check_job_name)]
 Servers = Annotated[str, BeforeValidator(own.parse_servers)]
 MetadataColumns = Annotated[list[str], BeforeValidator(own.parse_metadata_columns)]
 Transforms = Annotated[list[str], BeforeValidator(own.parse_transforms)]

@@ -33,7 +33,7 @@ _TRANSFORM = re.compile(r"(years?|months?|days?|hours?)\(([^(),]+)\)|(bucket|tru
 _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset", "enable.auto.commit")
 
 
-def parse_job_name(text: str) -> str:
+def check_job_name(text: str) -> str:
     """Check the name of a job, which snapshot summaries carry.
 
     Raises:
@@ -79,7 +79,7 @@ def parse_client_options(value: object) -> Properties:
     return Properties(options)
 
 
-def parse_namespace(text: str) -> str:
+def check_namespace(text: str) -> str:
     """Check `catalog.namespace`, parts back-quoted if needed; or an empty text.
 
     Raises:

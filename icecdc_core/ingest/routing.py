@@ -32,7 +32,7 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
     """Add the table of each record; one that goes to several tables becomes several rows.
 
     Args:
-        decoded: As `decoding.decoded` returns it.
+        decoded: As `decoding.decode_records` returns it.
         config: How records are routed.
         named_by: The route field's value, if it is already parsed.
 

@@ -79,7 +79,7 @@ class SharedParser:
         """Parse the records of the tables that have the same columns.
 
         Args:
-            decoded: As `decoding.decoded` returns it.
+            decoded: As `decoding.decode_records` returns it.
 
         Returns:
             Their rows, and the records of all other tables; None without such tables, or if records have to be

@@ -26,7 +26,7 @@ class LagVerdict:
 
 
 class PollInterval:
-    """The interval between the polls of one run, from the end of one to the begin of the next.
+    """The interval between the polls of one run, from the end of one to the start of the next.
 
     A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for the
     whole next sync. So the pause is the target lag, less the time of the last poll, less the time that a sync is

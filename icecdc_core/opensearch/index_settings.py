@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icecdc_core.config.parsing.durations import UNIT_SECONDS, parse_seconds
 from icecdc_core.config.parsing.json_values import iterate_leaves
 from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.pages import PAGE_DOCUMENTS
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-
-PAGE_DOCUMENTS = 5000
-"""Documents of a page that the validation reads; an index must allow pages of this size."""
 
 # How long OpenSearch remembers the version of a deleted document. A write that arrives later could bring the document
 # back, so this must be longer than any task can be delayed; OpenSearch's default is one minute.

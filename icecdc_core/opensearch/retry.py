@@ -59,8 +59,9 @@ class Backoff:
 class RetryingTransport(Transport):
     """Retries a request until it has failed for `retry_seconds`.
 
-    Every request of the driver may be repeated: reads, settings and aliases have the same effect twice, and positions
-    are written under a condition that distinguishes a repetition from the write of another run.
+    Every request of the driver may be repeated. Reads and settings have the same effect twice. Whoever moves an alias
+    recognizes that its earlier request has moved it. Positions are written under a condition that distinguishes a
+    repetition from the write of another run.
     """
 
     def __init__(self, *args: Any, retry_seconds: float = 0.0, **kwargs: Any) -> None:

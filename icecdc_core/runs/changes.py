@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
-from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NetChanges, compute_net_changes
+from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NONE, NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
@@ -101,6 +101,7 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
         DuplicateIdentifierError: Two rows share an identifier, equal or not.
     """
     if not plan.scans:
+        set_fields(change_strategy=NONE)
         return NetChanges()
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
         if plan.is_insert_only and config.on_duplicate_identifier == "fail":
@@ -172,20 +173,25 @@ def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChange
     ids = source.key_columns
     raw = changes_frame(source.table, plan.scans, source.selection)
     found = find_changed_identifiers(raw, ids, row_hash=config.row_hash)
-    if found.nulls:
-        require_no_null(found.identifiers, ids, config.table)
-    changed = found.identifiers
+    try:
+        if found.nulls:
+            require_no_null(found.identifiers, ids, config.table)
+        changes = _current_rows(source, plan, found.identifiers)
+        return NetChanges.from_rows(changes, ids, plan.file_bytes, LAST_ROWS, found.carryovers)
+    finally:
+        found.close()
+
+
+def _current_rows(source: Source, plan: BatchPlan, changed: DataFrame) -> DataFrame:
+    """The changes of these identifiers: an INSERT of the row in the end snapshot, or a DELETE where there is none."""
+    ids = source.key_columns
     pairs = [(quoted(name), f"_icecdc_changed_{position}") for position, name in enumerate(ids)]
     wanted = changed.select(*(F.col(name).alias(alias) for name, alias in pairs))
     same = [F.col(name) == F.col(alias) for name, alias in pairs]
     rows = source.current_rows(plan.end, "last").join(wanted, same, "left_semi")
     remaining = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
     deleted = changed.join(remaining, same, "left_anti")
-    changes = rows.unionAll(delete_rows(deleted, rows.schema, ids))
-    try:
-        return NetChanges.from_rows(changes, ids, plan.file_bytes, LAST_ROWS, found.carryovers)
-    finally:
-        found.close()
+    return rows.unionAll(delete_rows(deleted, rows.schema, ids))
 
 
 def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:

@@ -350,7 +350,7 @@ Continue(r, batch, indexes) ==
     THEN run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
     ELSE StartGroup(r, batch, indexes)
 
-\* create_physical, record_index, drop_unread: the index exists and is recorded before the first document.
+\* create_physical, record_index, drop_unless_read: the index exists and is recorded before the first document.
 Create(r) ==
     LET batch == [run[r].batch EXCEPT !.made = TRUE]
         kept == Without(run[r].previous \ alias)

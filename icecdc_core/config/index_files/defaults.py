@@ -32,7 +32,7 @@ def with_defaults(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
         below = {name: value for name, value in below.items() if name not in _AS_PARAMETERS or name not in own}
     if isinstance(settings := below.get("settings"), Mapping):
         below["settings"] = _without(settings, own, "")
-    merged = _merge_settings(below, entry)
+    merged = _merge_mappings(below, entry)
     if isinstance(fields := entry.get("mapping"), Mapping) and isinstance(below.get("mapping"), Mapping):
         merged["mapping"] = _merge_fields(below["mapping"], fields)
     return merged
@@ -51,12 +51,12 @@ def _without(settings: Mapping[str, Any], names: Collection[str], prefix: str) -
     return left
 
 
-def _merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         lower = below.get(key)
         merged[key] = (
-            _merge_settings(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
+            _merge_mappings(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
         )
     return merged
 
@@ -76,7 +76,7 @@ def _merge_field(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
     """A field of another type has other options, so it keeps none of the defaults."""
     if "type" in below and "type" in above and below["type"] != above["type"]:
         return dict(above)
-    merged = _merge_settings(below, above)
+    merged = _merge_mappings(below, above)
     for inner in ("properties", "fields"):
         if isinstance(below.get(inner), Mapping) and isinstance(above.get(inner), Mapping):
             merged[inner] = _merge_fields(below[inner], above[inner])

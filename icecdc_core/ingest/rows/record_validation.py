@@ -26,7 +26,7 @@ from icecdc_core.ingest.rows.nested_readers import StructReader
 from icecdc_core.ingest.rows.value_readers import Violation
 
 PARSED = f"{OWN_PREFIX}parsed"
-"""The column with the result of `from_json` for `wrap_payload` payloads."""
+"""The column with the result of `from_json` for a payload from `wrap_payload`."""
 
 RECORD = f"{OWN_PREFIX}record"
 """Its field with the record."""

@@ -36,7 +36,7 @@ class TableRecords:
     """The records of a batch for one table.
 
     Attributes:
-        decoded: Returns them as `decoding.decoded` does.
+        decoded: Returns them as `decoding.decode_records` does.
         rows: The same records as `parse_rows` returns them, if they are already parsed.
         schema: The columns of those rows.
         rows_only: Whether all of those rows fit and have no other columns.

@@ -14,7 +14,7 @@ from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.opensearch.client import Connection, typed_error
-from icecdc_core.opensearch.index_settings import PAGE_DOCUMENTS
+from icecdc_core.opensearch.pages import PAGE_DOCUMENTS
 from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ def changes_of(spark, *rows):
     return spark.createDataFrame(made, SCHEMA).repartition(3).transform(shuffle_by_identifiers, ["id"])
 
 
-class DescribeLastChanges:
+class DescribeMergeUniqueChanges:
     """The changes of one row alternate between DELETE and INSERT, over all steps."""
 
     @pytest.mark.parametrize(

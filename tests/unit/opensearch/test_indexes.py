@@ -262,7 +262,7 @@ class DescribeEvolveMapping:
             evolve_mapping(client, config, ONE, other)
 
 
-class DescribeRequireOurs:
+class DescribeRequireOwnAlias:
     def it_accepts_a_free_name_and_its_own_index(self, client, config):
         require_own_alias(client, config)
         create_physical(client, config, ONE, SCHEMA, "the-run")
@@ -281,7 +281,7 @@ class DescribeRequireOurs:
         require_index_of_table(config, "lake.ns.t")
 
 
-class DescribeRequirePresent:
+class DescribeRequireReadableIndex:
     def it_accepts_an_index_that_readers_see(self, client, config, published):
         require_readable_index(client, "t", ONE)
         require_same_index(client, config, ONE, published)

@@ -64,6 +64,11 @@ class DescribeImportingThePackage:
         ended = python(f"from icecdc_core import {names}; {LOADED}")
         assert {*ended.stdout.split()} & {"IPython", "matplotlib", "pandas", "tqdm"} == set()
 
+    @pytest.mark.parametrize("module", ["bulk.writer", "checksums.index_pages"])
+    def it_imports_no_parameters_in_spark_s_python_workers(self, module):
+        ended = python(f"import sys, icecdc_core.opensearch.{module}; print('pydantic' in sys.modules)")
+        assert (ended.stdout.strip(), ended.stderr) == ("False", "")
+
     def it_has_every_name_that_it_lists(self):
         found = {name: getattr(icecdc_core, name) for name in icecdc_core.__all__}
         assert [name for name, value in found.items() if value.__name__ != name] == []

@@ -86,7 +86,7 @@ class BlockedSession(SparkSession):
         raise Py4JError(BLOCKED)
 
 
-class DescribeUnsupported:
+class DescribeUnsupportedReason:
     @pytest.mark.parametrize(
         ("found", "expected"),
         [

@@ -19,7 +19,7 @@ def settings(spark):
     return spark.conf.get(PARTIAL_ONLY, None), spark.conf.get(CAPACITY, None)
 
 
-class DescribeManyGroups:
+class DescribeTunedForManyGroups:
     def it_sets_what_helps_and_unsets_it_again(self, spark):
         with tuned_for_many_groups(spark):
             inside = settings(spark)
@@ -47,7 +47,7 @@ class DescribeManyGroups:
         assert sorted(tuple(row) for row in sums) == [(n, 2 * n + 20_000) for n in range(20_000)]
 
 
-class DescribePartitionsFor:
+class DescribeShufflePartitionsFor:
     def it_cuts_a_shuffle_into_as_many_as_the_files_are_worth(self, spark):
         usual = int(spark.conf.get("spark.sql.shuffle.partitions"))
         with shuffle_partitions_for(spark, (usual + 2) * 32 * 1024 * 1024 + 1):
@@ -68,7 +68,7 @@ class DescribePartitionsFor:
         assert (small, inside) == (None, "7")
 
 
-class DescribeKeeping:
+class DescribeStorageLevelFor:
     def it_keeps_what_fits_into_memory_there(self, spark):
         with storage_level_for(spark, 1024**2) as level:
             assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")

@@ -1,8 +1,8 @@
 """The commit log: a row for each batch, with what it wrote into which table.
 
-Each table records its own offsets (`offsets`). The log adds what only all tables together say: the offsets below
-which all records are written, which tables were left behind by a failure, and the offsets of tables whose snapshots
-have expired. A run starts from it.
+Each table records its own offsets (`commits.offsets`). The log adds what only all tables together say: the offsets
+below which all records are written, which tables were left behind by a failure, and the offsets of tables whose
+snapshots have expired. A run starts from it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame],
     Args:
         spark: The session.
         name: The table, every part quoted.
-        records: Returns the records as `decoding.decoded` does.
+        records: Returns the records as `decoding.decode_records` does.
         config: The job's parameters.
 
     Raises:
@@ -75,7 +75,7 @@ def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, confi
     Args:
         spark: The session.
         name: The table, every part quoted.
-        records: As `decoding.decoded` returns them.
+        records: As `decoding.decode_records` returns them.
         config: The job's parameters.
 
     Returns:

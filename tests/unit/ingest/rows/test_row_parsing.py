@@ -114,7 +114,7 @@ VALUES = [
 # fmt: on
 
 
-class DescribeFitted:
+class DescribeParseRows:
     def it_keeps_a_value_or_says_why_it_does_not_fit(self, fit):
         ddl = ", ".join(f"x{place} {kind}" for place, (kind, _, _) in enumerate(VALUES))
         actual = fit(ddl, [f'{{"x{place}":{value}}}' for place, (_, value, _) in enumerate(VALUES)])
@@ -280,7 +280,7 @@ def _has_nan(value):
     return isinstance(value, float) and not math.isfinite(value)
 
 
-class DescribeInferred:
+class DescribeInferSchema:
     def it_infers_types_from_values(self, spark):
         values = ['{"a":1,"b":"x","c":1.5,"d":true,"e":null,"f":[],"g":{},"h":[{"i":1}],"j":99999999999999999999}',
                   '{"a":"x","c":1,"h":[{"k":"y"}]}', "[1]", "no json", '{"s":{"t":""}}']  # fmt: skip

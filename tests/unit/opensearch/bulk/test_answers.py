@@ -18,7 +18,7 @@ def failed(status, error):
     return {"errors": True, "items": [{"index": {"status": status, "error": error}}, DELETED]}
 
 
-class DescribeOutcomes:
+class DescribeItemOutcomes:
     def it_gives_operation_and_outcome_in_the_order_of_the_request(self):
         answer = {"errors": False, "items": [WRITTEN, DELETED]}
         assert item_outcomes(answer, SENT) == [("index", {"status": 201}), ("delete", {"status": 200})]
@@ -76,7 +76,7 @@ def error(kind, reason="why", cause=None):
     return {"type": kind, "reason": reason, **({"caused_by": {"reason": cause}} if cause else {})}
 
 
-class DescribeApplied:
+class DescribeCountOutcomes:
     @pytest.mark.parametrize(
         ("index", "delete", "counts"),
         [

@@ -60,7 +60,7 @@ class DescribeBundles:
         assert needed_bundles(properties) == bundles
 
 
-class DescribeMergedPackages:
+class DescribeMergePackages:
     @pytest.mark.parametrize(
         ("given", "expected"),
         [

@@ -7,7 +7,7 @@ import pytest
 from icecdc_core.table.expressions.stars import star_includes, without_excepted
 
 
-class DescribeTakesIn:
+class DescribeStarIncludes:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [

@@ -42,7 +42,7 @@ def changes(current, seen, **overrides):
     ]
 
 
-class DescribeEvolution:
+class DescribePlanEvolution:
     @pytest.mark.parametrize(
         ("current", "seen", "expected"),
         [
@@ -122,7 +122,7 @@ class DescribeVariantSchema:
         assert variant_schema(text).simpleString() == expected
 
 
-class DescribeMerged:
+class DescribeMergeTypes:
     @pytest.mark.parametrize(
         ("left", "right", "expected"),
         [
