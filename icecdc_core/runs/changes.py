@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
-from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NONE, NetChanges, compute_net_changes
+from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NetChanges, compute_net_changes
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
@@ -100,14 +100,7 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
         IdentifierColumnsError: An identifier is null.
         DuplicateIdentifierError: Two rows share an identifier, equal or not.
     """
-    if not plan.scans:
-        set_fields(change_strategy=NONE)
-        return NetChanges()
-    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
-        if plan.is_insert_only and config.on_duplicate_identifier == "fail":
-            changes = _inserts(source, config, plan)
-        else:
-            changes = _net_changes(source, config, plan)
+    changes = _changes_of_files(source, config, plan) if plan.scans else NetChanges()
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
     return changes
 
@@ -141,6 +134,13 @@ def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int
     if changes.strategy != INSERT_ONLY:
         return changes.upserts + changes.deletes
     return sum(count for scan in plan.scans for tasks in scan.newer for count in source.table.row_counts(tasks))
+
+
+def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
+    with shuffle_partitions_for(source.table.spark, plan.file_bytes):
+        if plan.is_insert_only and config.on_duplicate_identifier == "fail":
+            return _inserts(source, config, plan)
+        return _net_changes(source, config, plan)
 
 
 def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:

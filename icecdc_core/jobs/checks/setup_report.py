@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.reports import Report
+from icecdc_core.jobs.checks.report import CheckReport
 from icecdc_core.reporting.text_tables import text_table
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SetupReport(Report):
+class SetupReport(CheckReport):
     """What a run depends on, and everything that would block it.
 
     Attributes:
@@ -52,18 +51,9 @@ class SetupReport(Report):
     errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
 
     @property
-    def state(self) -> str:
-        """``ok``, else how a run would end now: that of the first problem."""
-        return state_of(self.errors[0]) if self.errors else "ok"
-
-    @property
     def line(self) -> str:
         """The verdict, in a few words."""
         return "ready" if self.ok else f"NOT ready: {len(self.problems)} problems"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
-        return {**{name: value for name, value in vars(self).items() if name != "errors"}, "state": self.state}
 
     def text(self) -> str:
         """The report as a table of plain text, with all problems and notes."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.reports import Report
+from icecdc_core.jobs.checks.report import CheckReport
 from icecdc_core.reporting.text_tables import text_table
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SmokeReport(Report):
+class SmokeReport(CheckReport):
     """What was found in an environment, and what of it works.
 
     Attributes:
@@ -39,20 +38,9 @@ class SmokeReport(Report):
     errors: list[Exception] = field(default_factory=list, repr=False, compare=False)
 
     @property
-    def state(self) -> str:
-        """``ok``, else the state of the first failure."""
-        return state_of(self.errors[0]) if self.errors else "ok"
-
-    @property
     def line(self) -> str:
         """The verdict, in a few words."""
         return f"{sum(check['state'] == 'passed' for check in self.checks)} of {len(self.checks)} checks passed"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain Python values."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "errors"} | {
-            "state": self.state
-        }
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
