@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
-# Longer than a busy machine needs between a process and its program.
-_FORK_SECONDS = 2.0
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -185,37 +184,35 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
 
 
 def _start_jvm(conf: SparkConf) -> None:
-    """Start the JVM if there is none; an interrupt ends it again."""
-    children = {child.pid for child in psutil.Process().children()}
-    try:
-        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-        with one_process_at_a_time("spark-packages"):
-            SparkContext._ensure_initialized(conf=conf)
-    except KeyboardInterrupt:
-        _end_jvm_that_starts(children)
-        raise
+    """Start the JVM if there is none; an interrupt ends it again.
+
+    PySpark starts it in another thread: an interrupt that Python receives while it forks is lost, or the id of the new
+    process is.
+    """
+    known = {child.pid for child in psutil.Process().children()}
+    # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
+    with one_process_at_a_time("spark-packages"), ThreadPoolExecutor(1) as thread:
+        start = thread.submit(SparkContext._ensure_initialized, conf=conf)
+        try:
+            start.result()
+        except KeyboardInterrupt:
+            # Nobody could reach a JVM that PySpark no longer waits for: it would run on and keep our output open.
+            while not start.done():
+                _end_jvm(known)
+                time.sleep(0.01)
+            raise
 
 
-def _end_jvm_that_starts(known: set[int]) -> None:
-    """End the JVM that PySpark was waiting for: nobody could reach it, and it would run on and keep our output open.
-
-    An interrupt during the fork loses the process's id, so the JVM is found by its command line.
+def _end_jvm(known: set[int]) -> None:
+    """End the JVM of PySpark that is a child process of this one.
 
     Args:
-        known: The ids of the child processes from before.
+        known: The ids of child processes that are not meant.
     """
-    own, deadline = psutil.Process(), time.monotonic() + _FORK_SECONDS
-    commands = [own.cmdline()]
-    # A process has the command line of its parent until it runs its own program.
-    while own.cmdline() in commands and time.monotonic() < deadline:
-        time.sleep(0.01)
-        commands = []
-        for child in own.children():
-            with suppress(psutil.Error):
-                if child.pid not in known:
-                    commands.append(child.cmdline())
-                    if "pyspark-shell" in commands[-1]:
-                        child.kill()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if child.pid not in known and "pyspark-shell" in child.cmdline():
+                child.kill()
 
 
 def _temporary_warehouse() -> str:
