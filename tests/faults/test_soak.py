@@ -28,9 +28,9 @@ WRITERS = ("v2 copy-on-write", "v3 merge-on-read")
 
 def footprint():
     """Memory in MB, open files and threads of this process; without the JVM, which has a limit of its own."""
-    told = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     files = len(list(Path("/proc/self/fd").iterdir()))
-    return int(told["VmRSS"].split()[0]) / 1024, files, int(told["Threads"])
+    return int(status["VmRSS"].split()[0]) / 1024, files, int(status["Threads"])
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def it_stays_flat_and_ends_equal(spark, make_config, indexed, opensearch_url, na
         while not stop.is_set():
             try:
                 change(spark, config.table, mine)
-            except Exception as error:  # what a writer dies of is told at the end
+            except Exception as error:  # reported at the end
                 failures.append(f"{type(error).__name__}: {error}"[:300])
                 return
             stop.wait(mine.uniform(0.2, 2.0))
