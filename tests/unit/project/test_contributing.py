@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files that exist, every check and every folder of tests."""
+"""CONTRIBUTING.md names files that exist, every check, every folder of tests and what `make test` leaves out."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def it_lists_each_check_that_make_has():
 def it_lists_each_folder_of_tests():
     folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
     assert (bool(folders), sorted(name for name in folders if f"| `tests/{name}` |" not in TEXT)) == (True, [])
+
+
+def it_names_each_file_with_tests_that_make_test_leaves_out_for_their_length():
+    section = TEXT.partition("## What `make test` leaves out")[2].partition("\n## ")[0]
+    marked = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"pytest\.mark\.long\b", path.read_text())
+    }
+    named = set(re.findall(r"^\| `long` \| `([^`]+)`", section, re.MULTILINE))
+    assert named == marked
