@@ -149,7 +149,8 @@ def check_expression(text: str) -> str:
         PydanticCustomError: The text is wrong in Python's dialect and certainly in Java's.
     """
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about what Python may read like Java
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # about what Python may read like Java
             re.compile(text)
     except re.error as error:
         dangling = error.msg == "nothing to repeat" and error.pos == 0

@@ -189,6 +189,8 @@ def _start_jvm(conf: SparkConf) -> None:
     PySpark starts it in another thread: an interrupt that Python receives while it forks is lost, or the id of the new
     process is.
     """
+    if SparkContext._gateway is not None:
+        return
     known = {child.pid for child in psutil.Process().children()}
     # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
     with one_process_at_a_time("spark-packages"), ThreadPoolExecutor(1) as thread:
@@ -200,6 +202,9 @@ def _start_jvm(conf: SparkConf) -> None:
             while not start.done():
                 _end_jvm(known)
                 time.sleep(0.01)
+            # It may have started before it ended.
+            _end_jvm(known)
+            SparkContext._gateway = SparkContext._jvm = None
             raise
 
 
