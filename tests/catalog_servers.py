@@ -108,7 +108,7 @@ def aws_services() -> Iterator[Aws]:
 
 @contextmanager
 def running_java(java: JavaHome, arguments: Sequence[object], folder: Path) -> Iterator[str]:
-    """Run a server until the end of the block; yields the port that its output tells."""
+    """Run a server until the end of the block; yields the port that it prints."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     command = [str(java.executable), "-Xmx700m", *map(str, arguments)]
@@ -116,12 +116,12 @@ def running_java(java: JavaHome, arguments: Sequence[object], folder: Path) -> I
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + 90
-        told = None
-        while told is None and process.poll() is None and time.monotonic() < deadline:
+        printed = None
+        while printed is None and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.2)
-            told = re.search(r"[Ll]istening on:? (?:http://127\.0\.0\.1:)?(\d+)", log.read_text())
-        assert told, f"{command[-3:]} did not start:\n{log.read_text()[-3000:]}"
-        yield told[1]
+            printed = re.search(r"[Ll]istening on:? (?:http://127\.0\.0\.1:)?(\d+)", log.read_text())
+        assert printed, f"{command[-3:]} did not start:\n{log.read_text()[-3000:]}"
+        yield printed[1]
     finally:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""A certificate authority of the tests' own, and what it signs; keys are made anew for every run."""
+"""A certificate authority of the tests' own, and what it signs; each run makes new keys."""
 
 from __future__ import annotations
 

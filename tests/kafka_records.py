@@ -1,4 +1,4 @@
-"""Records as Spark reads them from Kafka, and what an ingest is told of their format, without a broker."""
+"""Records as Spark reads them from Kafka, and how an ingest is configured for their format, without a broker."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ class Topic:
         """Write records: None is a tombstone, bytes are taken as they are, all else becomes JSON."""
         refused: list[Any] = []
         for value in values:
-            told = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            encoded = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
             by = key if key is not None else (str(value["id"]) if isinstance(value, dict) and "id" in value else None)
             self._producer.produce(
                 self.name,
-                told,
+                encoded,
                 key=by,
                 partition=partition,
                 headers=headers,

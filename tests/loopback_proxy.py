@@ -1,4 +1,4 @@
-"""A proxy on loopback in front of the real OpenSearch that asks for credentials and makes trouble when told to."""
+"""A proxy on loopback in front of the real OpenSearch that asks for credentials and makes trouble on request."""
 
 from __future__ import annotations
 

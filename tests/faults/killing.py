@@ -32,7 +32,7 @@ JOBS = ("sync", "sync", "export", "validate")
 
 
 @dataclass(frozen=True)
-class Blow:
+class KillPoint:
     """When to kill: around the n-th request (before or after the server did it), or so many seconds after the start."""
 
     request: int = 0
@@ -40,7 +40,7 @@ class Blow:
     seconds: float = 0.0
 
     @classmethod
-    def drawn(cls, rng: random.Random) -> Blow:
+    def drawn(cls, rng: random.Random) -> KillPoint:
         """Mostly around a request, which is exact; a third at any moment."""
         if rng.random() < 1 / 3:
             return cls(seconds=round(rng.uniform(0.05, 6.0), 2))
@@ -77,7 +77,7 @@ class Victim:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def run(self, job: str, parameters: dict[str, Any], blow: Blow, url: str) -> str:
+    def run(self, job: str, parameters: dict[str, Any], kill_point: KillPoint, url: str) -> str:
         """Let it do a job and kill it; returns where that was, or how it ended before."""
         requests: list[str] = []
         killed: list[str] = []
@@ -86,10 +86,10 @@ class Victim:
             requests.append(f"{method} {path.partition('?')[0]}")
             if killed:
                 return Act.RESET
-            if len(requests) != blow.request:
+            if len(requests) != kill_point.request:
                 return None
             killed.append(requests[-1])
-            if blow.after:
+            if kill_point.after:
                 # The server does it, and nobody is there for the answer.
                 threading.Timer(0.2, self.kill).start()
                 return Act.RESET_AFTER
@@ -98,12 +98,12 @@ class Victim:
 
         with loopback_proxy(url, trouble=trouble) as proxy:
             self.start(job, {**parameters, "opensearch_url": proxy.url})
-            if blow.seconds:
-                time.sleep(blow.seconds)
+            if kill_point.seconds:
+                time.sleep(kill_point.seconds)
                 if self.process.poll() is None:
                     killed.append(f"at some moment, after {requests[-1] if requests else 'no request'}")
                     self.kill()
-            ended = "" if killed and blow.seconds else self.ended()
+            ended = "" if killed and kill_point.seconds else self.ended()
             self.kill()
         return killed[0] if killed else ended
 

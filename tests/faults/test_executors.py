@@ -41,10 +41,10 @@ def it_ends_equal_though_executors_and_workers_are_killed(spark, sql, make_confi
         env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    told = json.loads(ended.stdout.splitlines()[-1])
+    result = json.loads(ended.stdout.splitlines()[-1])
     without_retries = indexed() == rows_as_documents(spark, config.table)
     sync_changes(spark, config)
-    print(f"killed {told['killed']} in {told['seconds']:.0f} s: {told['error'] or 'ended'}")
+    print(f"killed {result['killed']} in {result['seconds']:.0f} s: {result['error'] or 'ended'}")
     # Either the run rode it out, or it says what happened and the next one ends equal.
-    assert (bool(told["killed"]), without_retries or bool(told["error"])) == (True, True)
+    assert (bool(result["killed"]), without_retries or bool(result["error"])) == (True, True)
     assert indexed() == rows_as_documents(spark, config.table)

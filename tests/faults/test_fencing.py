@@ -92,8 +92,8 @@ class DescribeALateWriter:
             time.sleep(0.5)
             opensearch.indices.refresh(index=physical)
         found = validate_table(spark, exported)
-        mended = validate_table(spark, exported.replace(repair=True))
-        assert (result.counts.upserts, found.extra_ids, mended.ok, equal(exported)) == (1, ["0"], True, True)
+        repaired = validate_table(spark, exported.replace(repair=True))
+        assert (result.counts.upserts, found.extra_ids, repaired.ok, equal(exported)) == (1, ["0"], True, True)
 
 
 class DescribeALostAnswer:

@@ -102,7 +102,7 @@ class DescribeKilledIngests:
                     for number in range(rng.randint(1, 20)):
                         world.produce(topic, rng, trial * 1000 + 500 + number)
                 equal, summary = self.next_run(spark, world, config)
-                trials.record(how, equal=equal, trial=trial, kind=kind, seconds=seconds, how=how, told=summary)
+                trials.record(how, equal=equal, trial=trial, kind=kind, seconds=seconds, how=how, summary=summary)
         finally:
             if victim:
                 victim.kill()

@@ -126,7 +126,7 @@ class DescribeReplay:
 
 
 class DescribeTwoRunsAtOnce:
-    def it_lets_one_win_and_tells_the_other_who_holds_the_table(self, spark, sql, make_config, opensearch):
+    def it_lets_one_win_and_names_it_to_the_other(self, spark, sql, make_config, opensearch):
         config = make_config()
         sql(CREATE)
         sql(FILL)

@@ -189,7 +189,7 @@ class DescribeRelease:
 
 class DescribeARejectedBatch:
     def it_is_reported_although_the_lock_was_lost_meanwhile(self, spark, make_config, opensearch):
-        config = make_config(dead_letter_table="lake.ns.letters_of_a_lost_run")
+        config = make_config(dead_letter_table="lake.ns.dead_letters_of_a_lost_run")
         with Run("sync", spark, config) as run:
             lock = run.positions.lock(config.table, "", run.run_id)
             physical = f"{config.index}--000001"
@@ -205,4 +205,4 @@ class DescribeARejectedBatch:
             with pytest.raises(FencedError):
                 lock.write(lock.position)
             lock.release()
-        spark.sql("DROP TABLE IF EXISTS lake.ns.letters_of_a_lost_run")
+        spark.sql("DROP TABLE IF EXISTS lake.ns.dead_letters_of_a_lost_run")

@@ -11,7 +11,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IcecdcError
-from tests.faults.killing import JOBS, KILLS, SEED, Blow, Trials, Victim, of_one_core, rows_as_documents
+from tests.faults.killing import JOBS, KILLS, SEED, KillPoint, Trials, Victim, of_one_core, rows_as_documents
 
 _MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
 KINDS = {
@@ -51,22 +51,29 @@ class DescribeKilledDrivers:
                     configs[kind] = self.prepared(spark, make_config, f"{name}_{trial}", KINDS[kind])
                 config = configs[kind]
                 victim = victim or Victim(of_one_core(config))
-                job, blow = rng.choice(JOBS), Blow.drawn(rng)
+                job, kill_point = rng.choice(JOBS), KillPoint.drawn(rng)
                 change(spark, config.table, rng)
                 if job == "validate":
-                    # Something to mend: the killed run is a repair.
+                    # The killed run is a repair, so it gets a document to remove.
                     sync_changes(spark, config)
                     opensearch.index(index=config.index, id=f"foreign{trial}", body={"id": -1})
                 given = {"table": config.table, "index": config.index, "positions_index": config.positions_index}
                 given |= {"repair": True} if job == "validate" else {}
-                where = victim.run(job, {**given, "export_group_bytes": 1}, blow, opensearch_url)
+                where = victim.run(job, {**given, "export_group_bytes": 1}, kill_point, opensearch_url)
                 victim = Victim(of_one_core(config)) if trial + 1 < KILLS else None
                 if rng.random() < 0.5:
                     change(spark, config.table, rng)
-                equal, told = self.mended(spark, config, indexed, validating=job == "validate")
+                equal, summary = self.synced_again(spark, config, indexed, validating=job == "validate")
                 reached = not where.startswith(("DONE", "FAILED"))
                 how = "killed" if reached else "ended first"
-                known = {"trial": trial, "kind": kind, "job": job, "blow": str(blow), "where": where, "told": told}
+                known = {
+                    "trial": trial,
+                    "kind": kind,
+                    "job": job,
+                    "kill_point": str(kill_point),
+                    "where": where,
+                    "summary": summary,
+                }
                 trials.record(how, equal=equal, **known)
         finally:
             if victim:
@@ -85,7 +92,7 @@ class DescribeKilledDrivers:
         export_table(spark, config)
         return config
 
-    def mended(self, spark, config, indexed, validating):
+    def synced_again(self, spark, config, indexed, validating):
         """What the next run of a schedule does; a validation that was killed is run again."""
         try:
             report = sync_changes(spark, config)

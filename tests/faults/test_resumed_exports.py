@@ -64,8 +64,8 @@ class DescribeABegunExport:
     def it_starts_over_when_its_index_was_deleted(self, spark, config, begun, opensearch, indexed):
         opensearch.indices.delete(index=begun.physical_index)
         report = export_table(spark, config)
-        told = (started_over(report, "its index was deleted"), report.epoch > begun.epoch, len(indexed()))
-        assert told == (True, True, GROUPS * ROWS)
+        found = (started_over(report, "its index was deleted"), report.epoch > begun.epoch, len(indexed()))
+        assert found == (True, True, GROUPS * ROWS)
 
     def it_starts_over_when_its_index_was_created_again(self, spark, config, begun, opensearch, indexed):
         entry = opensearch.indices.get(index=begun.physical_index)[begun.physical_index]
@@ -78,24 +78,24 @@ class DescribeABegunExport:
     def it_starts_over_when_rows_of_one_identifier_are_merged_now(self, spark, config, begun, opensearch, indexed):
         report = export_table(spark, config.replace(on_duplicate_identifier="last"))
         dropped = not opensearch.indices.exists(index=begun.physical_index)
-        told = (started_over(report, "on_duplicate_identifier"), dropped, len(indexed()))
-        assert told == (True, True, GROUPS * ROWS)
+        found = (started_over(report, "on_duplicate_identifier"), dropped, len(indexed()))
+        assert found == (True, True, GROUPS * ROWS)
 
     def it_starts_over_with_the_settings_that_are_asked_for_now(self, spark, config, begun, opensearch, indexed):
         report = export_table(spark, config.replace(number_of_shards=2))
         ((_, entry),) = opensearch.indices.get_settings(index=config.index).items()
-        told = (started_over(report, "settings"), entry["settings"]["index"]["number_of_shards"], len(indexed()))
-        assert told == (True, "2", GROUPS * ROWS)
+        found = (started_over(report, "settings"), entry["settings"]["index"]["number_of_shards"], len(indexed()))
+        assert found == (True, "2", GROUPS * ROWS)
 
-    def it_starts_over_with_a_template_that_was_mended(self, spark, config, begun, opensearch, indexed):
+    def it_starts_over_with_a_template_that_was_corrected(self, spark, config, begun, opensearch, indexed):
         template = {"settings": {"index": {"codec": "best_compression"}}}
         body = {"index_patterns": [f"{config.index}--*"], "template": template}
         opensearch.indices.put_index_template(name=config.index, body=body)
         report = export_table(spark, config)
         opensearch.indices.delete_index_template(name=config.index)
         ((_, entry),) = opensearch.indices.get_settings(index=config.index).items()
-        told = (started_over(report, "settings"), entry["settings"]["index"]["codec"], len(indexed()))
-        assert told == (True, "best_compression", GROUPS * ROWS)
+        found = (started_over(report, "settings"), entry["settings"]["index"]["codec"], len(indexed()))
+        assert found == (True, "best_compression", GROUPS * ROWS)
 
     @pytest.mark.parametrize("lost", ["index_uuid", "groups_digest", "index_digest"])
     def it_starts_over_when_what_proves_it_is_not_recorded(self, spark, config, begun, opensearch, indexed, lost):

@@ -83,7 +83,9 @@ class DescribeADataFile:
 
 
 class DescribeTheTableUnderARun:
-    def it_takes_a_commit_that_lands_under_way_with_the_next_run(self, spark, sql, exported, opensearch_url, equal):
+    def it_applies_a_commit_that_lands_during_a_run_with_the_next_run(
+        self, spark, sql, exported, opensearch_url, equal
+    ):
         change(sql)
 
         def commit():
@@ -200,7 +202,7 @@ class DescribeSnapshotsThatExpireUnderARead:
         assert (report.strategy, equal(config)) == ("export", True)
         assert "its snapshot expired" in report.notes[0]
 
-    def it_is_told_from_a_difference_and_from_damage(self, spark, sql, exported, name, monkeypatch):
+    def it_is_neither_a_difference_nor_damage(self, spark, sql, exported, name, monkeypatch):
         read = Source.current_rows
 
         def planned(*args):

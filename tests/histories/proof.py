@@ -22,12 +22,12 @@ SYNCED = "synced"
 
 
 def follow(spark: SparkSession, config: SyncConfig) -> tuple[str, RunReport]:
-    """Sync; where that is refused, as it may be, export anew as the remedy says. Returns what happened."""
+    """Sync; if that is refused, export again as the remedy says. Returns what happened."""
     try:
         return SYNCED, sync_changes(spark, config)
     except REFUSALS as refusal:
-        anew = config.model_copy(update={"on_history_gap": "reexport", "on_schema_change": "reexport"})
-        return type(refusal).__name__, sync_changes(spark, anew)
+        reexporting = config.model_copy(update={"on_history_gap": "reexport", "on_schema_change": "reexport"})
+        return type(refusal).__name__, sync_changes(spark, reexporting)
 
 
 def indexed(client: OpenSearch, index: str, columns: list[str]) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ class DescribeTranslation:
         trace = translate(recorded)
         assert (trace.ids, trace.counts["operations"]) == (5, 100)
 
-    def it_tells_an_identifier_with_a_history_of_its_own_from_the_others(self, recorded):
+    def it_separates_an_identifier_with_a_history_of_its_own_from_the_others(self, recorded):
         recorded["events"][place_of(recorded, "bulk")]["items"][0][3] = 409
         assert translate(recorded).ids == 6
 

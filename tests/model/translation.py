@@ -131,7 +131,7 @@ class _Translation:
             self.batch, self.owner = batch, owner
         self.counts["refused writes"] += not accepted
         self._emit(
-            self._told(by, accepted, owner, position),
+            self._comment(by, accepted, owner, position),
             event='"position"',
             run=str(self._run(by)),
             accepted=str(accepted).upper(),
@@ -140,7 +140,7 @@ class _Translation:
             **{"from": str(origin)},
         )
 
-    def _told(self, by: str, accepted: bool, owner: str | None, position: Mapping[str, Any]) -> str:
+    def _comment(self, by: str, accepted: bool, owner: str | None, position: Mapping[str, Any]) -> str:
         verb = "writes" if accepted else "is refused to write"
         kept = {name: value for name, value in position.items() if name != "batch"}
         return f"run {self._run(by)} {verb} {kept}, batch {position['batch']}, owner {owner and self._run(owner)}"

@@ -92,7 +92,7 @@ class Network:
         self._random = random
         self._lease_seconds = lease_seconds
         self._check = check
-        self._told = _told if trace else lambda *_: ""
+        self._shown = _shown if trace else lambda *_: ""
         self._trace = trace or (lambda _: None)
 
     def send(self, method: str, path: str, params: dict[str, Any], body: Any, timeout: float) -> Answer:
@@ -103,7 +103,7 @@ class Network:
         scheduler.hand_over()
         scheduler.now += self._random.uniform(0.0, 0.1)
         documents = method in ("PUT", "POST") and ("/_doc/" in path or "_bulk" in path)
-        text = f"{process.name}: {method} {path} {self._told(params, body)}"
+        text = f"{process.name}: {method} {path} {self._shown(params, body)}"
         if self._happens(faults.killed):
             if self._happens(0.5):
                 self._execute(f"{text} (then {process.name} is killed)", method, path, params, body)
@@ -215,21 +215,21 @@ def _changes(method: str, path: str) -> bool:
     return method not in ("GET", "HEAD") and not path.endswith("_search")
 
 
-def _told(params: dict[str, Any], body: Any) -> str:
+def _shown(params: dict[str, Any], body: Any) -> str:
     """What a trace shows of a request."""
-    told = [f"{name}={params[name]}" for name in ("op_type", "if_seq_no") if name in params]
+    shown = [f"{name}={params[name]}" for name in ("op_type", "if_seq_no") if name in params]
     if isinstance(body, list):
-        told.append(" ".join(json.dumps(line) for line in body))
+        shown.append(" ".join(json.dumps(line) for line in body))
     elif isinstance(body, dict) and body.get("type") == "position":
         batch, owner = body["batch"], body["owner"]
-        shown = {name: body[name] for name in ("snapshot_id", "epoch", "physical_index")}
-        shown["batch"] = batch and {
+        position = {name: body[name] for name in ("snapshot_id", "epoch", "physical_index")}
+        position["batch"] = batch and {
             name: batch[name] for name in ("kind", "epoch", "to_snapshot_id", "cuts", "physical_index", "groups_done")
         }
-        told.append(json.dumps({**shown, "owner": owner and owner["run_id"]}))
+        shown.append(json.dumps({**position, "owner": owner and owner["run_id"]}))
     elif isinstance(body, dict) and "actions" in body:
-        told.append(json.dumps(body["actions"]))
-    return " ".join(told)
+        shown.append(json.dumps(body["actions"]))
+    return " ".join(shown)
 
 
 def _outcomes(answer: dict[str, Any]) -> str:

@@ -116,28 +116,28 @@ REQUESTS = [
 ]
 
 
-def told(status, answer):
+def read_parts(status, answer):
     """What the code reads of an answer."""
     if not isinstance(answer, dict):
         return status
     kind = (answer.get("error") or {}).get("type") if isinstance(answer.get("error"), dict) else None
-    told = {name: answer[name] for name in ("found", "result", "_version", "acknowledged") if name in answer}
+    parts = {name: answer[name] for name in ("found", "result", "_version", "acknowledged") if name in answer}
     if "items" in answer:
         outcomes = [next(iter(item.items())) for item in answer["items"]]
-        told["items"] = [
+        parts["items"] = [
             (operation, each["status"], each.get("_version"), (each.get("error") or {}).get("type"))
             for operation, each in outcomes
         ]
         reasons = [(each.get("error") or {}).get("reason", "") for _, each in outcomes]
-        told["current versions"] = [reason.partition("current version ")[2].partition(" ")[0] for reason in reasons]
+        parts["current versions"] = [reason.partition("current version ")[2].partition(" ")[0] for reason in reasons]
     if "hits" in answer:
-        told["hits"] = sorted(hit["_id"] for hit in answer["hits"]["hits"])
+        parts["hits"] = sorted(hit["_id"] for hit in answer["hits"]["hits"])
     if all(isinstance(entry, dict) and "aliases" in entry for entry in answer.values()):
-        told["indexes"] = {
+        parts["indexes"] = {
             name: (sorted(entry["aliases"]), sorted(entry["mappings"].get("properties", {})))
             for name, entry in answer.items()
         }
-    return status, kind, told
+    return status, kind, parts
 
 
 @pytest.fixture
@@ -152,17 +152,17 @@ def ask_both(opensearch, name):
         try:
             answer = opensearch.transport.perform_request(method, path, params=params, body=body)
         except TransportError as error:
-            return told(error.status_code, error.info)
+            return read_parts(error.status_code, error.info)
         if method == "HEAD":
             return 200 if answer else 404
-        return told(200, answer)
+        return read_parts(200, answer)
 
     def ask(method, path, params, body):
         method, path, params, body = named([method, path, params, body])
         lines = "".join(json.dumps(line) + "\n" for line in body) if isinstance(body, list) else body
         expected = real(method, path, dict(params), lines)
         status, answer = simulated.answer(method, path, params, body)
-        actual = told(200 if status == 201 else status, None if method == "HEAD" else answer)
+        actual = read_parts(200 if status == 201 else status, None if method == "HEAD" else answer)
         return expected, actual
 
     yield ask

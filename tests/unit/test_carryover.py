@@ -194,7 +194,7 @@ class DescribeColumns:
         expected = spark.createDataFrame([(0, 2, 7, "INSERT", 1)], schema)
         assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
 
-    def it_tells_strings_of_a_collation_apart_by_their_bytes(self, spark):
+    def it_distinguishes_strings_of_a_collation_by_their_bytes(self, spark):
         rows = [("same", "a", *D), ("same", "a", *I), ("other", "a", *D), ("other", "A", *I)]
         source = spark.createDataFrame(rows, f"case string, s string collate UTF8_LCASE, {CHANGE_COLUMNS}")
         actual = remove_carryovers(source)

@@ -40,8 +40,8 @@ class DescribeConfigError:
         assert str(error) == "2 parameters are wrong:\n- a: bad.\n- b: worse."
 
     def it_is_its_own_problem_when_there_is_only_one(self):
-        error = ConfigError("Not a condition", subject="row_filter", value="1 +", remedy="mend it")
-        assert error.problems == [str(error)] == ["Not a condition [row_filter='1 +']. Remedy: mend it"]
+        error = ConfigError("Not a condition", subject="row_filter", value="1 +", remedy="correct it")
+        assert error.problems == [str(error)] == ["Not a condition [row_filter='1 +']. Remedy: correct it"]
 
 
 class DescribeAnErrorInANotebook:
@@ -51,6 +51,6 @@ class DescribeAnErrorInANotebook:
         assert shown == ["TableNotFoundError", "No such table [table='a.b.c'].", "What to do: name another one"]
 
     def it_shows_every_problem_of_the_parameters(self):
-        problems = ["a: is wrong. Remedy: mend a.", "b: is wrong. Remedy: mend b."]
+        problems = ["a: is wrong. Remedy: correct a.", "b: is wrong. Remedy: correct b."]
         shown = ConfigError("2 parameters are wrong", problems=problems)._render_traceback_()
         assert len(shown) == 6

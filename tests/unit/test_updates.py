@@ -139,7 +139,7 @@ class DescribeDuplicateIdentifiers:
         with pytest.raises(PySparkException, match="duplicate identifier"):
             action(merged)
 
-    def it_takes_the_greatest_of_the_last_step_if_told_so_however_rows_lie(self, spark):
+    def it_takes_the_greatest_of_the_last_step_on_request_however_rows_lie(self, spark):
         # Null is the least, NaN the greatest, and 0.0 is less than -0.0 only because something has to be.
         greatest = {"one and two equal others": 2.0, "two equal and one other": 1.0, "minus zero": -0.0, "three": 3.0}
         rows = [(1, case, *change) for case in greatest for change in DUPLICATES[case]]
@@ -176,19 +176,19 @@ CHANGES = st.tuples(
 
 
 def model(changes):
-    """The three transforms in words of Python: the surviving change of each identifier, and if any is a duplicate."""
+    """The three transforms in plain Python: the remaining change of each identifier, and whether any is a duplicate."""
     surplus = Counter()
     for id, value, blob, kind, step in changes:
         surplus[step, id, repr(value), blob] += 1 if kind == "INSERT" else -1
-    survivors = {}
+    remaining = {}
     for (step, id, value, blob), times in surplus.items():
         if times:
-            survivors.setdefault((id, step, times > 0), set()).add((value, blob))
+            remaining.setdefault((id, step, times > 0), set()).add((value, blob))
     last = {}
-    for id, step, inserted in survivors:
+    for id, step, inserted in remaining:
         last[id] = max(last.get(id, (step, inserted)), (step, inserted))
-    left = {id: (*max(survivors[(id, *key)], key=_rank), *key) for id, key in last.items()}
-    return left, any(inserted and len(rows) > 1 for (_, _, inserted), rows in survivors.items())
+    left = {id: (*max(remaining[(id, *key)], key=_rank), *key) for id, key in last.items()}
+    return left, any(inserted and len(rows) > 1 for (_, _, inserted), rows in remaining.items())
 
 
 def _rank(row):

@@ -198,7 +198,7 @@ PLANNED_HISTORY = (
 class DescribePlanningByCommits:
     @staticmethod
     def planned(spark, name, start, end, trust_commits=True):
-        """What is to be read between two snapshots: files, rows and delete files of each side, and how to tell rows."""
+        """What to read between two snapshots: files, rows and delete files of each side, and how rows are compared."""
         table = IcebergTable(spark, f"lake.ns.{name}")
         found = plan_scans(table, table.metadata(), start, end, "net", trust_commits)
         facts = [
@@ -312,12 +312,14 @@ class DescribeReadingDeletes:
     def it_reads_a_file_once_where_only_the_newer_state_has_deletes(self, spark, commit, name, version):
         first, _ = commit(FILL, "DELETE FROM {t} WHERE id = 1", version=version, mode=MOR)
         if not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            pytest.skip("Spark 4.0 shows no marks on format version 3: row lineage tells, by reading more often")
+            pytest.skip(
+                "Spark 4.0 shows no marks on format version 3: row lineage finds the changes, by reading more often"
+            )
         frame = read_changes(spark, f"lake.ns.{name}", first)
         assert ([row.id for row in frame.collect()], self.scans_of(frame)) == ([1], 1)
 
     @pytest.mark.parametrize("version", [2, 3])
-    def it_tells_deletes_that_were_there_before_from_new_ones(self, spark, commit, name, version):
+    def it_separates_new_deletes_from_those_that_were_there_before(self, spark, commit, name, version):
         more = "INSERT INTO {t} SELECT id, 'x', 'north' FROM range(10, 30)"
         deletes = ["DELETE FROM {t} WHERE id % 5 = 0", "DELETE FROM {t} WHERE id % 7 = 0"]
         _, first, _ = commit(more, *deletes, version=version, mode=MOR)
@@ -376,7 +378,7 @@ class DescribeAHistory:
         assert net == difference(states[snapshots[1]], states[snapshots[4]])
 
     def it_is_so_where_the_files_of_deletes_cannot_be_marked(self, sql, commit, changes):
-        # Keys do not come with the copy of the metadata that marks are read by, so row lineage has to tell.
+        # Keys do not come with the copy of the metadata that marks are read by, so row lineage has to find the changes.
         first, *_, last = commit(
             "ALTER TABLE {t} SET TBLPROPERTIES ('encryption.key-id' = 'unused')", *HISTORY[:5], version=3, mode=MOR
         )

@@ -213,7 +213,7 @@ class DescribeEqualityDeletes:
         equality().delete(["id"], [1], [9])
         changes = read_changes(spark, f"lake.ns.{name}", snapshots()[1])
         if file == "orc" and not IcebergTable(spark, f"lake.ns.{name}").marks_deletes:
-            # Spark 4.0 shows neither marks nor row ids of ORC files: values tell.
+            # Spark 4.0 shows neither marks nor row ids of ORC files: values are compared.
             changes = remove_carryovers(changes)
         left = sorted((row.id, row.name, row._change_type) for row in changes.collect())
         assert left == [(1, "a", "DELETE"), (1, "b", "DELETE")]
@@ -434,7 +434,7 @@ class DescribeRowIdsAlone:
         sql("UPDATE {t} SET name = 'new' WHERE id > 90")
         sql("DELETE FROM {t} WHERE id IN (50, 51, 52)")
         done = snapshots()[-1]
-        # As many rows are gone as came back, so the number of rows alone would not tell.
+        # As many rows are gone as came back, so the number of rows alone would not show it.
         rows, _, strategy = merged(undone, done)
         assert ({**state(undone), **rows}, strategy) == ({**state(done), **dict.fromkeys((50, 51, 52))}, "at-once")
 
@@ -521,7 +521,7 @@ class DescribeDeletedRows:
 
 
 class DescribeUpdatesToEqualValues:
-    """One policy: they are skipped where values are compared, and written again where row lineage or deletes tell."""
+    """One policy: skipped where values are compared, written again where row lineage or deletes name the rows."""
 
     @pytest.mark.parametrize(
         ("version", "mode", "skipped"),
@@ -547,7 +547,7 @@ class DescribeUpdatesToEqualValues:
 
 
 class DescribeRowsOfOneIdentifier:
-    """Two rows of one identifier are duplicates, equal or not, whatever tells what changed."""
+    """Two rows of one identifier are duplicates, equal or not, however changes are found."""
 
     @pytest.mark.parametrize(("version", "mode"), sorted({kind[:2] for kind in KINDS}))
     def it_refuses_equal_ones_before_one_is_deleted_and_the_document_with_it(

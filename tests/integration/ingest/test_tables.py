@@ -404,8 +404,8 @@ class DescribeTablesLeftBehind:
         topic.send({"id": 2, "kind": "s"}, partition=0)
         broken = IngestRun(spark, config, first_pause=0.0).run()
         spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
-        mended = ingest(spark, config)
-        assert (broken.state, mended.state, mended.behind) == ("partial", "ok", [])
+        repaired = ingest(spark, config)
+        assert (broken.state, repaired.state, repaired.behind) == ("partial", "ok", [])
         assert spark.table(seldom).where("id = 2").count() == 1
 
     def it_raises_the_error_of_the_only_table(self, spark, make_ingest, topic):
@@ -488,11 +488,11 @@ class DescribeTablesThatWereReset:
         topic.send({"id": 1, "kind": "s"}, {"id": 2, "kind": "o"}, partition=0)
         behind = ingest(spark, config)
         spark.sql(f"ALTER TABLE {seldom} UNSET TBLPROPERTIES ('write.parquet.compression-codec')")
-        mended = ingest(spark, config.replace(max_records_per_batch=1))
+        repaired = ingest(spark, config.replace(max_records_per_batch=1))
         first = spark.sql(f"SELECT snapshot_id FROM {seldom}.snapshots ORDER BY committed_at").first().snapshot_id
         spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}.seldom', {first})")
         topic.send({"id": 3, "kind": "s"}, partition=0)
-        assert (behind.state, mended.state, mended.batches) == ("partial", "ok", 2)
+        assert (behind.state, repaired.state, repaired.batches) == ("partial", "ok", 2)
         with pytest.raises(TableResetError, match="rolled back"):
             ingest(spark, config)
 

@@ -221,7 +221,7 @@ class DescribeTheCatalog:
             "uri": "jdbc:nothing://ann:very-hidden@x/?password=very-hidden",
             "warehouse": "/t",
         }
-        config = make_config(table="told.ns.t", catalog_properties=properties)
+        config = make_config(table="printed.ns.t", catalog_properties=properties)
         with pytest.raises(CatalogError, match=r"jdbc:nothing://\*\*\*@x/\?password=\*\*\*") as caught:
             export_table(get_spark(config), config)
         assert "very-hidden" not in f"{caught.value} {config!r}"
@@ -287,7 +287,7 @@ class DescribeParameters:
         ):
             make_config(colums="id")
 
-    def it_tells_all_wrong_parameters_at_once(self):
+    def it_reports_all_wrong_parameters_at_once(self):
         with pytest.raises(ConfigError) as caught:
             SyncConfig(table="lake.ns.t", index="Bad Name", change_mode="fast", max_rejected_documents="many")
         assert [problem.split(":")[0] for problem in caught.value.problems] == [

@@ -23,13 +23,13 @@ NAN = "double('NaN')"
 @pytest.fixture
 def config(spark, make_config, name):
     """Dead letters in a table of this test's own."""
-    letters = f"lake.ns.letters_{name}"
-    yield make_config(max_rejected_documents=2, dead_letter_table=letters)
-    spark.sql(f"DROP TABLE IF EXISTS {letters}")
+    table = f"lake.ns.dead_letters_{name}"
+    yield make_config(max_rejected_documents=2, dead_letter_table=table)
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.fixture
-def letters(spark, config):
+def dead_letters(spark, config):
     """Read the dead letters."""
     return lambda: [row.asDict() for row in spark.table(config.dead_letter_table).orderBy("epoch", "version").collect()]
 
@@ -50,12 +50,12 @@ def take_nan(opensearch, config):
 
 
 class DescribeKeptLetters:
-    def it_has_everything_needed_to_write_the_document_again(self, spark, sql, exported, letters):
+    def it_has_everything_needed_to_write_the_document_again(self, spark, sql, exported, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         report = sync_changes(spark, exported)
-        (letter,) = letters()
-        told = {key: letter[key] for key in ("index", "table", "document_id", "snapshot_id", "version", "run_id")}
-        assert told == {
+        (dead_letter,) = dead_letters()
+        found = {key: dead_letter[key] for key in ("index", "table", "document_id", "snapshot_id", "version", "run_id")}
+        assert found == {
             "index": exported.index,
             "table": exported.table,
             "document_id": "7",
@@ -63,10 +63,10 @@ class DescribeKeptLetters:
             "version": 2 * report.epoch + 1,
             "run_id": report.run_id,
         }
-        assert (json.loads(letter["document"]), letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
-        assert "mapper_parsing_exception" in letter["reason"]
+        assert (json.loads(dead_letter["document"]), dead_letter["status"]) == ({"id": 7, "value": "NaN"}, 400)
+        assert "mapper_parsing_exception" in dead_letter["reason"]
 
-    def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, letters, opensearch_url, tmp_path):
+    def it_cuts_a_reason_that_repeats_the_document(self, spark, sql, exported, dead_letters, opensearch_url, tmp_path):
         def longer(path, body, answer):
             for item in answer.get("items", []):
                 for outcome in item.values():
@@ -82,47 +82,49 @@ class DescribeKeptLetters:
             sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 5")
             with pytest.raises(RejectedDocumentsError) as caught:
                 sync_changes(spark, watched)
-        shown = [letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
+        shown = [dead_letters()[0]["reason"], report.rejected_samples[0]["reason"], str(caught.value)]
         shown += [*log.read_text().splitlines()]
         assert ("200" in shown[0], [len(text) for text in shown if len(text) > 4000]) == (True, [])
 
-    def it_is_told_apart_from_what_was_written(self, spark, sql, exported, indexed, letters):
+    def it_is_counted_apart_from_what_was_written(self, spark, sql, exported, indexed, dead_letters):
         sql(f"INSERT INTO {{t}} SELECT id, IF(id = 105, {NAN}, 1.5) FROM range(100, 120)")
         report = sync_changes(spark, exported)
-        assert (report.upserts, report.rejected, len(indexed()), len(letters())) == (19, 1, 69, 1)
+        assert (report.upserts, report.rejected, len(indexed()), len(dead_letters())) == (19, 1, 69, 1)
 
-    def it_is_there_once_however_often_the_batch_is_replayed(self, spark, sql, exported, opensearch, letters):
+    def it_is_there_once_however_often_the_batch_is_replayed(self, spark, sql, exported, opensearch, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         report = sync_changes(spark, exported)
         forget_commit(opensearch, exported, report)
         sync_changes(spark, exported)
-        assert len(letters()) == 1
+        assert len(dead_letters()) == 1
 
-    def it_is_kept_of_an_export_too_and_counted_over_its_groups(self, spark, sql, config, letters):
+    def it_is_kept_of_an_export_too_and_counted_over_its_groups(self, spark, sql, config, dead_letters):
         sql(CREATE)
         for number in range(3):
             sql(f"INSERT INTO {{t}} VALUES ({number}, {NAN})")
         with pytest.raises(RejectedDocumentsError, match="At least 3 documents"):
             export_table(spark, config.replace(export_group_bytes=1))
-        assert len(letters()) == 3
+        assert len(dead_letters()) == 3
 
     def it_stands_beside_the_source_when_nothing_is_chosen(self, spark, sql, make_config):
         config = make_config(max_rejected_documents=1)
         sql(CREATE)
         sql(f"INSERT INTO {{t}} VALUES (1, {NAN})")
         export_table(spark, config)
-        letters = spark.table("lake.ns.icecdc_dead_letters")
-        assert letters.where(F.col("index") == config.index).count() == 1
+        dead_letters = spark.table("lake.ns.icecdc_dead_letters")
+        assert dead_letters.where(F.col("index") == config.index).count() == 1
 
 
 class DescribeTooMany:
-    def it_fails_the_batch_keeps_the_position_and_the_letters(self, spark, sql, exported, opensearch, letters):
+    def it_fails_the_batch_keeps_the_position_and_the_dead_letters(
+        self, spark, sql, exported, opensearch, dead_letters
+    ):
         before = PositionStore(opensearch, exported).read()
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 3")
         with pytest.raises(RejectedDocumentsError, match="2 are allowed"):
             sync_changes(spark, exported)
         after = PositionStore(opensearch, exported).read()
-        assert (after.snapshot_id, bool(after.batch.failure), len(letters())) == (before.snapshot_id, True, 3)
+        assert (after.snapshot_id, bool(after.batch.failure), len(dead_letters())) == (before.snapshot_id, True, 3)
 
     def it_ends_equal_once_the_rows_are_corrected(self, spark, sql, exported):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id < 3")
@@ -138,27 +140,27 @@ class DescribeALetterThatCannotBeKept:
         before = PositionStore(opensearch, exported).read()
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         with pytest.raises(ConfigError, match="dead_letter_table"):
-            sync_changes(spark, exported.replace(dead_letter_table="nowhere.ns.letters"))
+            sync_changes(spark, exported.replace(dead_letter_table="nowhere.ns.dead_letters"))
         assert PositionStore(opensearch, exported).read().snapshot_id == before.snapshot_id
 
 
 class DescribeReplay:
-    def it_writes_the_document_once_the_index_takes_it(self, spark, sql, exported, opensearch, indexed, letters):
+    def it_writes_the_document_once_the_index_takes_it(self, spark, sql, exported, opensearch, indexed, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         take_nan(opensearch, exported)
         report = replay_dead_letters(spark, exported)
-        (letter,) = letters()
-        told = (report.upserts, report.rejected, letter["resolution"], indexed()["7"])
-        assert told == (1, 0, "replayed", {"id": 7, "value": "NaN"})
+        (dead_letter,) = dead_letters()
+        found = (report.upserts, report.rejected, dead_letter["resolution"], indexed()["7"])
+        assert found == (1, 0, "replayed", {"id": 7, "value": "NaN"})
         assert validate_table(spark, exported).ok
 
-    def it_writes_with_the_version_it_had(self, spark, sql, exported, opensearch, letters):
+    def it_writes_with_the_version_it_had(self, spark, sql, exported, opensearch, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         take_nan(opensearch, exported)
         replay_dead_letters(spark, exported)
-        assert opensearch.get(index=exported.index, id="7")["_version"] == letters()[0]["version"]
+        assert opensearch.get(index=exported.index, id="7")["_version"] == dead_letters()[0]["version"]
 
     def it_does_nothing_the_second_time(self, spark, sql, exported, opensearch):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
@@ -168,21 +170,23 @@ class DescribeReplay:
         again = replay_dead_letters(spark, exported)
         assert (again.upserts, again.strategy) == (0, "none")
 
-    def it_leaves_open_what_is_rejected_again(self, spark, sql, exported, letters):
+    def it_leaves_open_what_is_rejected_again(self, spark, sql, exported, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         report = replay_dead_letters(spark, exported)
-        assert (report.rejected, report.steps[0]["replayed"], letters()[0]["resolution"]) == (1, 0, None)
+        assert (report.rejected, report.steps[0]["replayed"], dead_letters()[0]["resolution"]) == (1, 0, None)
 
-    def it_lets_a_newer_document_win(self, spark, sql, exported, indexed, letters):
+    def it_lets_a_newer_document_win(self, spark, sql, exported, indexed, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
         sync_changes(spark, exported)
         report = replay_dead_letters(spark, exported)
-        assert (report.upserts, indexed()["7"]["value"], letters()[0]["resolution"]) == (0, 7.5, "superseded")
+        assert (report.upserts, indexed()["7"]["value"], dead_letters()[0]["resolution"]) == (0, 7.5, "superseded")
 
-    def it_does_not_bring_back_a_row_that_was_deleted_since(self, spark, sql, exported, opensearch, indexed, letters):
+    def it_does_not_bring_back_a_row_that_was_deleted_since(
+        self, spark, sql, exported, opensearch, indexed, dead_letters
+    ):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("DELETE FROM {t} WHERE id = 7")
@@ -192,9 +196,9 @@ class DescribeReplay:
         opensearch.indices.put_settings(index=exported.index, body={"index.gc_deletes": "0s"})
         opensearch.indices.flush(index=exported.index)
         replay_dead_letters(spark, exported)
-        assert ("7" in indexed(), letters()[0]["resolution"]) == (False, "superseded")
+        assert ("7" in indexed(), dead_letters()[0]["resolution"]) == (False, "superseded")
 
-    def it_writes_only_the_newest_letter_of_a_document(self, spark, sql, exported, opensearch, letters):
+    def it_writes_only_the_newest_dead_letter_of_a_document(self, spark, sql, exported, opensearch, dead_letters):
         for bound in (0, 1):
             sql(f"UPDATE {{t}} SET value = {NAN}, id = id + {bound} - {bound} WHERE id = 7")
             sync_changes(spark, exported)
@@ -203,17 +207,17 @@ class DescribeReplay:
         report = replay_dead_letters(spark, exported)
         assert (report.steps[0]["letters"] >= 1, report.steps[0]["replayed"]) == (True, 1)
 
-    def it_is_superseded_by_an_export(self, spark, sql, exported, letters):
+    def it_is_superseded_by_an_export(self, spark, sql, exported, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
         sql("UPDATE {t} SET value = 7.5 WHERE id = 7")
         export_table(spark, exported)
         report = replay_dead_letters(spark, exported)
-        assert (report.steps[0]["superseded"], letters()[0]["resolution"]) == (1, "superseded")
+        assert (report.steps[0]["superseded"], dead_letters()[0]["resolution"]) == (1, "superseded")
 
 
 class DescribeTwoTablesWithIndexesOfOneName:
-    def it_keeps_their_letters_apart(self, spark, config):
+    def it_keeps_their_dead_letters_apart(self, spark, config):
         other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
         rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
         for each in (config, other):

@@ -157,9 +157,9 @@ class DescribeDeadLetters:
     def it_stores_and_replays_those_of_several_indexes_in_one_table_at_the_same_time(
         self, spark, tables, run, file, name, opensearch, indexed
     ):
-        letters = f"lake.ns.letters_{name}"
+        dead_letters = f"lake.ns.dead_letters_{name}"
         content = yaml.safe_load(file.read_text())
-        content["defaults"] |= {"dead_letter_table": letters, "max_rejected_documents": 5}
+        content["defaults"] |= {"dead_letter_table": dead_letters, "max_rejected_documents": 5}
         content["defaults"]["mapping"] = {"v": {"type": "integer"}}
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         good = ("--only", "first,last", "--json")
@@ -177,10 +177,10 @@ class DescribeDeadLetters:
             found = json.loads(lines[-1])["indexes"]
             states = [(found[index]["state"], found[index].get("message")) for index in ("first", "last")]
             assert (replayed, states) == (0, [("ok", None)] * 2)
-            assert spark.table(letters).where("resolution = 'replayed'").count() == 6
+            assert spark.table(dead_letters).where("resolution = 'replayed'").count() == 6
             assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
         finally:
-            spark.sql(f"DROP TABLE IF EXISTS {letters}")
+            spark.sql(f"DROP TABLE IF EXISTS {dead_letters}")
 
 
 class DescribePolling:

@@ -58,15 +58,15 @@ def metric(config, job, name, label=""):
 
 
 class DescribeTheLog:
-    def it_tells_run_table_batch_and_stage_of_everything(self, spark, sql, exported):
+    def it_names_run_table_batch_and_stage_of_everything(self, spark, sql, exported):
         sql("UPDATE {t} SET value = 9.5 WHERE id = 1")
         report = sync_changes(spark, exported)
         of_run = [entry for entry in entries(exported) if entry["run_id"] == report.run_id]
-        told = {entry["message"] for entry in of_run}
+        messages = {entry["message"] for entry in of_run}
         write = next(entry for entry in of_run if entry.get("stage") == "write")
         changes = next(entry for entry in of_run if entry.get("stage") == "changes")
         assert changes["change_strategy"] == "narrow-rows"
-        assert (told, write["table"], write["index"], write["job"], write["batch"]) == (
+        assert (messages, write["table"], write["index"], write["job"], write["batch"]) == (
             {"run started", "stage ended", "batch begun", "batch committed", "run ended"},
             exported.table,
             exported.index,
@@ -74,7 +74,7 @@ class DescribeTheLog:
             report.epoch,
         )
 
-    def it_tells_how_the_run_ended(self, spark, exported):
+    def it_says_how_the_run_ended(self, spark, exported):
         sync_changes(spark, exported)
         last = entries(exported)[-1]
         assert (last["message"], last["state"], last["upserts"]) == ("run ended", "ok", 0)
@@ -139,11 +139,11 @@ class DescribeAFailedRun:
     def it_leaves_a_report_with_its_state(self, spark, exported):
         with pytest.raises(OpenSearchUnreachableError):
             sync_changes(spark, exported.replace(opensearch_url="http://127.0.0.1:1"))
-        told = json.loads(Path(exported.report_path).read_text())
+        report = json.loads(Path(exported.report_path).read_text())
         names = ("state", "exit_code", "error", "job")
-        assert [told[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
+        assert [report[name] for name in names] == ["retry", 5, "OpenSearchUnreachableError", "sync"]
 
-    def it_tells_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
+    def it_says_what_really_happened_when_the_report_cannot_be_written(self, spark, exported, tmp_path):
         class Spoiler(logging.Handler):
             def emit(self, record):
                 """Put a folder where the report goes, once the run has begun."""
@@ -186,8 +186,8 @@ class DescribeTheCommandLine:
 
     def it_ends_with_the_code_of_what_went_wrong(self, exported):
         ended = self.run(exported, "sync", "--opensearch-username", "me", "--opensearch-password", "planted")
-        told = json.loads(ended.stdout.splitlines()[-1])
-        assert (ended.returncode, told["state"], "planted" in ended.stdout + ended.stderr) == (2, "config", False)
+        report = json.loads(ended.stdout.splitlines()[-1])
+        assert (ended.returncode, report["state"], "planted" in ended.stdout + ended.stderr) == (2, "config", False)
 
 
 class DescribeTheConsoleCommand:
@@ -255,8 +255,8 @@ class DescribeStatus:
     def it_shows_position_lag_and_last_run(self, spark, sql, exported):
         sql("DELETE FROM {t} WHERE id = 2")
         found = self.of(spark, exported)
-        told = (found.lag_snapshots, found.last_run["kind"], found.last_run["upserts"], found.pending, found.running)
-        assert (told, found.lag_seconds > 0, found.problem) == ((1, "export", 3, None, None), True, "")
+        shown = (found.lag_snapshots, found.last_run["kind"], found.last_run["upserts"], found.pending, found.running)
+        assert (shown, found.lag_seconds > 0, found.problem) == ((1, "export", 3, None, None), True, "")
 
     def it_shows_what_was_begun_and_why_it_failed(self, spark, sql, exported):
         sql("INSERT INTO {t} VALUES (4, double('NaN'))")

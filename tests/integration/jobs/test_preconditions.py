@@ -1,4 +1,4 @@
-"""What can happen to a table or an index between two syncs: found before any write, told with its remedy, survived."""
+"""What can happen to a table or an index between two syncs: it stops the run before any write, and the remedy works."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DescribeAnExpiredPosition:
             sync_changes(spark, expired)
         assert (indexed(), position()) == before
 
-    def it_is_exported_again_when_told_so(self, spark, sql, expired, indexed, opensearch, name):
+    def it_is_exported_again_on_request(self, spark, sql, expired, indexed, opensearch, name):
         report = sync_changes(spark, expired.replace(on_history_gap="reexport"))
         physical = list(opensearch.indices.get(index=f"{name}--*"))
         assert (report.strategy, len(physical), indexed()) == ("reexport", 1, by_id(sql))
@@ -75,7 +75,7 @@ class DescribeATableThatWasReplaced:
             sync_changes(spark, replaced)
         assert (indexed(), position()) == before
 
-    def it_is_exported_again_when_told_so(self, spark, sql, replaced, indexed):
+    def it_is_exported_again_on_request(self, spark, sql, replaced, indexed):
         sync_changes(spark, replaced.replace(on_history_gap="reexport"))
         assert indexed() == by_id(sql)
 
@@ -86,7 +86,7 @@ class DescribeATableThatWasReplaced:
 
 class DescribeAChangedSchema:
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "message"),
         [
             ("RENAME COLUMN name TO title", "column 'name' was renamed to 'title'"),
             ("DROP COLUMN name", "column 'name' was dropped"),
@@ -94,10 +94,10 @@ class DescribeAChangedSchema:
         ],
         ids=["rename", "drop", "widen"],
     )
-    def it_is_refused_then_exported_again_when_told_so(self, spark, sql, exported, indexed, position, change, told):
+    def it_is_refused_then_exported_again_on_request(self, spark, sql, exported, indexed, position, change, message):
         before = indexed(), position()
         sql(f"ALTER TABLE {{t}} {change}")
-        with pytest.raises(SchemaChangeError, match=f"{told}.*Remedy: .*on_schema_change=reexport"):
+        with pytest.raises(SchemaChangeError, match=f"{message}.*Remedy: .*on_schema_change=reexport"):
             sync_changes(spark, exported)
         untouched = (indexed(), position()) == before
         report = sync_changes(spark, exported.replace(on_schema_change="reexport"))
@@ -118,7 +118,7 @@ class DescribeAChangedSchema:
 
 
 class DescribeAnotherSelection:
-    def it_is_refused_then_exported_again_when_told_so(self, spark, exported, indexed):
+    def it_is_refused_then_exported_again_on_request(self, spark, exported, indexed):
         with pytest.raises(SchemaChangeError, match=r"other row_filter.*row_filter=''.*Remedy: .*on_schema_change"):
             sync_changes(spark, exported.replace(row_filter="id < 3"))
         before = sorted(indexed())
@@ -260,7 +260,9 @@ class DescribeARejectedDocument:
     def it_leaves_the_position_where_it_was(self, rejecting, position, snapshots):
         assert (position().snapshot_id, "'5'" in position().batch.failure) == (snapshots()[0], True)
 
-    def it_is_told_by_id_and_reason_when_so_many_are_allowed(self, spark, rejecting, position, snapshots, indexed):
+    def it_is_reported_with_id_and_reason_when_so_many_are_allowed(
+        self, spark, rejecting, position, snapshots, indexed
+    ):
         report = sync_changes(spark, rejecting.replace(max_rejected_documents=1))
         samples = [(sample["id"], sample["status"]) for sample in report.rejected_samples]
         assert (report.rejected, samples, position().snapshot_id) == (1, [("5", 400)], snapshots()[1])
@@ -268,7 +270,7 @@ class DescribeARejectedDocument:
         assert "NaN" in report.rejected_samples[0]["reason"]
 
     @pytest.mark.parametrize("repair", ["DELETE FROM {t} WHERE id = 5", "UPDATE {t} SET ratio = 5.5 WHERE id = 5"])
-    def it_is_over_when_the_row_is_mended(self, spark, sql, rejecting, indexed, position, snapshots, repair):
+    def it_is_over_when_the_row_is_corrected(self, spark, sql, rejecting, indexed, position, snapshots, repair):
         sql(repair)
         sync_changes(spark, rejecting)
         assert (indexed(), position().snapshot_id) == (by_id(sql), snapshots()[2])

@@ -166,10 +166,10 @@ class DescribeChangesThatAnIndexCanFollow:
 
 class DescribeAChangeThatAnIndexCannotFollow:
     @pytest.mark.parametrize("change", REFUSED)
-    def it_is_refused_within_a_batch_and_between_two_and_exported_again_when_told_so(
+    def it_is_refused_within_a_batch_and_between_two_and_exported_again_on_request(
         self, spark, sql, make_config, alter, table, indexed, position, change
     ):
-        (within, between), told = REFUSED[change]
+        (within, between), messages = REFUSED[change]
         sql(CREATE.format(version=3 if "default" in change else 2, mode="merge-on-read", file_format="parquet"))
         sql(FILL)
         config = make_config()
@@ -186,11 +186,11 @@ class DescribeAChangeThatAnIndexCannotFollow:
             return text in str(error.value), remedy, (indexed(), position()) == before
 
         sql("UPDATE {t} SET small = 77 WHERE id = 0")
-        outcome = refused(within, told[0])
+        outcome = refused(within, messages[0])
         sql("DELETE FROM {t} WHERE id = 1")
         report = sync_changes(spark, config.replace(on_schema_change="reexport"))
         again = report.strategy, indexed() == table(), validate_table(spark, config).ok
-        assert (outcome, again, refused(between, told[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
+        assert (outcome, again, refused(between, messages[1])) == ((True,) * 3, ("reexport", True, True), (True,) * 3)
 
 
 class DescribeADocumentWrittenBeforeAColumnWasAdded:

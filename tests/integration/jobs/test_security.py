@@ -81,7 +81,7 @@ class DescribeTls:
         ):
             first_request(make_config(opensearch_url=proxy.url, opensearch_ca_certs=str(authority.file)))
 
-    def it_is_not_verified_only_when_told_so(self, make_config, opensearch_url, served):
+    def it_is_left_unverified_only_on_request(self, make_config, opensearch_url, served):
         with loopback_proxy(opensearch_url, tls=served()) as proxy:
             assert first_request(make_config(opensearch_url=proxy.url, opensearch_verify_certs=False))
 
@@ -357,7 +357,7 @@ class DescribeLeastPrivilege:
         spark.sql(f"DROP TABLE {config.dead_letter_table}")
         assert (refused, repaired, [rule for rule in allowed if rule not in used]) == ([], True, [])
 
-    def it_is_told_which_permission_is_missing(self, make_config, opensearch_url):
+    def it_learns_which_permission_is_missing(self, make_config, opensearch_url):
         def gate(method, path, headers, body):
             return (403, {"error": {"type": "security_exception", "reason": "no permissions for [x]"}, "status": 403})
 

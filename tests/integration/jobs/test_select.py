@@ -94,14 +94,14 @@ class DescribeADocumentOfExpressions:
 
     def it_is_replayed_from_a_dead_letter(self, spark, sql, make_config, opensearch, name):
         create(sql)
-        letters = f"lake.ns.letters_{name}"
-        config = make_config(select=["lat", OWNER], max_rejected_documents=1, dead_letter_table=letters)
+        dead_letters = f"lake.ns.dead_letters_{name}"
+        config = make_config(select=["lat", OWNER], max_rejected_documents=1, dead_letter_table=dead_letters)
         export_table(spark, config)
         sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
         sync_changes(spark, config)
         take_nan(opensearch, config)
         assert replay_dead_letters(spark, config).steps[0]["replayed"] == 1
-        spark.sql(f"DROP TABLE {letters}")
+        spark.sql(f"DROP TABLE {dead_letters}")
         found = document(opensearch, config, "5")
         assert (found["lat"], len(found["owner"])) == ("NaN", 64)
         assert validate_table(spark, config).ok
@@ -234,19 +234,19 @@ class DescribeAMaskedValue:
     def it_is_in_no_index_report_dead_letter_log_or_error(self, spark, sql, make_config, opensearch, tmp_path, name):
         create(sql)
         sql("ALTER TABLE {t} ADD PARTITION FIELD email")
-        letters = f"lake.ns.letters_{name}"
+        dead_letters = f"lake.ns.dead_letters_{name}"
         log, report = tmp_path / "log.jsonl", tmp_path / "report.json"
         config = make_config(
             select=["* EXCEPT (id, email)", "sha2(email, 256) AS owner", "try_cast(lat AS float) AS lat2"],
             max_rejected_documents=3,
-            dead_letter_table=letters,
+            dead_letter_table=dead_letters,
             log_path=str(log),
             report_path=str(report),
         )
         reports = [job(spark, config) for job in (export_table, check_setup)]
         sql("UPDATE {t} SET lat = double('NaN') WHERE id = 5")
         reports += [job(spark, config) for job in (sync_changes, replay_dead_letters, validate_table)]
-        assert spark.table(letters).count() == 1
+        assert spark.table(dead_letters).count() == 1
         fails = config.replace(select=["cast(email AS int) AS number"], on_schema_change="reexport")
         with pytest.raises(ConfigError, match="CAST_INVALID_INPUT") as failed:
             sync_changes(spark, fails)
@@ -254,7 +254,7 @@ class DescribeAMaskedValue:
         (physical,) = opensearch.indices.get_alias(name=config.index)
         found = {
             "index": json.dumps(opensearch.search(index=physical, body={"size": 100})),
-            "dead letters": str(spark.table(letters).collect()),
+            "dead letters": str(spark.table(dead_letters).collect()),
             "log": log.read_text(),
             "error": str(failed.value),
             "positions": json.dumps(opensearch.search(index=config.positions_index, body={"size": 1000})),
@@ -262,7 +262,7 @@ class DescribeAMaskedValue:
             "counts": str(changes_per_snapshot(spark, config, reports[2], exact=True)),
             "report of the failure": report.read_text(),
         }
-        spark.sql(f"DROP TABLE {letters}")
+        spark.sql(f"DROP TABLE {dead_letters}")
         assert [where for where, text in found.items() if SECRET in text] == []
 
     @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class DescribeSyncChanges:
         report = sync_changes(spark, make_config())
         assert (report.strategy, indexed()) == ("export", table_rows(sql))
 
-    def it_takes_all_snapshots_since_the_position_in_one_batch(self, spark, sql, make_config, indexed):
+    def it_applies_all_snapshots_since_the_position_in_one_batch(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql(FILL)
         export_table(spark, make_config())
@@ -123,7 +123,7 @@ class DescribeSyncChanges:
         sync_changes(spark, make_config())
         assert indexed() == table_rows(sql)
 
-    def it_takes_an_append_without_shuffle_and_without_identifier_columns(self, spark, sql, make_config, indexed):
+    def it_applies_an_append_without_shuffle_and_without_identifier_columns(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql(FILL)
         export_table(spark, make_config(identifier_columns=[]))
@@ -199,7 +199,7 @@ class DescribeSyncChanges:
         sync_changes(spark, config)
         assert list(indexed()) == ["1000"]
 
-    def it_takes_the_last_of_rows_that_share_an_identifier_when_told_so(self, spark, sql, make_config, indexed):
+    def it_takes_the_last_of_rows_that_share_an_identifier_on_request(self, spark, sql, make_config, indexed):
         sql(CREATE)
         sql("INSERT INTO {t} VALUES (1, 'a', 1, 'north'), (1, 'b', 1, 'north'), (2, 'c', 1, 'south')")
         config = make_config(on_duplicate_identifier="last")

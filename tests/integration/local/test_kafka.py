@@ -20,11 +20,11 @@ def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch
     try:
         Topic(first.bootstrap_servers).send({"id": 1})
         main(["status"])
-        told = capsys.readouterr().out
+        printed = capsys.readouterr().out
     finally:
         stopped = stop_kafka(remove_data=True)
     assert (first, stopped, kafka_status()) == (second, True, None)
-    assert f"Kafka {first.version} at {first.bootstrap_servers}" in told
+    assert f"Kafka {first.version} at {first.bootstrap_servers}" in printed
     assert not answers(first.bootstrap_servers)
 
 

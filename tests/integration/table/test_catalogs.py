@@ -272,14 +272,14 @@ class DescribeAws:
 
     def it_says_that_credentials_are_missing(self, results):
         error, text = results["refused"]["error"], results["refused"]["text"]
-        told = [part for part in ("[catalog_properties]", "the credentials are refused") if part in text]
-        assert (error, len(told)) == ("CatalogError", 2), text
+        named = [part for part in ("[catalog_properties]", "the credentials are refused") if part in text]
+        assert (error, len(named)) == ("CatalogError", 2), text
 
     def it_says_that_the_store_refuses_what_the_catalog_shows(self, results, nessie_url):
         _present(nessie_url)
         error, text = results["refused_files"]["error"], results["refused_files"]["text"]
-        told = [part for part in ("403", "[catalog_properties]", "Remedy: check the store's") if part in text]
-        assert (error, len(told), "guessed-wrong" in text) == ("DataReadError", 3, False), text
+        named = [part for part in ("403", "[catalog_properties]", "Remedy: check the store's") if part in text]
+        assert (error, len(named), "guessed-wrong" in text) == ("DataReadError", 3, False), text
 
     def it_names_nessies_rest_endpoint_which_hides_history(self, results, nessie_url):
         _present(nessie_url)

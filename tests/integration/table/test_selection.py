@@ -124,7 +124,7 @@ class DescribeABranch:
 
 
 class DescribeARowFilterWhoseColumnChanges:
-    def it_is_refused_when_another_column_takes_the_name_and_exported_again_when_told_so(
+    def it_is_refused_when_another_column_takes_the_name_and_exported_again_on_request(
         self, spark, sql, make_config, indexed
     ):
         sql(CREATE.format(version=2, mode="merge-on-read"))
@@ -169,7 +169,7 @@ class DescribeARowFilterWhoseColumnChanges:
 
 class DescribeStartFrom:
     @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
-    def it_takes_the_selected_changes_since_then_and_no_row_before(
+    def it_applies_the_selected_changes_since_then_and_no_row_before(
         self, spark, sql, make_config, indexed, snapshots, name, version, mode
     ):
         sql(CREATE.format(version=version, mode=mode))
@@ -210,7 +210,7 @@ class DescribeStartFrom:
             with pytest.raises(HistoryGapError):
                 sync_changes(spark, make_config(start_from=start))
 
-    def it_takes_all_that_is_left_of_an_expired_history_when_told_to_start_earliest(
+    def it_reads_all_that_is_left_of_an_expired_history_when_it_starts_earliest(
         self, spark, sql, make_config, indexed, name
     ):
         sql(CREATE.format(version=2, mode="merge-on-read"))

@@ -27,7 +27,7 @@ def kinds(spark, groups, with_step):
 
 
 class DescribeChangedSteps:
-    def it_tells_by_two_numbers_what_a_step_did(self, spark):
+    def it_shows_by_two_numbers_what_a_step_did(self, spark):
         groups = {
             "an insert": ["+a"],
             "a delete": ["-a"],

@@ -37,7 +37,7 @@ def it_shows_no_secret(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reason"),
     [
         ({"job": "a b"}, "job: is not a job name"),
         ({"bootstrap_servers": "http://x:1"}, "bootstrap_servers: is not a list of brokers"),
@@ -78,10 +78,10 @@ def it_shows_no_secret(monkeypatch):
         ({"bootstrap_servers": "h:70000"}, "bootstrap_servers: is not a list of brokers"),
     ],
 )
-def it_refuses_with_the_reason(given, told):
+def it_refuses_with_the_reason(given, reason):
     with pytest.raises(ConfigError) as caught:
         make(**given)
-    assert told in str(caught.value)
+    assert reason in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 

@@ -50,7 +50,7 @@ class DescribeProgress:
             seen.append(published(tmp_path)["icecdc_ingest_records"])
         assert seen == [1, 1, 3]
 
-    def it_leaves_out_a_time_that_kafka_does_not_tell(self, config, tmp_path):
+    def it_leaves_out_a_time_that_kafka_does_not_report(self, config, tmp_path):
         def away():
             raise KafkaError("away")
 

@@ -302,7 +302,7 @@ class DescribeSigterm:
         assert (actual.stopped, actual.upserts) == (True, 10)
         assert time.monotonic() - begin < 60
 
-    def it_lets_a_single_sync_end_and_tells(self, earlier):
+    def it_lets_a_single_sync_end_and_reports_it(self, earlier):
         made = _reports()
 
         def sync(spark: object, config: SyncConfig) -> RunReport:

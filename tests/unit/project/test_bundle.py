@@ -188,7 +188,7 @@ class DescribeTheBundle:
     def it_leaves_the_permissions_to_the_workspace(self, job):
         assert job["permissions"] == "${var.permissions}"
 
-    def it_shows_the_output_of_a_job_to_nobody_but_its_owner_unless_told(self):
+    def it_shows_the_output_of_a_job_only_to_its_owner_by_default(self):
         given = {name: target.get("variables", {}).get("permissions", []) for name, target in BUNDLE["targets"].items()}
         assert (BUNDLE["variables"]["permissions"]["default"], *given.values()) == ([], [], [], [], [])
 

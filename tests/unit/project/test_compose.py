@@ -34,7 +34,7 @@ class DescribeService:
     def it_listens_on_loopback_only(self, service: str) -> None:
         assert all(str(port).startswith("127.0.0.1:") for port in SERVICES[service]["ports"])
 
-    def it_tells_when_it_is_ready(self, service: str) -> None:
+    def it_reports_when_it_is_ready(self, service: str) -> None:
         assert SERVICES[service]["healthcheck"]["test"]
 
 

@@ -106,5 +106,5 @@ def it_makes_the_same_table_of_a_history_however_it_is_cut_into_batches(spark, s
         merge_rows(last_row_of_each(rows.where(F.col("batch") == batch)), f"lake.ns.{name}", columns, ["id"], "ts", {})
     found = {row.id: row.place for row in sql("SELECT * FROM {t}").collect()}
     rows.unpersist()
-    expected = {number: row_after(*told) for number, told in every}
+    expected = {number: row_after(*case) for number, case in every}
     assert found == {number: row for number, row in expected.items() if row is not None}

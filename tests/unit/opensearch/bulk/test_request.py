@@ -56,7 +56,7 @@ class DescribeRequests:
         addresses = {part.buffers()[2].address for part in bulk_requests(column, 30)}
         assert addresses == {column.buffers()[2].address}
 
-    def it_tells_upserts_from_deletes(self):
+    def it_distinguishes_upserts_from_deletes(self):
         actions = pa.array(['{"index":{"_id":"1"}}\n{}\n', '{"delete":{"_id":"2"}}\n', '{"index":{"_id":"3"}}\n{}\n'])
         assert (are_upserts(actions).tolist(), are_upserts(actions[1:]).tolist()) == (
             [True, False, True],

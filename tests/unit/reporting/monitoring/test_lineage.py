@@ -99,7 +99,7 @@ class DescribeNames:
             ({"catalog-impl": "com.example.Catalog"}, "lake", "custom"),
         ],
     )
-    def it_tells_tables_of_one_name_apart_by_their_catalog(self, properties, namespace, kind):
+    def it_distinguishes_tables_of_one_name_by_their_catalog(self, properties, namespace, kind):
         metadata = SimpleNamespace(location="s3://lake/orders", schema=lambda: Schema())
         dataset = table_dataset("lake.ns.`t.1`", metadata, config(catalog_properties=properties), 7)
         (symlink,) = dataset.facets["symlinks"].identifiers
@@ -164,7 +164,7 @@ class DescribeEvents:
         run(stages=["check"], poll_interval_seconds=5, max_polls=0)
         assert server.posts == []
 
-    def it_tells_of_a_scheduled_run_that_finds_nothing(self, server):
+    def it_reports_a_scheduled_run_that_finds_nothing(self, server):
         run(stages=["check"])
         assert [each["eventType"] for each in events_of(server.posts)] == ["START", "COMPLETE"]
 

@@ -14,7 +14,12 @@ DONE = RunReport("sync", "lake.ns.t", "t", strategy="diff", upserts=1200, delete
 
 
 def failed(state):
-    return {"state": state, "error": "SomeError", "message": "It broke\nin two lines. Remedy: mend it", "seconds": 0.5}
+    return {
+        "state": state,
+        "error": "SomeError",
+        "message": "It broke\nin two lines. Remedy: correct it",
+        "seconds": 0.5,
+    }
 
 
 class DescribeTheState:

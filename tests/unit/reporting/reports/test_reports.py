@@ -85,7 +85,7 @@ class DescribeReports:
     def it_is_one_line_of_json(self):
         assert "\n" not in SYNC.to_json()
 
-    def it_tells_counts_readably(self):
+    def it_prints_counts_readably(self):
         actual = SYNC.summary().loc["carryovers removed", "value"]
         assert actual == "890,000"
 

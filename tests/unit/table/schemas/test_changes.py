@@ -99,7 +99,7 @@ class DescribeSchemaChange:
             ),
         ],
     )
-    def it_tells_what_changed_and_whether_an_index_can_follow(self, old, new, expected, additive):
+    def it_says_what_changed_and_whether_an_index_can_follow(self, old, new, expected, additive):
         changes = schema_change(schema(*old), schema(*new))
         assert ([str(change) for change in changes], is_additive(changes)) == (expected, additive)
 

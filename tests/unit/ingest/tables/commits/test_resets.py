@@ -141,7 +141,7 @@ class DescribeTableStates:
             ([Snapshot(1, None, version=1), Snapshot(4, 1, version=1)], 3000, "rolled back"),
             # The log of an earlier release has no times.
             ([Snapshot(2, 1, version=1), Snapshot(4, 2, version=1)], None, "log is ahead"),
-            # Nothing older is left, which only sequence numbers would tell from expiry.
+            # Nothing older is left, which only sequence numbers distinguish from expiry.
             ([Snapshot(4, 2, version=1)], 3000, "log is ahead"),
         ],
     )

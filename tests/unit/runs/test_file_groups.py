@@ -1,0 +1,79 @@
+"""Data files in groups, by lists of files whose names end with their bytes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from icecdc_core.errors import IdentifierColumnsError
+from icecdc_core.runs.file_groups import file_groups
+from tests.unit.changes.file_lists import File, History, shown
+
+
+class Table(History):
+    """The file b7 has seven bytes."""
+
+    has_row_lineage, name = True, "lake.ns.t"
+
+    def sizes(self, tasks: list[File]) -> list[int]:
+        return [int(file.location[1:]) for file in tasks]
+
+
+def groups(files, group_bytes, on_duplicate="fail", identifier_columns=("id",), snapshot_id=1):
+    source = SimpleNamespace(table=Table(files), identifier_columns=list(identifier_columns))
+    return file_groups(source, snapshot_id, group_bytes, on_duplicate)
+
+
+class DescribeAnExport:
+    @pytest.mark.parametrize(
+        ("files", "group_bytes", "expected"),
+        [
+            ("a3 b3 c3", 1, ["a3", "b3", "c3"]),
+            ("a3 b3 c3", 3, ["a3", "b3", "c3"]),
+            ("a3 b3 c3", 4, ["a3 b3", "c3"]),
+            ("a3 b3 c3", 6, ["a3 b3", "c3"]),
+            ("a3 b3 c3", 7, ["a3 b3 c3"]),
+            ("a9 b1 c1", 2, ["a9", "b1 c1"]),
+            ("a1 b9 c1", 2, ["a1 b9", "c1"]),
+            ("a0 b0 c1", 1, ["a0 b0 c1"]),
+            ("c3 a3 b3", 6, ["a3 b3", "c3"]),
+            ("a3+x b3", 3, ["a3+x", "b3"]),
+            ("", 3, []),
+        ],
+    )
+    def it_has_groups_in_order_of_location_that_are_full_at_the_size(self, files, group_bytes, expected):
+        assert [shown(tasks) for tasks in groups(files, group_bytes).tasks] == expected
+
+    def it_has_one_group_when_the_last_row_of_an_identifier_counts(self):
+        assert [shown(tasks) for tasks in groups("c3 a3 b3", 1, "last").tasks] == ["a3 b3 c3"]
+
+    def it_has_no_group_without_a_snapshot(self):
+        assert groups("a3", 3, snapshot_id=None).tasks == []
+
+
+class DescribeTheDigest:
+    @pytest.mark.parametrize(
+        ("files", "group_bytes"),
+        [("b3 c3 a3", 6), ("a3 b3 c3", 4), ("a3+x b3 c3", 6)],
+        ids=["planned in another order", "another size with the same groups", "with delete files"],
+    )
+    def it_is_that_of_the_same_data_files_in_the_same_groups(self, files, group_bytes):
+        assert groups(files, group_bytes).digest == groups("a3 b3 c3", 6).digest
+
+    @pytest.mark.parametrize(
+        ("files", "group_bytes"),
+        [("a3 b3", 6), ("a3 b3 c3 d3", 6), ("a3 b3 d3", 6), ("a3 b3 c3", 3), ("", 6)],
+        ids=["one less", "one more", "another file", "other groups", "none"],
+    )
+    def it_is_another_for_other_files_or_groups(self, files, group_bytes):
+        assert groups(files, group_bytes).digest != groups("a3 b3 c3", 6).digest
+
+
+class DescribeAnExportWithoutIdentifierColumns:
+    def it_is_refused_when_files_have_no_row_ids(self):
+        with pytest.raises(IdentifierColumnsError, match="have no row id yet"):
+            groups("a3", 3, identifier_columns=())
+
+    def it_needs_no_row_ids_in_an_empty_table(self):
+        assert groups("", 3, identifier_columns=()).tasks == []
