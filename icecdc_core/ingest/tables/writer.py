@@ -22,7 +22,7 @@ from icecdc_core.ingest.tables.commits.table_offsets import TableOffsets, curren
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema, with_metadata_problems
-from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_table
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_or_create_table
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
 from icecdc_core.table.catalogs import load_table
 
@@ -70,7 +70,7 @@ class Writer:
         dead_letters = 0
         conflict: MovedError | None = None
         for _ in range(self.attempts):
-            opened = open_table(spark, name, records.decoded, self.config)
+            opened = open_or_create_table(spark, name, records.decoded, self.config)
             if opened.refused:
                 records = replace(records, decoded=partial(_with_problems, records.decoded, opened.refused))
             table = opened.table
