@@ -208,8 +208,8 @@ def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
-        found = json.loads(text)
-        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
+        topics = json.loads(text)
+        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in topics.items()}
     except (ValueError, AttributeError, TypeError, OverflowError):
         raise parameter_problem("is not JSON of offsets", remedy) from None
     numbers = [(p, offset) for parts in parsed.values() for p, offset in parts.items()]
