@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from icecdc_core.commits.positions import Batch, IndexLock, Position
 from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
+from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.opensearch.bulk.writer import BulkResult, BulkSettings, require_accepted, write_actions
 from icecdc_core.opensearch.indexes import count_operations, evolve_mapping, write_alias
 from icecdc_core.reporting.reports import RunReport, progress
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
-_LOGGED = (
-    *("upserts", "deletes", "carryovers_removed", "already_applied", "rejected"),
-    *("seconds", "run_id", "strategy"),
-)
+_LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 
 
 def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int, on_duplicate_identifier: str) -> None:
