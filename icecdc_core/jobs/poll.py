@@ -16,7 +16,7 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
@@ -194,6 +194,6 @@ def _publish_lag(config: SyncConfig, report: RunReport, interval: PollInterval, 
                 event("the target lag is kept again", logging.INFO, **fields)
             else:
                 event("the target lag is not kept", logging.WARNING, **fields)
-        publish(
+        publish_run_metrics(
             LagMetrics(labels, config.target_lag, verdict.lag, interval.seconds_kept, interval.seconds_missed), config
         )

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.commits.positions import Position
+from icecdc_core.commits.position_format import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.repair import repair_differences, require_repairable

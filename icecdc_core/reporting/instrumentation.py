@@ -106,7 +106,7 @@ class JobRun(Generic[C]):
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
             self.observers.ended(self._facts, error)
             if error is not None or self._finished is not None:
-                publish(RunMetrics(self._facts, time.time()), self.config)
+                publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
             self.observers.wait()
 
     def _open(self) -> None:
@@ -167,7 +167,7 @@ class JobRun(Generic[C]):
                 event(str(unwritable), logging.WARNING)
 
 
-def publish(metrics: RunMetrics, config: ParameterModel) -> None:
+def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
 
     A dry run leaves none: it would count as a success, although nothing was written.

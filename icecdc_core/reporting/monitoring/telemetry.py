@@ -106,7 +106,7 @@ class Telemetry(Observer):
         context.detach(token)
 
 
-def publish(run_metrics: RunMetrics) -> None:
+def send_gauges(run_metrics: RunMetrics) -> None:
     """Set the gauges of `metrics.METRICS` and send them.
 
     Args:
