@@ -44,7 +44,15 @@ KEY = ("index", "table", "document_id", "version", "physical_index")
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A rejected operation as the executors return it: its NDJSON, and the server's status and reason."""
+    """A rejected operation as the executors return it.
+
+    Attributes:
+        action: The NDJSON of the operation.
+        status: The HTTP status of OpenSearch's answer.
+        reason: Its reason.
+        operation: ``index`` or ``delete``.
+        head: The rest of the first line of the action, such as id and version.
+    """
 
     action: str
     status: int

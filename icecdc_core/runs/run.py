@@ -76,7 +76,7 @@ class Run(JobRun["SyncConfig"]):
             yield
 
     def open_source(self, needs_history: bool = True) -> Source:
-        """Open the table as it is now and check that documents can hold its columns, see ``open_source``."""
+        """Open the table as it is now and check that documents can contain its columns, see ``open_source``."""
         if self._source is not None:
             self._source.table.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
@@ -216,7 +216,7 @@ class Run(JobRun["SyncConfig"]):
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
-    """Open the table as `open_source` does, and check that documents can hold its columns.
+    """Open the table as `open_source` does, and check that documents can contain its columns.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -224,7 +224,7 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
         needs_history: See `open_source`.
 
     Raises:
-        UnsupportedTypeError: A document cannot hold a selected column.
+        UnsupportedTypeError: A document cannot contain a selected column.
         ConfigError: The mapping does not fit the documents, or a setting is refused.
         IcecdcError: What `open_source` raises.
     """
