@@ -117,36 +117,6 @@ def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Ite
             spark.conf.unset(name)
 
 
-def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
-    catalogs = {each.catalog: catalog_settings(each) for each in reversed(configs)}
-    _set_environment()
-    settings = _settings(configs, catalogs)
-    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
-    os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
-    secret = set().union(*(secret_settings(each, settings) for each in configs))
-    settings["spark.redaction.regex"] = _redaction(settings, secret)
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    try:
-        # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
-        # Secrets reach the JVM later, over its socket.
-        conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
-        _start_jvm(conf)
-        session = builder.getOrCreate()
-    except Exception as error:
-        raise DependencyError(
-            f"Spark did not start: {error}",
-            subject="spark_conf",
-            value=sorted(configs[0].spark_conf),
-            remedy="see Spark's own output above; the usual causes are an unreachable package repository "
-            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 24 (set JAVA_HOME)",
-        ) from error
-    for each in {each.catalog: each for each in reversed(configs)}.values():
-        remember_catalog(session, each, catalogs[each.catalog])
-    return session
-
-
 def _set_environment() -> None:
     """Name the Java and the Python that Spark runs."""
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
@@ -202,6 +172,36 @@ def _redaction(settings: Mapping[str, str], secret: Collection[str]) -> str:
     # Hadoop's settings are also shown under their own names.
     names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
     return "|".join([shown, *map(re.escape, names)])
+
+
+def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
+    config, catalogs = configs[0], {each.catalog: catalog_settings(each) for each in reversed(configs)}
+    _set_environment()
+    settings = _settings(configs, catalogs)
+    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
+    os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
+    secret = set().union(*(secret_settings(each, settings) for each in configs))
+    settings["spark.redaction.regex"] = _redaction(settings, secret)
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
+        # Secrets reach the JVM later, over its socket.
+        conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
+        _start_jvm(conf)
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise DependencyError(
+            f"Spark did not start: {error}",
+            subject="spark_conf",
+            value=sorted(config.spark_conf),
+            remedy="see Spark's own output above; the usual causes are an unreachable package repository "
+            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 24 (set JAVA_HOME)",
+        ) from error
+    for each in {each.catalog: each for each in reversed(configs)}.values():
+        remember_catalog(session, each, catalogs[each.catalog])
+    return session
 
 
 def _start_jvm(conf: SparkConf) -> None:
