@@ -68,7 +68,7 @@ def errors_page() -> str:
     for kind in ERRORS:
         base = kind.__mro__[1]
         state = state_of(kind("made for the documentation"))
-        lines += ["", f"## {kind.__name__}", "", _plain(kind.__doc__ or "")]
+        lines += ["", f"## {kind.__name__}", "", _plain(inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:")[0])]
         also = f" It is a [{base.__name__}](#{base.__name__.lower()})." if base is not IcecdcError else ""
         lines += ["", f"State `{state}`, exit code {EXIT_STATES[state].code}: {EXIT_STATES[state].action}.{also}"]
         if said[kind.__name__]:

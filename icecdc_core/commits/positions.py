@@ -23,23 +23,16 @@ from icecdc_core.commits.lease import (
     register_active_run,
     unregister_active_run,
 )
-from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
-from icecdc_core.commits.position_format import (
-    Batch,
-    Position,
-    parse_position,
-    position_document,
-)
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Position, parse_position, position_document
 from icecdc_core.commits.positions_index import ensure_positions_index
 from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
 from icecdc_core.errors import IndexNotFoundError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.physical_indexes import write_alias
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-
-__all__ = ["MAX_EPOCH", "Batch", "IndexLock", "Position", "PositionStore", "committed_batches"]
 
 _READING, _WRITING, _READING_LOG = "reading the position", "writing the position", "reading the commit log"
 

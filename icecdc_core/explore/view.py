@@ -16,7 +16,7 @@ from icecdc_core.documents.field_paths import outer_paths
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
+from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported

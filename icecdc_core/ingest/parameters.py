@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config.parsing.json_values import parse_json_array, parse_properties
 from icecdc_core.config.parsing.names import split_table_name
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.config.parsing.values import parse_column_names, parse_start_point
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties

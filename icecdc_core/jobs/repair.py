@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
+from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
+from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.documents.bulk_lines import epoch_of, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
-from icecdc_core.opensearch.bulk.writer import BulkResult
+from icecdc_core.opensearch.bulk.result import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.repairs import differing_documents, newest_version, repair_actions

@@ -9,7 +9,13 @@ from icecdc_core.errors import IcecdcError
 
 
 class ExitState(NamedTuple):
-    """A way for a run to end."""
+    """A way for a run to end.
+
+    Attributes:
+        code: The exit code of the process.
+        meaning: What happened.
+        action: What a person or a scheduler should do.
+    """
 
     code: int
     meaning: str

@@ -12,7 +12,13 @@ from icecdc_core.reporting.exit_states import EXIT_STATES
 
 
 class Metric(NamedTuple):
-    """A metric: its name, its unit, and what it measures."""
+    """A metric.
+
+    Attributes:
+        name: Its name.
+        unit: The unit of its values.
+        help: What it measures.
+    """
 
     name: str
     unit: str

@@ -46,7 +46,7 @@ def change(sql):
 @pytest.mark.parametrize(
     ("target", "meaning"),
     [
-        pytest.param("commits.positions.IndexLock.begin", "begun, nothing written", marks=LONG),
+        pytest.param("commits.lock.IndexLock.begin", "begun, nothing written", marks=LONG),
         ("jobs.sync.write_batch", "everything written, not committed"),
         pytest.param("commits.positions.PositionStore.append_log", "logged, position not moved", marks=LONG),
     ],
@@ -67,9 +67,9 @@ def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, die
 @pytest.mark.parametrize(
     ("target", "calls"),
     [
-        pytest.param("commits.positions.IndexLock.begin", 1, marks=LONG),
-        ("commits.positions.IndexLock.progress", 2),
-        pytest.param("jobs.export.publish", 1, marks=LONG),
+        pytest.param("commits.lock.IndexLock.begin", 1, marks=LONG),
+        ("commits.lock.IndexLock.progress", 2),
+        pytest.param("jobs.export.publish_index", 1, marks=LONG),
     ],
     ids=["begun", "two_groups_in", "published"],
 )
@@ -92,7 +92,7 @@ def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config
     sql("INSERT INTO {t} VALUES (1, 'a')")
     sql("INSERT INTO {t} VALUES (2, 'b')")
     sql("INSERT INTO {t} VALUES (3, 'c')")
-    die(config, "export", "commits.positions.IndexLock.progress", 2)
+    die(config, "export", "commits.lock.IndexLock.progress", 2)
     assert export_table(spark, config).upserts == 1
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from icecdc_core.config.parsing.json_values import parse_json_array
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.secrets import is_reference
 
 

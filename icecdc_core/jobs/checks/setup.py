@@ -17,8 +17,8 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.index_checks import require_own_alias
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog

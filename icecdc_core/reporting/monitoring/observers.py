@@ -176,7 +176,7 @@ def publish_metrics(metrics: RunMetrics) -> None:
         try:
             from icecdc_core.reporting.monitoring import telemetry
 
-            telemetry.publish(metrics)
+            telemetry.send_gauges(metrics)
         except Exception as error:  # the run has said why already
             event(f"the metrics were not published: {_in_short(error)}", logging.WARNING)
 

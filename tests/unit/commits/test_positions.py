@@ -10,8 +10,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from icecdc_core.commits.lease import LeaseHolder
-from icecdc_core.commits.position_format import position_document
-from icecdc_core.commits.positions import MAX_EPOCH, Batch, Position, PositionStore
+from icecdc_core.commits.lock import MAX_EPOCH
+from icecdc_core.commits.position_format import Batch, Position, position_document
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,

@@ -14,7 +14,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import log_fields, logging_to
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.monitoring import otlp, telemetry
 from icecdc_core.reporting.monitoring.background import BackgroundCalls
@@ -163,7 +163,7 @@ class DescribeMetrics:
 
     def it_sends_none_of_a_dry_run(self, collector):
         config = SyncConfig(table="lake.ns.t", opensearch_url="http://search:9200", dry_run=True)
-        publish(RunMetrics(FACTS, 100.0), config)
+        publish_run_metrics(RunMetrics(FACTS, 100.0), config)
         telemetry.BACKGROUND.wait()
         assert gauges_of(collector.posts) == {}
 
