@@ -82,7 +82,7 @@ class IngestReport(Report):
             ("tables", f"{len(self.tables):,}"),
             ("tables left behind", ", ".join(self.behind)),
             ("records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
-            ("complete through", self.valid_through),
+            ("valid through", self.valid_through),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("seconds", f"{self.seconds:,.1f}"),
         ]
