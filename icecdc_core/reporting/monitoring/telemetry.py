@@ -29,7 +29,7 @@ _FACTS = (
     *("source_rows", "index_documents", "missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters", "files", "tables_behind"),
 )
-"""What of a report a span shows: names and counts."""
+"""The fields of a report that a span has: names and counts."""
 
 # An unknown unit becomes an annotation. OTel's Prometheus exporters append a unit to a name unless it ends with it.
 _UNITS = {"seconds": "s", "seconds since 1970": "s", "bytes": "By"}
