@@ -171,10 +171,10 @@ def index_notes(source: Source, position: Position | None) -> Iterator[str]:
         return
     failed = check_preconditions(position, source)
     if failed is not None:
-        yield f"The next sync cannot go on from the index: {failed.error}"
+        yield f"The next sync cannot continue from the position: {failed.error}"
     snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
     if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
-        yield f"The index is {snapshots:,} snapshots behind, for {seconds:,.0f} s."
+        yield f"The index is {snapshots:,} snapshots and {seconds:,.0f} s behind the table."
     elif failed is None and position.snapshot_id == source.head:
         yield "The index is up to date."
     elif failed is None:

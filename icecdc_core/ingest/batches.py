@@ -202,7 +202,7 @@ class Batches:
         except (IcecdcError, PySparkException, Py4JError) as error:
             failure = typed_failure(error, name)
             self.behind[name] = failure
-            event(f"a table was left behind: {failure}", logging.WARNING, table=name, batch=batch.number)
+            event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
             last = self.writer.offsets.last_entries.get(name) or TableEntry(name)
             where, why = offsets.to_json(batch.start), str(failure)[:2000]
             return replace(last.unchanged(), state=BEHIND, offsets=where, error=why), 0

@@ -48,7 +48,7 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     Args:
         topics: The brokers.
         config: The job's parameters.
-        logged: What the commit log says of the job.
+        logged: What the commit log says about the job.
         recorded: If the log says nothing: the offsets that the tables record of the job, if any does.
 
     Raises:

@@ -137,7 +137,7 @@ def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | Non
         groups, reason = resumed_groups(run, source, begun)
     if groups is not None:
         return groups, []
-    note = f"the export that was begun before starts over: {reason}"
+    note = f"the begun export starts over: {reason}"
     event(note, logging.WARNING, epoch=begun.epoch)
     return None, [note]
 

@@ -22,7 +22,7 @@ from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 _LONGEST_PAUSE = 60.0
-_SINGLE_SYNC = "target_lag counts only in a run that polls: set max_polls, 0 for no limit"
+_SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
 
 
 def follow_changes(

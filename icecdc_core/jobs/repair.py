@@ -39,8 +39,7 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
         )
     if compared is not None and _content_version(position) != _content_version(compared):
         raise TableLockedError(
-            f"Another run wrote '{position.index}' after it was compared, so the differences that were found are no "
-            "longer those of the index",
+            f"Another run wrote to '{position.index}' after the comparison, so the differences found are out of date",
             subject="repair",
             value=True,
             remedy="run the validation with repair again",

@@ -152,7 +152,7 @@ def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
-    """Return what a report says of written documents, by the names of its fields."""
+    """Return what a report says about written documents, by the names of its fields."""
     return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
 
 

@@ -197,7 +197,7 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
             subject="spark_conf",
             value=sorted(config.spark_conf),
             remedy="see Spark's own output above; the usual causes are an unreachable package repository "
-            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 24 (set JAVA_HOME)",
+            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 22 (set JAVA_HOME)",
         ) from error
     for each in {each.catalog: each for each in reversed(configs)}.values():
         remember_catalog(session, each, catalogs[each.catalog])

@@ -357,7 +357,7 @@ MUTANTS = [
         schedules=20000,
     ),
     Mutant(
-        "an overtaken export leaves syncs refused for ever",
+        "an overtaken export blocks all later syncs",
         (RECOVERY, REFUSALS),
         (Change(sync, "_checked_position", " or position.begun_export", ""),),
         schedules=20000,

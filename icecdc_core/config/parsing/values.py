@@ -34,7 +34,7 @@ def check_no_reference(text: str) -> str:
     """
     if is_reference(text):
         raise parameter_problem(
-            "takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}"
+            "cannot be a reference to a secret", "give the value itself; an index file reads a variable by ${env:NAME}"
         )
     return text
 

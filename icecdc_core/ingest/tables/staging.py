@@ -31,7 +31,7 @@ _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 @dataclass(frozen=True)
 class StagedRecords:
-    """What became of the records of a batch.
+    """The records of a batch after they were staged.
 
     Attributes:
         snapshot: The staged snapshot.

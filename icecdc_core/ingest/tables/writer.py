@@ -223,5 +223,5 @@ def _too_many_writers_error(name: str) -> ConcurrentIngestError:
         "Other writers committed to the table first, again and again",
         subject="table",
         value=name,
-        remedy="run the job only once at a time, or run it again when fewer others write to the table",
+        remedy="run one copy of the job at a time, or try again when fewer others write to the table",
     )

@@ -102,7 +102,7 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     ]
     columns += [_field(fields, name) for name in fields if name not in source.schema.names]
     identifiers = source.identifier_columns
-    notes = [f"ids of documents have the values of '{name}', which no field shows" for name in _hidden(source)]
+    notes = [f"document ids contain the values of '{name}', although no field has them" for name in _hidden(source)]
     if not identifiers:
         notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
     return {

@@ -2,8 +2,8 @@
 
 It is analysed once, on an empty frame, before anything is read. That shows the fields, the columns they are made of,
 and whether the same row always gives the same document. Frames of table rows have further columns (where a row is, what
-happened to it). They pass by: the projections that Spark made of the expressions are repeated on those frames, with
-these columns added.
+happened to it). These columns are kept: the projections that Spark made of the expressions are applied to each frame
+with them added.
 """
 
 from __future__ import annotations

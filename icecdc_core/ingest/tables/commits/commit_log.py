@@ -1,6 +1,6 @@
 """The commit log: a row for each batch, with what it wrote into which table.
 
-Each table records its own offsets (`table_offsets`). The log adds what only all tables together say: the offsets
+Each table records its own offsets (`table_offsets`). The log adds what no single table knows: the offsets
 below which all records are written, which tables were left behind by a failure, and the offsets of tables whose
 snapshots have expired. A run starts from it.
 """
@@ -104,7 +104,7 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """What the log says of a job.
+    """What the log says about a job.
 
     Attributes:
         exists: Whether there is any entry.
@@ -143,7 +143,7 @@ def create(spark: SparkSession, name: str) -> None:
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    """Return what the log says of a job.
+    """Return what the log says about a job.
 
     Args:
         spark: The session.

@@ -24,7 +24,7 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
     Args:
         spark: The session.
         config: The job's parameters.
-        logged: What the commit log says of the job.
+        logged: What the commit log says about the job.
     """
     if config.route_by == "table":
         return [quoted_table(config.table)]

@@ -16,7 +16,7 @@ State = Literal["current", "log is ahead", "replaced", "rolled back"]
 
 
 def table_state(table: Any, recorded: TableOffsets, logged: TableEntry) -> State:
-    """Compare a table with what the commit log says of it.
+    """Compare a table with what the commit log says about it.
 
     Args:
         table: Iceberg's table.

@@ -227,7 +227,7 @@ class DescribeACollectorThatIsAway:
             run()
             again = time.monotonic() - began
         message = json.loads((tmp_path / "log").read_text().splitlines()[0])["message"]
-        assert "a monitoring system was not reached: OpenTelemetry" in message
+        assert "cannot reach a monitoring system: OpenTelemetry" in message
         assert (seconds < 8, again < 2) == (True, True)  # the exporter alone would try for 20 s
 
     def it_is_no_noise_on_the_standard_error(self):
@@ -311,7 +311,7 @@ class DescribeObservers:
         monkeypatch.setattr(telemetry.Telemetry, "stage_started", fails)
         with logging_to(str(tmp_path / "log")):
             run(error=CatalogError("away"))
-        assert "the run is not observed: Telemetry: KeyError: 'broken'" in (tmp_path / "log").read_text()
+        assert "tracing or lineage is off for this run: Telemetry: KeyError: 'broken'" in (tmp_path / "log").read_text()
 
     def it_names_a_package_that_is_missing(self, collector, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
