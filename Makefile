@@ -57,7 +57,7 @@ demo: setup ## Export, change, sync and validate real tables against real servic
 	@$(VENV_PYTHON) -m demo $(ARGS)
 
 .PHONY: lab
-lab: setup ## JupyterLab on the demo's tables, with the notebooks' parameters filled in; ends its OpenSearch with it
+lab: setup ## JupyterLab on the demo's tables, with the notebooks' parameters filled in; stops its OpenSearch when it ends
 	@$(VENV_PYTHON) -m demo.lab $(ARGS)
 
 .PHONY: demo-kafka
@@ -91,7 +91,7 @@ bundle-schema: setup ## Compare bundle.yml with the schema of the Databricks CLI
 	@$(VENV_PYTHON) -m tests.bundle_schema $(SCHEMA)
 
 .PHONY: coverage
-coverage: setup ## Run every test and measure branch coverage, which takes longer; the package must be covered
+coverage: setup ## Run every test and measure branch coverage, which takes longer; fails below 90 %
 	@$(VENV_PYTHON) -m pytest $(PROCESSES) --cov --cov-report=term-missing:skip-covered \
 		--cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
 
@@ -117,7 +117,7 @@ traces: setup ## Record what the fault tests do, and check at least 100 traces a
 	@ICECDC_COMPILED_PLANS=1 ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m tests.model.traces build/traces $(TRACES)
 
 .PHONY: simulate
-simulate: setup ## Run the jobs in 100,000 simulated schedules, and wrong ones until they are noticed; SCHEDULES=, SEED=
+simulate: setup ## Run the jobs in 100,000 simulated schedules, and check that wrong code is noticed; SCHEDULES=, SEED=
 	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
 
 .PHONY: faults
@@ -134,7 +134,7 @@ monitoring: setup ## Check dashboard and alerts with a real Prometheus, from the
 	@$(VENV_PYTHON) -m pytest tests/monitoring $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks carry no outputs
+lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks have no outputs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -147,13 +147,13 @@ bench: setup ## Measure reading changes, exporting and syncing
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)
 
 .PHONY: docs
-docs: setup ## Build the documentation site into build/site, every link checked; ARGS=serve: look at it while you write
+docs: setup ## Build the documentation site into build/site, and check every link; ARGS=serve: live preview
 	@$(if $(filter serve,$(ARGS)),$(BIN)/mkdocs serve,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html")
 
 ##@ Change
 
 .PHONY: format
-format: setup ## Rewrite code and notebooks the way lint wants them
+format: setup ## Format code and notebooks
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 

@@ -116,7 +116,7 @@ def require_change_columns(changes: DataFrame) -> None:
     missing = [name for name in (CHANGE_TYPE, CHANGE_ORDINAL) if name not in changes.columns]
     if missing:
         raise ColumnNotFoundError(
-            f"not a frame of changes: {missing} is missing, there are {changes.columns}",
+            f"This DataFrame has no change rows: {missing} is missing, it has {changes.columns}",
             subject="changes",
             value=missing,
             remedy="pass the frame that read_changes returns, its change columns included",

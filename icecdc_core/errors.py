@@ -47,7 +47,15 @@ class IcecdcError(Exception):
 
 
 class ConfigError(IcecdcError):
-    """One or more parameters are wrong; `problems` has one sentence for each."""
+    """One or more parameters are wrong; `problems` has one sentence for each.
+
+    Args:
+        message: What is wrong, without a final full stop.
+        subject: The parameter.
+        value: The value found there; never a secret.
+        remedy: What the reader can do about it.
+        problems: One sentence for each wrong parameter; without any, the message is the only one.
+    """
 
     def __init__(
         self,

@@ -14,8 +14,10 @@ import icecdc_core
 from icecdc_core import errors
 from icecdc_core.cli.commands import COMMANDS, SERVICES
 from icecdc_core.errors import IcecdcError
+from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestReport
 from icecdc_core.jobs.checks.setup_report import SetupReport
+from icecdc_core.jobs.checks.smoke_report import SmokeReport
 from icecdc_core.jobs.pending import PendingChanges
 from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
@@ -35,10 +37,12 @@ REPORTS = {
     RunReport: "From `export`, `sync` and `replay`.",
     ValidationReport: "From `validate` and `repair`.",
     SetupReport: "From `setup`.",
+    SmokeReport: "From `smoke`.",
     PendingChanges: "From `changes`.",
     StatusReport: "From `status`.",
     IndexStatus: "An entry of `indexes` in a status report.",
     IngestReport: "From `ingest`.",
+    ExploreReport: "From the notebook [`50_explore`](explore.md).",
     ManyReport: "From every command with `--file`.",
 }
 FAILURE = {
@@ -68,7 +72,7 @@ def errors_page() -> str:
     for kind in ERRORS:
         base = kind.__mro__[1]
         state = state_of(kind("made for the documentation"))
-        lines += ["", f"## {kind.__name__}", "", _plain(kind.__doc__ or "")]
+        lines += ["", f"## {kind.__name__}", "", _plain(inspect.cleandoc(kind.__doc__ or "").partition("\n\nArgs:")[0])]
         also = f" It is a [{base.__name__}](#{base.__name__.lower()})." if base is not IcecdcError else ""
         lines += ["", f"State `{state}`, exit code {EXIT_STATES[state].code}: {EXIT_STATES[state].action}.{also}"]
         if said[kind.__name__]:
@@ -153,7 +157,7 @@ def commands_page() -> str:
         "|---|---|",
         "| `--file FILE` | Work on all indexes of an [index file](indexes.md). |",
         "| `--only NAMES` | Work on these indexes of the file, `a,b`. |",
-        "| `--parallel N` | Indexes of the file at a time. |",
+        "| `--parallel N` | How many indexes of the file to process at a time (1 to 64). |",
         "| `--json` | Print the report as one JSON object on the last line. |",
         "| `--verbose` | Show Spark's own output, and where an error came from. |",
     ]
@@ -303,7 +307,7 @@ def _said() -> dict[str, list[tuple[str, str]]]:
 
 def _named(message: str, pairs: list[tuple[str, str]]) -> str:
     """A message, or what to call one that the code composes elsewhere."""
-    return message if message != "…" else "any other" if len(pairs) > 1 else "any"
+    return message if message != "…" else "(every other message)" if len(pairs) > 1 else "(every message)"
 
 
 def _says(text: str) -> bool:

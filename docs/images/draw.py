@@ -137,7 +137,7 @@ def partition_move() -> Figure:
     figure.arrow("M750 154h36")
     figure.rows(788, 125, 152, "INSERT wins", ["index 1  US"], "good")
     figure.text(
-        20, 312, "Without the shuffle, two tasks would send both operations, and the delete could come last.", "small"
+        20, 312, "The shuffle brings both change rows to one task, so one operation is sent instead of two.", "small"
     )
     return figure
 

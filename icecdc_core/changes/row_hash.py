@@ -1,8 +1,8 @@
 """Hash a row: 64 bits over all its values, by which rows are compared without being moved.
 
-``fast`` is Spark's xxhash64. It has no key, so whoever controls a text of a row can compute another text with the same
-hash, within milliseconds if the values before it are known; some pairs collide for every seed. An UPDATE from one text
-to the other then looks like an unchanged row. ``keyed`` is SHA-256 over a random key and the row's values.
+``fast`` is Spark's xxhash64. It has no key, so whoever controls a string of a row can compute another one with the same
+hash, within milliseconds if the values before it are known; some pairs collide for every seed. An UPDATE from one to
+the other then looks like an unchanged row. ``keyed`` is SHA-256 over a random key and the row's values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Plan which data files of which snapshots to read for the changes of a range.
 
-The range becomes steps of two states each, and ``step_scan`` compares the files of both states. What is worked out here
-is how little has to be planned for that: only files that a commit of the step added, removed or deleted rows of, and
-from the commits alone if they say enough.
+The range becomes steps of two states each, and ``step_scan`` compares the files of both states. As few files as
+possible are planned for that: only those that a commit of the step added, removed or deleted rows of. If the commits
+name them all, nothing else is planned.
 """
 
 from __future__ import annotations

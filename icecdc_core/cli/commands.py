@@ -70,12 +70,12 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "setup": Command(
         "jobs.checks.setup:check_setup",
-        "check everything a run depends on, and name all problems",
+        "check everything that a run needs, and list all problems",
         "--table lake.shop.orders --opensearch-url https://search:9200",
     ),
     "smoke": Command(
         "jobs.checks.smoke:smoke_test",
-        "try everything out on scratch tables, drop them, and report what works",
+        "try export, sync and validation on scratch tables, drop them, and report what works",
         "--table lake.scratch.smoke --opensearch-url https://search:9200",
         ("table", "index", "opensearch_url", "catalog_properties", "warehouse", "report_path"),
     ),
@@ -87,7 +87,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "sync": Command(
         "jobs.poll:follow_changes",
-        "write the changes since the last run; export first when there was none",
+        "write the changes since the last run; the first run exports the table",
         "--table lake.shop.orders --poll-interval-seconds 30 --max-polls 0",
         (*_PLACE, "poll_interval_seconds", "max_polls", "on_schema_change", "on_history_gap", "dry_run"),
     ),

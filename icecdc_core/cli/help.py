@@ -92,7 +92,9 @@ def _further(takes_file: bool = True) -> str:
         group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file. Example: indexes.yml")
         group.add_argument("--only", metavar="NAMES", help="Work on these indexes of the file. Example: orders,films")
         group.add_argument(
-            "--parallel", metavar="N", help=f"Indexes of the file at a time (1 to 64). Default: {DEFAULT_PARALLEL}."
+            "--parallel",
+            metavar="N",
+            help=f"How many indexes of the file to process at a time (1 to 64). Default: {DEFAULT_PARALLEL}.",
         )
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")

@@ -138,14 +138,14 @@ def _unknown_option(option: str, known: Sequence[str]) -> str:
 
 def _command_problems(command: str, kind: type[ParameterModel]) -> list[str]:
     if not command:
-        return ["the following arguments are required: job. Remedy: see --help."]
+        return ["no command is given. Remedy: see --help."]
     if command == SERVICES or (command in COMMANDS and COMMANDS[command].kind is not kind):
         # The options that were read are those of another command.
-        return [f"{command}: comes after options. Remedy: write the job first."]
+        return [f"{command}: comes after options. Remedy: write the command first."]
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
         remedy = f"did you mean {near[0]}" if near else f"name one of {', '.join(COMMANDS)}"
-        return [f"There is no such job (not shown). Remedy: {remedy}."]
+        return [f"There is no such command (not shown). Remedy: {remedy}."]
     return []
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.lease import LeaseHolder, register_active_run, unregister_active_run
+from icecdc_core.commits.lease import LeaseHolder, unregister_active_run
 from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.errors import FencedError
 from icecdc_core.logs import event, set_fields
@@ -31,7 +31,7 @@ class IndexLock:
     Args:
         store: The positions.
         position: The position as it was written with the lock.
-        holder: This run.
+        holder: This run, which is registered as active; the release ends that.
         version: The version of that write.
 
     Attributes:
@@ -51,7 +51,6 @@ class IndexLock:
         self._interval = holder.lease_seconds / 4
         # A renewal is not retried: the run would wait for it, and the next renewal follows soon.
         self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
-        register_active_run(holder.run_id)
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
         self._thread.start()

@@ -16,24 +16,23 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError
 
-from icecdc_core.commits.lease import LeaseHolder, is_gone, lease_seconds_of
-from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
-from icecdc_core.commits.position_format import (
-    Batch,
-    Position,
-    parse_position,
-    position_document,
+from icecdc_core.commits.lease import (
+    LeaseHolder,
+    is_gone,
+    lease_seconds_of,
+    register_active_run,
+    unregister_active_run,
 )
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Position, parse_position, position_document
 from icecdc_core.commits.positions_index import ensure_positions_index
 from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
 from icecdc_core.errors import IndexNotFoundError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.physical_indexes import write_alias
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
-
-__all__ = ["MAX_EPOCH", "Batch", "IndexLock", "Position", "PositionStore", "committed_batches"]
 
 _READING, _WRITING, _READING_LOG = "reading the position", "writing the position", "reading the commit log"
 
@@ -135,9 +134,21 @@ class PositionStore:
                         if time.monotonic() - seen_since < lease:
                             time.sleep(min(1.0, lease / 4))
                             continue
-                written = self.write(position, this_run, version, run_id)
-                if written is not None:
-                    return IndexLock(self, position, this_run, written)
+                if (lock := self._locked_by(this_run, position, version)) is not None:
+                    return lock
+
+    def _locked_by(self, run: LeaseHolder, position: Position, version: tuple[int, int] | None) -> IndexLock | None:
+        """Write the position with this run as the holder; None when another run wrote it in the meantime."""
+        lock = None
+        # Another run of this process must not take it for one that has ended, from the moment it can read the write.
+        register_active_run(run.run_id)
+        try:
+            if (written := self.write(position, run, version, run.run_id)) is not None:
+                lock = IndexLock(self, position, run, written)
+            return lock
+        finally:
+            if lock is None:
+                unregister_active_run(run.run_id)
 
     def without_retries(self, timeout_seconds: float) -> PositionStore:
         """Return a store with a client of its own, which waits this long for an answer and never retries."""

@@ -9,7 +9,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, RequestError
 
 from icecdc_core.errors import PositionError
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.physical_indexes import write_alias
 
 _LONG = {"type": "long"}
 _KEYWORD = {"type": "keyword"}

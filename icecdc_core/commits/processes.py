@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from icecdc_core.session.process_start import started_at
+
 
 def host_name() -> str:
     """Return the machine, its boot and the process namespace: within all three, a process id means one process.
@@ -41,23 +43,3 @@ def is_running(holder: Mapping[str, Any]) -> bool:
         return True  # the process of another user: only its lease can show that it is gone
     except psutil.NoSuchProcess:
         return False
-
-
-def started_at(pid: int) -> str:
-    """Return when a process started, as text.
-
-    Args:
-        pid: The process id.
-
-    Raises:
-        psutil.NoSuchProcess: There is no such process, or it ended and its parent did not wait for it yet.
-        psutil.AccessDenied: Its details are hidden from this user.
-    """
-    process = psutil.Process(pid)
-    if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-        raise psutil.ZombieProcess(pid)
-    boot, created = psutil.boot_time(), process.create_time()
-    if not psutil.LINUX:
-        return str(created)
-    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
-    return str(round((created - boot) * os.sysconf("SC_CLK_TCK")))

@@ -54,7 +54,8 @@ Warehouse = Annotated[
     Text,
     Field(
         examples=["/data/warehouse"],
-        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in the data folder.",
+        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or "
+        "~/.local/share.",
     ),
 ]
 ReportPath = Annotated[

@@ -213,7 +213,7 @@ class SyncConfig(ParameterModel):
     poll_interval_seconds: Seconds = Field(
         default=0.0,
         description="Seconds between two polls; with target_lag, the longest pause. "
-        "0: target_lag sets the pause; without it, sync once.",
+        "0: target_lag decides the pause; without target_lag the sync runs once.",
     )
     max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
     target_lag: Lag = Field(

@@ -16,7 +16,7 @@ from icecdc_core.documents.field_paths import outer_paths
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
+from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
@@ -171,10 +171,10 @@ def index_notes(source: Source, position: Position | None) -> Iterator[str]:
         return
     failed = check_preconditions(position, source)
     if failed is not None:
-        yield f"The next sync cannot go on from the index: {failed.error}"
+        yield f"The next sync cannot continue from the position: {failed.error}"
     snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
     if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
-        yield f"The index is {snapshots:,} snapshots behind, for {seconds:,.0f} s."
+        yield f"The index is {snapshots:,} snapshots and {seconds:,.0f} s behind the table."
     elif failed is None and position.snapshot_id == source.head:
         yield "The index is up to date."
     elif failed is None:

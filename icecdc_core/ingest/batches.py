@@ -26,12 +26,12 @@ from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.shared_parse import SharedParser, cache_and_count
-from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.commits import commit_log
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
+from icecdc_core.ingest.tables.commits.offsets_reader import RefillError
 from icecdc_core.ingest.tables.commits.publish import WAP_ID
-from icecdc_core.ingest.tables.commits.resets import RefillError
 from icecdc_core.ingest.tables.compaction import compact
+from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.session.spark import settings_unless_set
@@ -94,7 +94,7 @@ class Batches:
         batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
         with _staged_writes(spark, self.run_id), settings_unless_set(spark, _CACHE_SETTINGS):
             tables, dead_letters = self._write_tables(records, batch)
-        tables = self.recovered(tables, batch)
+        tables = self.recover_tables(tables, batch)
         self.complete = offsets.furthest(self.complete, end)
         entry = LogEntry(
             job=self.config.job,
@@ -126,18 +126,18 @@ class Batches:
 
     def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         """Write all tables; returns their entries and the number of dead letters."""
-        known = decode_records(records, self.config)
+        decoded = decode_records(records, self.config)
         if self.config.route_by == "table":
-            return self._write_one_table(known, batch)
-        shared = self.parser.parse(known)
+            return self._write_one_table(decoded, batch)
+        shared = self.parser.parse(decoded)
         if shared is None:
-            parts, counts = cache_and_count(TABLE, route_records(known, self.config))
+            parts, counts = cache_and_count(TABLE, route_records(decoded, self.config))
             try:
                 return self._write_routed(parts, counts, batch)
             finally:
                 parts.unpersist()
         try:
-            everything = route_records(known, self.config)
+            everything = route_records(decoded, self.config)
             records_of = {
                 name: TableRecords(
                     partial(_records_of, everything, name),
@@ -156,13 +156,13 @@ class Batches:
         finally:
             shared.cached.unpersist()
 
-    def _write_one_table(self, known: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
+    def _write_one_table(self, decoded: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         name = quoted_table(self.config.table)
-        spark = known.sparkSession
+        spark = decoded.sparkSession
         if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
             # Read and written in one pass.
-            return self._write_each(spark, {name: TableRecords(lambda: known)}, batch)
-        cached = known.persist()
+            return self._write_each(spark, {name: TableRecords(lambda: decoded)}, batch)
+        cached = decoded.persist()
         try:
             return self._write_each(spark, {name: TableRecords(lambda: cached)}, batch)
         finally:
@@ -202,19 +202,20 @@ class Batches:
         except (IcecdcError, PySparkException, Py4JError) as error:
             failure = typed_failure(error, name)
             self.behind[name] = failure
-            event(f"a table was left behind: {failure}", logging.WARNING, table=name, batch=batch.number)
-            known = self.writer.offsets.known.get(name) or TableEntry(name)
+            event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
+            last = self.writer.offsets.last_entries.get(name) or TableEntry(name)
             where, why = offsets.to_json(batch.start), str(failure)[:2000]
-            return replace(known.unchanged(), state=BEHIND, offsets=where, error=why), 0
+            return replace(last.unchanged(), state=BEHIND, offsets=where, error=why), 0
 
     def complete_through(self) -> datetime | None:
         """The time up to which all tables have every record; None if a table is behind, or records wait."""
         return None if self.behind or self.recovering else self._valid_through(self.complete)
 
-    def recovered(self, tables: list[TableEntry], batch: MicroBatch) -> list[TableEntry]:
-        """Return the entries of a batch with those of the tables that an earlier run left behind.
+    def recover_tables(self, tables: list[TableEntry], batch: MicroBatch) -> list[TableEntry]:
+        """Move the tables that an earlier run left behind forward; return the batch's entries with theirs.
 
-        Such a table stays behind until it has reached the offsets of the others.
+        Such a table stays behind until it has reached the offsets of the others. Then `recovering` is emptied. The new
+        entries are also the last ones that the writer's reader of offsets has.
 
         Args:
             tables: The entries of the tables that have records in the batch.
@@ -223,13 +224,13 @@ class Batches:
         arrived = offsets.covers(batch.end, self.complete)
         entries = {entry.name: entry for entry in tables}
         for name in sorted(self.recovering - set(self.behind)):
-            known = self.writer.offsets.known[name]
+            last = self.writer.offsets.last_entries[name]
             # A batch without a record for the table leaves its snapshot as it is, so the entry still names it:
             # a rollback of the table is recognized by the snapshot that the log names.
-            entry = entries.get(name) or known.unchanged()
-            reached = offsets.to_json(offsets.furthest(offsets.from_json(known.offsets), batch.end))
+            entry = entries.get(name) or last.unchanged()
+            reached = offsets.to_json(offsets.furthest(offsets.from_json(last.offsets), batch.end))
             entries[name] = replace(entry, state=WRITTEN if arrived else BEHIND, offsets=reached)
-            self.writer.offsets.known[name] = entries[name]
+            self.writer.offsets.last_entries[name] = entries[name]
         if arrived:
             self.recovering.clear()
         return list(entries.values())

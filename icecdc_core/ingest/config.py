@@ -63,7 +63,7 @@ class IngestConfig(ParameterModel):
     bootstrap_servers: Servers = Field(description="Kafka brokers, host:port; several as a list or with commas.")
     topics: Names = Field(default_factory=list, description='Topics to read, as a list, JSON array or "a,b".')
     topic_pattern: Expression = Field(
-        default="", description="Regular expression (Java) that names the topics, instead of topics."
+        default="", description="Java regular expression for the topics to read; use it instead of topics."
     )
     kafka_options: ClientOptions = Field(
         default_factory=Properties,

@@ -10,23 +10,26 @@ from pyspark.errors import PySparkException
 from icecdc_core.errors import IcecdcError, IngestWriteError, LostOffsetsError
 from icecdc_core.ingest.kafka.topics import typed_error as typed_kafka
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.java_causes import root_cause
+from icecdc_core.session.java_causes import causes, root_cause
 from icecdc_core.table.read_failures import known_failure
 
-_LOST = re.compile(r"data may have been lost|Some data may have been lost|OffsetOutOfRangeException|failOnDataLoss")
+_LOST = "OffsetOutOfRangeException"
+# Spark's own message. Other failures of its Kafka source have the same class.
+_LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
+# By text: many exceptions of Kafka have no stack trace, so only the text has their package.
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
-def typed_failure(error: Exception, table: str) -> IcecdcError:
+def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str) -> IcecdcError:
     """Return the typed error for a failed write.
 
     Args:
         error: The failure.
         table: The table, every part quoted.
     """
-    known, text = _known_failure(error)
-    if known is not None:
-        return known
+    typed, text = _typed_and_text(error)
+    if typed is not None:
+        return typed
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
     return IngestWriteError(
         f"The table could not be written: {reason}",
@@ -43,20 +46,20 @@ def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers:
         error: The failure.
         bootstrap_servers: The brokers.
     """
-    known, text = _known_failure(error)
-    return known or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
+    typed, text = _typed_and_text(error)
+    return typed or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
 
 
-def _known_failure(error: Exception) -> tuple[IcecdcError | None, str]:
+def _typed_and_text(error: IcecdcError | PySparkException | Py4JError) -> tuple[IcecdcError | None, str]:
     """Return the typed error for failures of any stage, None for others, and the failure's text."""
     if isinstance(error, IcecdcError):
         return error, str(error)
-    text = root_cause(error) if isinstance(error, (PySparkException, Py4JError)) else str(error)
-    known = known_failure(text)
-    if known is None and _LOST.search(text):
-        known = LostOffsetsError(
+    text = root_cause(error)
+    typed = known_failure(text)
+    if typed is None and (_LOST_TEXT.search(text) or any(cause.kind == _LOST for cause in causes(error))):
+        typed = LostOffsetsError(
             "Records were removed from the topic just before they were read",
             subject="topics",
             remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",
         )
-    return known, text
+    return typed, text

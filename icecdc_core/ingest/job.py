@@ -28,7 +28,7 @@ from icecdc_core.ingest.start_offsets import StreamStart, find_start
 from icecdc_core.ingest.tables.commits import commit_log
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.tables.commits.known_tables import known_tables, recorded_offsets
-from icecdc_core.ingest.tables.commits.resets import OffsetsReader
+from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
 from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.schemas.creation import create_namespace
@@ -109,15 +109,15 @@ class IngestRun(JobRun[IngestConfig]):
         while True:
             planned_at = datetime.now(timezone.utc)
             with self.stage("plan"):
-                known = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
-                recorded = [] if known.exists else recorded_offsets(self.spark, self.config)
-                begin = find_start(topics, self.config, known, recorded)
-                self._log_start(begin, known)
-            batches = self._batches(topics, begin, known)
+                logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
+                recorded = [] if logged.exists else recorded_offsets(self.spark, self.config)
+                stream_start = find_start(topics, self.config, logged, recorded)
+                self._log_start(stream_start, logged)
+            batches = self._new_batches(topics, stream_start, logged)
             retry_at = self._clock() + pause
             try:
                 with self.stage("batches"):
-                    self._stream(begin, batches, retry_at)
+                    self._stream(stream_start, batches, retry_at)
             except LostOffsetsError:
                 lost_again += 1
                 if self.config.on_lost_offsets == "fail" or lost_again > _LOST_AGAIN:
@@ -125,8 +125,8 @@ class IngestRun(JobRun[IngestConfig]):
                 continue
             finally:
                 self.entries += batches.entries
-                self.done = batches.entries[-1].offsets if batches.entries else begin.start
-            self._note_completeness(batches, planned_at if begin.is_empty and not known.behind else None)
+                self.done = batches.entries[-1].offsets if batches.entries else stream_start.start
+            self._note_completeness(batches, planned_at if stream_start.is_at_end and not logged.behind else None)
             self.failed = batches.behind
             if self.stop.requested:
                 return
@@ -138,7 +138,7 @@ class IngestRun(JobRun[IngestConfig]):
             else:
                 pause = min(LONGEST_PAUSE, 2 * pause) if batches.behind else self._first_pause
 
-    def _stream(self, begin: StreamStart, batches: Batches, retry_at: float) -> None:
+    def _stream(self, stream_start: StreamStart, batches: Batches, retry_at: float) -> None:
         available_now = self.config.trigger == "available_now"
 
         def should_end() -> bool:
@@ -153,10 +153,10 @@ class IngestRun(JobRun[IngestConfig]):
                 batches.process(records, start, end)
                 written |= totals(batches.entries[-1:])
 
-        if begin.is_empty and available_now:
+        if stream_start.is_at_end and available_now:
             return
         try:
-            run_stream(self.spark, self.config, begin.topics, begin.start, process, should_end)
+            run_stream(self.spark, self.config, stream_start.topics, stream_start.start, process, should_end)
         except (PySparkException, Py4JError) as error:
             typed = typed_stream_failure(error, self.config.bootstrap_servers)
             if typed is None:
@@ -169,38 +169,38 @@ class IngestRun(JobRun[IngestConfig]):
         if through is not None:
             self.note(complete_through=through.timestamp())
 
-    def _log_start(self, begin: StreamStart, known: LoggedJob) -> None:
+    def _log_start(self, stream_start: StreamStart, logged: LoggedJob) -> None:
         """Log the first start of the job, and records that were lost, before any batch."""
-        self.topic_names = begin.topics
-        self.note(topics=begin.topics)
-        self.lost += begin.lost
-        if known.exists and not begin.lost:
+        self.topic_names = stream_start.topics
+        self.note(topics=stream_start.topics)
+        self.lost += stream_start.lost
+        if logged.exists and not stream_start.lost:
             return
         entry = LogEntry(
             job=self.config.job,
-            batch=known.batch,
+            batch=logged.batch,
             run_id=self.run_id,
-            kind="lost" if known.exists else "start",
-            offsets=offsets.furthest(known.offsets, begin.start) if known.exists else begin.start,
-            topic_ids=begin.topic_ids,
-            lost=str(begin.lost) if begin.lost else "",
+            kind="lost" if logged.exists else "start",
+            offsets=offsets.furthest(logged.offsets, stream_start.start) if logged.exists else stream_start.start,
+            topic_ids=stream_start.topic_ids,
+            lost=str(stream_start.lost) if stream_start.lost else "",
         )
         commit_log.write(self.spark, self.config.quoted_commit_log, entry)
-        if begin.lost:
-            event("records were lost before they were read", logging.WARNING, lost=begin.lost)
+        if stream_start.lost:
+            event("records were lost before they were read", logging.WARNING, lost=stream_start.lost)
 
-    def _batches(self, topics: Topics, begin: StreamStart, known: LoggedJob) -> Batches:
-        reader = OffsetsReader(self.config, known.tables, topics.earliest(begin.topics))
+    def _new_batches(self, topics: Topics, stream_start: StreamStart, logged: LoggedJob) -> Batches:
+        reader = OffsetsReader(self.config, logged.tables, topics.earliest(stream_start.topics))
         return Batches(
             self.config,
             self.run_id,
             topics,
             Writer(self.config, DeadLetters(self.config, self.run_id), reader),
-            SharedParser(self.config, known_tables(self.spark, self.config, known)),
-            number=known.batch + 1,
-            complete=known.offsets,
-            recovering=set(known.behind),
-            topic_ids=begin.topic_ids,
+            SharedParser(self.config, known_tables(self.spark, self.config, logged)),
+            number=logged.batch + 1,
+            complete=logged.offsets,
+            recovering=set(logged.behind),
+            topic_ids=stream_start.topic_ids,
         )
 
     def _time_is_over(self) -> bool:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from icecdc_core.config.parsing.json_values import parse_json_array, parse_properties
 from icecdc_core.config.parsing.names import split_table_name
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.config.parsing.values import parse_column_names, parse_start_point
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties
@@ -149,7 +149,8 @@ def check_expression(text: str) -> str:
         PydanticCustomError: The text is wrong in Python's dialect and certainly in Java's.
     """
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about what Python may read like Java
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # about what Python may read like Java
             re.compile(text)
     except re.error as error:
         dangling = error.msg == "nothing to repeat" and error.pos == 0
@@ -207,8 +208,8 @@ def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
-        found = json.loads(text)
-        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in found.items()}
+        topics = json.loads(text)
+        parsed = {topic: {int(p): int(offset) for p, offset in parts.items()} for topic, parts in topics.items()}
     except (ValueError, AttributeError, TypeError, OverflowError):
         raise parameter_problem("is not JSON of offsets", remedy) from None
     numbers = [(p, offset) for parts in parsed.values() for p, offset in parts.items()]

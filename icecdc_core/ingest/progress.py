@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import ProgressMetrics
 from icecdc_core.reporting.monitoring.observers import telemetry_is_configured
 
@@ -51,4 +51,4 @@ class Progress:
         facts = {**written, "tables_behind": len(batches.behind)}
         if through is not None:
             facts["complete_through"] = through.timestamp()
-        publish(ProgressMetrics({"job": "ingest", **config.subject}, facts), config)
+        publish_run_metrics(ProgressMetrics({"job": "ingest", **config.subject}, facts), config)

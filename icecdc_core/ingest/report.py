@@ -32,7 +32,8 @@ class IngestReport(Report):
         behind: Tables that could not be written. The next run reads their records again.
         lost: Partitions that lost records before they were read: `topic`, `partition`, `from`, `to`.
         compacted: Tables whose small files were rewritten.
-        offsets: All records below are written, except in tables that are behind.
+        offsets: By topic and partition, the next offset to read. All records below it are written, except to tables
+            that are behind.
         valid_through: ISO time up to which all partitions are complete; "" if unknown.
         seconds: Duration of the run.
         stage_seconds: Seconds of each stage.
@@ -80,9 +81,9 @@ class IngestReport(Report):
             ("dead letters", f"{self.dead_letters:,}"),
             ("data files", f"{self.files:,}"),
             ("tables", f"{len(self.tables):,}"),
-            ("tables left behind", ", ".join(self.behind)),
+            ("tables behind", ", ".join(self.behind)),
             ("records lost", ", ".join(f"{e['topic']}-{e['partition']}: {e['from']} to {e['to']}" for e in self.lost)),
-            ("complete through", self.valid_through),
+            ("valid through", self.valid_through),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("seconds", f"{self.seconds:,.1f}"),
         ]

@@ -44,8 +44,8 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
     value = F.col("topic")
     if config.route_field:
         # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
-        found = field(F.col("payload"), config.route_field) if named_by is None else named_by
-        once = F.when(F.monotonically_increasing_id() >= 0, found)
+        named = field(F.col("payload"), config.route_field) if named_by is None else named_by
+        once = F.when(F.monotonically_increasing_id() >= 0, named)
         decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
     if config.route_by == "regex":
         return _by_expression(decoded, config, value).drop(_VALUE)
@@ -94,14 +94,14 @@ def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> D
         F.when(value.rlike(_whole(expression)), F.lit(quoted_table(table)))
         for table, expression in config.routes.items()
     ]
-    found = F.filter(F.array(*tables), lambda table: table.isNotNull())
+    matching = F.filter(F.array(*tables), lambda table: table.isNotNull())
     what = f"the field {config.route_field}" if config.route_field else "the topic"
     shown = F.coalesce(F.substring(value, 1, 200), F.lit("nothing"))
     problem = F.when(F.col(TABLE).isNull(), F.concat(F.lit(f"no table: no expression matches {what}: "), shown))
-    return _with_problem(decoded.withColumn(TABLE, F.explode_outer(found)), problem)
+    return _with_problem(decoded.withColumn(TABLE, F.explode_outer(matching)), problem)
 
 
 def _with_problem(routed: DataFrame, problem: Column) -> DataFrame:
     """A record that could not be decoded keeps that problem, and has no table."""
-    known = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
-    return known.withColumn("problem", F.coalesce("problem", problem))
+    routed = routed.withColumn(TABLE, F.when(F.col("problem").isNull(), F.col(TABLE)))
+    return routed.withColumn("problem", F.coalesce("problem", problem))

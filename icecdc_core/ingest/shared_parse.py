@@ -150,8 +150,8 @@ class SharedParser:
         name = self.config.route_field
         if not name:
             return None
-        found = field(F.col(_RAW)["payload"], name)
-        return F.coalesce(F.col(ROW)[name], found) if _has_text_column(schema, name) else found
+        in_payload = field(F.col(_RAW)["payload"], name)
+        return F.coalesce(F.col(ROW)[name], in_payload) if _has_text_column(schema, name) else in_payload
 
     def _compact(self, rows: DataFrame, names: list[str]) -> DataFrame:
         """Drop what is no longer needed: the bytes of a record are cached only if it may become a dead letter."""
@@ -181,8 +181,8 @@ class SharedParser:
 
         compared = list(self.candidates)[:_MOST_TABLES]
         with ThreadPoolExecutor(self.config.table_concurrency, "icecdc-ingest") as pool:
-            found = zip(compared, pool.map(schema, compared), strict=True)
-        schemas = {name: columns for name, columns in found if columns is not None}
+            pairs = zip(compared, pool.map(schema, compared), strict=True)
+        schemas = {name: columns for name, columns in pairs if columns is not None}
         times = Counter(schema.json() for schema in schemas.values())
         if not times or times.most_common(1)[0][1] < 2:
             return None

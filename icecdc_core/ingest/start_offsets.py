@@ -37,18 +37,18 @@ class StreamStart:
     topic_ids: dict[str, str] = field(default_factory=dict)
 
     @property
-    def is_empty(self) -> bool:
+    def is_at_end(self) -> bool:
         """Whether there is nothing to read."""
         return offsets.covers(self.start, self.latest)
 
 
-def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded: list[Offsets]) -> StreamStart:
+def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: list[Offsets]) -> StreamStart:
     """Find out where a stream starts.
 
     Args:
         topics: The brokers.
         config: The job's parameters.
-        known: What the commit log says of the job.
+        logged: What the commit log says about the job.
         recorded: If the log says nothing: the offsets that the tables record of the job, if any does.
 
     Raises:
@@ -59,13 +59,13 @@ def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded:
     names = topics.names()
     topic_ids = topics.ids(names)
     for name, identifier in topic_ids.items():
-        if known.topic_ids.get(name, identifier) != identifier:
+        if logged.topic_ids.get(name, identifier) != identifier:
             raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)
     earliest, latest = topics.earliest(names), topics.latest(names)
-    if known.exists:
+    if logged.exists:
         # A partition that is not in the log was added since, so it is read from its beginning.
-        wanted = _with_new_partitions(known.offsets, earliest)
-        for left_behind in known.behind.values():
+        wanted = _with_new_partitions(logged.offsets, earliest)
+        for left_behind in logged.behind.values():
             wanted = offsets.at_most(wanted, left_behind)
     elif recorded:
         wanted = _with_new_partitions(recorded[0], earliest)
@@ -78,10 +78,10 @@ def find_start(topics: Topics, config: IngestConfig, known: LoggedJob, recorded:
     return StreamStart(names, start, latest, lost, topic_ids)
 
 
-def _with_new_partitions(known: Offsets, earliest: Offsets) -> Offsets:
-    """Return an offset for every partition: the known one, else its beginning."""
+def _with_new_partitions(wanted: Offsets, earliest: Offsets) -> Offsets:
+    """Return an offset for every partition: the wanted one, else its beginning."""
     return offsets.from_entries(
-        (topic, p, offsets.get(known, topic, p, first)) for topic, p, first in offsets.each(earliest)
+        (topic, p, offsets.get(wanted, topic, p, first)) for topic, p, first in offsets.each(earliest)
     )
 
 

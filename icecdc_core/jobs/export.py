@@ -7,23 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from icecdc_core.commits.positions import Batch, IndexLock
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Batch
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk.writer import BulkResult
+from icecdc_core.opensearch.aliases import publish_index
+from icecdc_core.opensearch.bulk.result import BulkResult
+from icecdc_core.opensearch.index_checks import require_own_alias, require_same_index
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import (
-    count_operations,
-    create_physical,
-    drop_leftovers,
-    drop_unless_read,
-    physical_index,
-    publish,
-    require_own_alias,
-    require_same_index,
-    unused_epoch,
-)
+from icecdc_core.opensearch.indexes import create_physical, drop_leftovers, drop_unless_read, unused_epoch
+from icecdc_core.opensearch.physical_indexes import count_operations, physical_index
 from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
 from icecdc_core.runs.file_groups import FileGroups, file_groups
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config import SyncConfig
-    from icecdc_core.table.file_tasks import FileTasks
 
 # If snapshots expire faster than an export takes, it would start over for ever.
 _ATTEMPTS = 3
@@ -100,18 +93,31 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
 def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     config = run.config
-    seen = run.readers_indexes(lock)
+    seen = run.confirm_readers_indexes(lock)
     groups, notes = _resume(run, source, lock)
     if groups is None:
         groups = _begin(run, source, lock)
-    batch = begun_batch(lock)
-    written = _write_groups(run, source, lock, batch, groups.tasks)
+    batch, total = begun_batch(lock), BulkResult()
+    rows = [sum(source.table.row_counts(tasks)) for tasks in groups.tasks]
+    done = sum(rows[: batch.groups_done])
+    operations = partial(count_operations, run.client, batch.physical_index)
+    with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
+        for number, tasks in enumerate(groups.tasks[batch.groups_done :], batch.groups_done + 1):
+            inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
+            actions = to_actions(inserts, source.key_columns, batch.epoch)
+            with bar.watching(operations):
+                written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
+            total += written
+            source.table.release()
+            lock.progress(number, batch.rejected + total.counts.rejected)
+            bar.update(written.counts.operations)
+        bar.complete(done + total.counts.operations)
     with run.stage("publish"):
         require_same_index(run.client, config, batch.physical_index, batch.index_uuid)
-        publish(run.client, config, batch.physical_index, seen)
+        publish_index(run.client, config, batch.physical_index, seen)
     report = replace(
-        run.report("export", None, batch.to_snapshot_id, "export", **report_fields(written)),
-        rejected=batch.rejected + written.counts.rejected,
+        run.report("export", None, batch.to_snapshot_id, "export", **report_fields(total)),
+        rejected=batch.rejected + total.counts.rejected,
         snapshots=1 if batch.to_snapshot_id is not None else 0,
         epoch=batch.epoch,
         notes=notes,
@@ -131,7 +137,7 @@ def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | Non
         groups, reason = resumed_groups(run, source, begun)
     if groups is not None:
         return groups, []
-    note = f"the export that was begun before starts over: {reason}"
+    note = f"the begun export starts over: {reason}"
     event(note, logging.WARNING, epoch=begun.epoch)
     return None, [note]
 
@@ -174,25 +180,6 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
     return groups
 
 
-def _write_groups(run: Run, source: Source, lock: IndexLock, batch: Batch, groups: list[FileTasks]) -> BulkResult:
-    config, total = run.config, BulkResult()
-    rows = [sum(source.table.row_counts(tasks)) for tasks in groups]
-    done = sum(rows[: batch.groups_done])
-    operations = partial(count_operations, run.client, batch.physical_index)
-    with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
-        for number, tasks in enumerate(groups[batch.groups_done :], batch.groups_done + 1):
-            inserts = source.rows_as_inserts(tasks, config.on_duplicate_identifier)
-            actions = to_actions(inserts, source.key_columns, batch.epoch)
-            with bar.watching(operations):
-                written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
-            total += written
-            source.table.release()
-            lock.progress(number, batch.rejected + total.counts.rejected)
-            bar.update(written.counts.operations)
-        bar.complete(done + total.counts.operations)
-    return total
-
-
 def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunReport:
     """Check and count what an export would write, and write nothing.
 
@@ -205,7 +192,7 @@ def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunR
     groups: FileGroups | None = None
     if begun is not None and begun.kind == "export":
         with run.stage("plan"):
-            groups, _ = resumed_groups(run, source, begun, may_write=False)
+            groups, _ = resumed_groups(run, source, begun, may_probe=False)
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:

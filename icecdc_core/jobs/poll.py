@@ -16,13 +16,13 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 _LONGEST_PAUSE = 60.0
-_SINGLE_SYNC = "target_lag counts only in a run that polls: set max_polls, 0 for no limit"
+_SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
 
 
 def follow_changes(
@@ -61,58 +61,99 @@ def follow_changes(
         IcecdcError: A poll failed.
     """
     limit = config.max_polls if config.polls else 1
-    interval = PollInterval(config.target_lag, config.poll_interval_seconds)
-    reports: list[RunReport] = []
-    failure: IcecdcError | None = None
-    failures = 0
+    polls = _Polls(config, limit)
     with stop_on_sigterm() as stop:
+        wait = sleep or stop.wait
         for number in count(1):
             began = clock()
             try:
-                report = replace(sync(spark, config), target_lag_seconds=config.target_lag or None)
+                report = sync(spark, config)
             except Stopped:
-                if failure is not None:
-                    raise failure from None
-                if not reports:
+                if polls.failure is not None:
+                    raise polls.failure from None
+                if not polls.reports:
                     raise
                 stop.requested = True
                 break
             except IcecdcError as error:
                 if number == limit or on_failure is None or not on_failure(error):
                     raise
-                failure, failures = error, failures + 1
-                (sleep or stop.wait)(max(interval.pause, min(_LONGEST_PAUSE, 2.0 ** min(failures, 10))))
+                polls.failed(error)
+                wait(polls.pause)
                 if stop.requested:
                     raise
                 continue
-            failure, failures = None, 0
-            if config.target_lag and "max_polls" not in config.model_fields_set:
-                report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
-            if limit != 1:
-                verdict = interval.poll_ended(began, clock(), report.worst_lag_seconds)
-                report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
-                _publish_lag(config, report, interval, verdict)
-            # One report stands for all earlier polls, so that a run without a limit needs no more memory.
-            reports = [combine([*reports, report])]
-            if config.report_path:
-                write_report(reports[0], config.report_path)
+            polls.succeeded(report, began, clock)
             if on_poll is not None:
-                on_poll(reports[0])
+                on_poll(polls.reports[0])
             line = (
                 f"poll {number}: {report.snapshots} snapshots, {report.upserts:,} upserts, "
                 f"{report.deletes:,} deletes in {report.seconds:.1f} s ({config.index})"
             )
             print(f"{line}\n", end="", flush=True)  # noqa: T201  # in one write, because loops of other indexes print too
             if number != limit and not stop.requested:
-                (sleep or stop.wait)(interval.pause)
+                wait(polls.pause)
             if number == limit or stop.requested:
                 break
-    if not stop.requested:
-        return reports[0]
-    total = replace(reports[0], stopped=True)
-    if config.report_path:
-        write_report(total, config.report_path)
-    return total
+    return polls.stopped() if stop.requested else polls.reports[0]
+
+
+class _Polls:
+    """The polls of one run so far: their report, and what failed since the last one that succeeded.
+
+    Attributes:
+        reports: The report on all polls that succeeded; empty before the first one.
+        failure: The error of the last poll; None if it succeeded.
+    """
+
+    def __init__(self, config: SyncConfig, limit: int) -> None:
+        self.reports: list[RunReport] = []
+        self.failure: IcecdcError | None = None
+        self._failures = 0
+        self._config = config
+        self._is_single = limit == 1
+        self._interval = PollInterval(config.target_lag, config.poll_interval_seconds)
+
+    def failed(self, error: IcecdcError) -> None:
+        """Note a poll that failed."""
+        self.failure, self._failures = error, self._failures + 1
+
+    def succeeded(self, report: RunReport, began: float, clock: Callable[[], float]) -> None:
+        """Add the report of a poll to that of the earlier ones, and judge its lag.
+
+        Args:
+            report: The report of the poll.
+            began: When the poll began, by the clock.
+            clock: A monotonic clock, in seconds.
+        """
+        config, self.failure, self._failures = self._config, None, 0
+        report = replace(report, target_lag_seconds=config.target_lag or None)
+        if config.target_lag and "max_polls" not in config.model_fields_set:
+            report = replace(report, notes=[*report.notes, _SINGLE_SYNC])
+        if not self._is_single:
+            verdict = self._interval.poll_ended(began, clock(), report.worst_lag_seconds)
+            report = replace(report, worst_lag_seconds=verdict.lag, lag_kept=verdict.kept)
+            _publish_lag(config, report, self._interval, verdict)
+        # One report stands for all earlier polls, so that a run without a limit needs no more memory.
+        self.reports = [combine([*self.reports, report])]
+        self._write()
+
+    def stopped(self) -> RunReport:
+        """Return the report of a run that SIGTERM ended."""
+        self.reports = [replace(self.reports[0], stopped=True)]
+        self._write()
+        return self.reports[0]
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next poll."""
+        if self.failure is None:
+            return self._interval.pause
+        return max(self._interval.pause, min(_LONGEST_PAUSE, 2.0 ** min(self._failures, 10)))
+
+    def _write(self) -> None:
+        if self._config.report_path:
+            write_report(self.reports[0], self._config.report_path)
 
 
 def combine(reports: Sequence[RunReport]) -> RunReport:
@@ -153,6 +194,6 @@ def _publish_lag(config: SyncConfig, report: RunReport, interval: PollInterval, 
                 event("the target lag is kept again", logging.INFO, **fields)
             else:
                 event("the target lag is not kept", logging.WARNING, **fields)
-        publish(
+        publish_run_metrics(
             LagMetrics(labels, config.target_lag, verdict.lag, interval.seconds_kept, interval.seconds_missed), config
         )

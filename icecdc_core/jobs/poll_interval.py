@@ -30,8 +30,8 @@ class PollInterval:
 
     A commit that lands just after a poll has read the table waits for the rest of that poll, for the pause and for the
     whole next sync. So the pause is the target lag, less the time of the last poll, less the time that a sync is
-    expected to take: the longest of the last five that found commits, and a quarter more. Until there is one, a sync is
-    expected to take half the target lag.
+    expected to take: the longest of the last five that found commits, plus a quarter. Until a poll has found commits, a
+    sync is expected to take half the target lag.
 
     Commits that the first poll finds do not count: they waited before the run began. Later polls find only commits
     that the poll before them could not see. So none of these waited longer than since that poll began, even if its

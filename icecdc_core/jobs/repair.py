@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.commits.positions import MAX_EPOCH, Batch, IndexLock, Position
+from icecdc_core.commits.lock import MAX_EPOCH, IndexLock
+from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.documents.bulk_lines import epoch_of, upsert_version
 from icecdc_core.errors import DocumentVersionError, TableLockedError
-from icecdc_core.opensearch.bulk.writer import BulkResult
+from icecdc_core.opensearch.bulk.result import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.repairs import differing_documents, newest_version, repair_actions
@@ -38,8 +39,7 @@ def require_repairable(position: Position, compared: Position | None = None) -> 
         )
     if compared is not None and _content_version(position) != _content_version(compared):
         raise TableLockedError(
-            f"Another run wrote '{position.index}' after it was compared, so the differences that were found are no "
-            "longer those of the index",
+            f"Another run wrote to '{position.index}' after the comparison, so the differences found are out of date",
             subject="repair",
             value=True,
             remedy="run the validation with repair again",

@@ -6,7 +6,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from icecdc_core.commits.positions import IndexLock, Position
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import (
     HistoryGapError,
@@ -17,10 +18,10 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
+from icecdc_core.opensearch.index_checks import require_own_alias, require_readable_index
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import begin_batch, commit_batch, report_fields, write_batch, writing
+from icecdc_core.runs.batch import begin_batch, commit_batch, prepared_index, report_fields, write_batch
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
 from icecdc_core.runs.index_changes import create_empty_index, follow_spec
 from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
@@ -73,7 +74,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
                 return run.finish(run.report("sync", source.head, source.head, "none"))
             start = decide_start(lock.position, source, config)
             if start.exports:
-                return run.finish(_export_and_catch_up(run, source, lock))
+                export = export_locked(run, source, lock)
+                return run.finish(_catch_up_after_export(run, source, lock, export))
             if start.creates_index:
                 with run.stage("create index"):
                     create_empty_index(run, source, lock, start.position)
@@ -147,7 +149,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)
         begin_batch(lock, source, wanted, epoch, config.on_duplicate_identifier)
-        with run.stage("write"), writing(run, lock, source, plan, changes) as bar:
+        with run.stage("write"), prepared_index(run, lock, source, plan, changes) as bar:
             written = write_batch(run, lock, documents)
             bar.complete(written.counts.operations)
     source.table.release()
@@ -163,8 +165,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     return report
 
 
-def _export_and_catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
-    export = export_locked(run, source, lock)
+def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: RunReport) -> RunReport:
     if lock.position.snapshot_id == source.head:
         return export
     # A resumed export is of the snapshot it began with; what was committed since follows at once.

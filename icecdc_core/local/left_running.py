@@ -18,7 +18,15 @@ from icecdc_core.local.processes import end_process, start_time
 
 @dataclass(frozen=True)
 class LeftRunning(ABC):
-    """A server that runs in the background, with what identifies its process."""
+    """A server that runs in the background, with what identifies its process.
+
+    Attributes:
+        pid: The id of its process.
+        started: When that process started, as text; a process id alone may belong to a later process.
+        version: The version of the server.
+        log: The path of its log.
+        data_folder: The path of its data.
+    """
 
     pid: int
     started: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from icecdc_core.local import watchdog
+from icecdc_core.session.process_start import started_at
 
 Spawn = Callable[[list[str], Path], "subprocess.Popen[bytes]"]
 """Starts a command with a file as its output."""
@@ -85,19 +85,11 @@ def log_tail(log: Path, lines: int = 12) -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """When the process started, as text; None if it does not run any more.
-
-    Process ids are used again. The id and the start time together identify a process, also after a reboot.
-    """
+    """When the process started, as text, see `started_at`; None if it does not run any more."""
     try:
-        process = psutil.Process(pid)
-        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        created = process.create_time()
+        return started_at(pid)
     except psutil.Error:
         return None
-    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
-    return str(round((created - psutil.boot_time()) * os.sysconf("SC_CLK_TCK")) if psutil.LINUX else created)
 
 
 def end_process(pid: int, started: str, seconds: float = 20.0) -> None:

@@ -12,7 +12,12 @@ from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 @dataclass(frozen=True)
 class Runtime:
-    """A Java and the version of the server that runs on it."""
+    """A Java and the version of the server that runs on it.
+
+    Attributes:
+        java: The Java.
+        version: The version of the server.
+    """
 
     java: JavaHome
     version: str

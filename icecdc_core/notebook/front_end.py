@@ -34,7 +34,7 @@ def open_services(config: SyncConfig) -> SyncConfig:
     if cluster_at(config.opensearch_url):
         return config
     url = start_opensearch().url
-    print(f"Embedded OpenSearch at {url}; `python -m icecdc_core.local down` stops it.")  # noqa: T201
+    print(f"Embedded OpenSearch at {url}; `icecdc services down` stops it.")  # noqa: T201
     return config.replace(opensearch_url=url)
 
 

@@ -139,7 +139,7 @@ def _require_an_end(configs: Mapping[str, SyncConfig]) -> None:
     endless = [name for name, config in configs.items() if not config.max_polls and config.polls]
     if endless:
         raise ConfigError(
-            f"The sync of {', '.join(endless)} polls without a limit, so its task of the job would never end",
+            f"The sync of {', '.join(endless)} polls without a limit, so its task would never end",
             subject="max_polls",
             value=0,
             remedy="leave max_polls out of the file; icecdc sync --file takes --max-polls 0",

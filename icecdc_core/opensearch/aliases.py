@@ -27,7 +27,9 @@ def indexes_of_readers(client: OpenSearch, index: str) -> frozenset[str]:
     return frozenset(indexes_behind(client, index))
 
 
-def publish(client: OpenSearch, config: SyncConfig, physical: str, expected: Collection[str] | None = None) -> None:
+def publish_index(
+    client: OpenSearch, config: SyncConfig, physical: str, expected: Collection[str] | None = None
+) -> None:
     """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
 
     The aliases that users gave the old index move with it, because the old index is deleted.

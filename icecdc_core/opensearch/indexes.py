@@ -13,48 +13,14 @@ from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import IndexConflictError, SchemaChangeError
-from icecdc_core.opensearch.aliases import indexes_of_readers, publish
-from icecdc_core.opensearch.index_checks import (
-    require_index_of_table,
-    require_own_alias,
-    require_readable_index,
-    require_same_index,
-)
 from icecdc_core.opensearch.index_definitions import definition_errors, error_reason, major_version
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
-from icecdc_core.opensearch.physical_indexes import (
-    count_operations,
-    icecdc_meta,
-    index_uuid,
-    indexes_behind,
-    physical_index,
-    write_alias,
-)
+from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind, physical_index, write_alias
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icecdc_core.config import SyncConfig
-
-__all__ = [
-    "CreatedIndex",
-    "count_operations",
-    "create_physical",
-    "digest_of_new_index",
-    "drop_leftovers",
-    "drop_unless_read",
-    "evolve_mapping",
-    "index_uuid",
-    "indexes_of_readers",
-    "physical_index",
-    "publish",
-    "require_index_of_table",
-    "require_own_alias",
-    "require_readable_index",
-    "require_same_index",
-    "unused_epoch",
-    "write_alias",
-]
 
 # Settings that differ between two indexes that were created the same way.
 _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
@@ -133,10 +99,10 @@ def create_physical(
     return CreatedIndex(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
 
 
-def digest_of_new_index(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
-    """Return the digest of a physical index that is created now.
+def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
+    """Create an empty physical index, delete it, and return its digest.
 
-    Only the cluster knows which settings its templates and defaults add, so this creates an empty index and deletes it.
+    Only the cluster knows which settings its templates and defaults add to a new index.
 
     Args:
         client: The client.

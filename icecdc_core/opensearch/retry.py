@@ -92,7 +92,7 @@ class RetryingTransport(Transport):
                 if not is_transient(error) or backoff.is_exhausted():
                     raise
                 event(
-                    "OpenSearch gives no usable answer; the request is retried",
+                    "OpenSearch gave no usable answer; retrying the request",
                     logging.WARNING,
                     request=f"{method} {url.partition('?')[0]}",
                     status=error.status_code,

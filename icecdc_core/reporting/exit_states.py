@@ -9,7 +9,13 @@ from icecdc_core.errors import IcecdcError
 
 
 class ExitState(NamedTuple):
-    """A way for a run to end."""
+    """A way for a run to end.
+
+    Attributes:
+        code: The exit code of the process.
+        meaning: What happened.
+        action: What a person or a scheduler should do.
+    """
 
     code: int
     meaning: str
@@ -24,10 +30,14 @@ EXIT_STATES: dict[str, ExitState] = {
         3, "rows or documents cannot be indexed", "correct the rows, or allow them; a retry does not help"
     ),
     "reexport": ExitState(
-        4, "the changes can no longer be read", "run the export, or set on_history_gap or on_schema_change"
+        4,
+        "the changes can no longer be read",
+        "follow the remedy: run the export, or set on_history_gap or on_schema_change",
     ),
     "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert if it persists"),
-    "locked": ExitState(6, "another run has locked the index", "nothing; the other run does the work"),
+    "locked": ExitState(
+        6, "another run has locked the index", "nothing, the other run does the work; run a repair again"
+    ),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
         8, "a validation found a difference", "validate with repair; find out who else writes the index"
@@ -38,7 +48,7 @@ EXIT_STATES: dict[str, ExitState] = {
     "lost": ExitState(
         10,
         "a topic lost records, or a table lost what an ingest wrote",
-        "find out why; then set on_lost_offsets or on_table_reset once",
+        "find out why, then follow the remedy",
     ),
 }
 """Every state with its exit code, its meaning and what to do about it."""

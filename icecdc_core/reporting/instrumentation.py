@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from icecdc_core.columns import literal_names
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
+from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_report
 from icecdc_core.reporting.metrics import RunMetrics
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ParameterModel")
 R = TypeVar("R", bound=Report)
 
-_COUNTS = (
-    *("upserts", "deletes", "already_applied", "rejected", "snapshots", "missing", "extra", "stale", "repaired"),
+_LOGGED = (
+    *COUNTERS,
+    *("missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters"),
 )
 
@@ -100,11 +102,11 @@ class JobRun(Generic[C]):
             elif self._finished is not None:
                 # The report of an ingest has its name as the job.
                 self._facts.update({**self._finished.to_dict(), **self._identity})
-                counts = {name: self._facts[name] for name in _COUNTS if name in self._facts}
+                counts = {name: self._facts[name] for name in _LOGGED if name in self._facts}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
             self.observers.ended(self._facts, error)
             if error is not None or self._finished is not None:
-                publish(RunMetrics(self._facts, time.time()), self.config)
+                publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
             self.observers.wait()
 
     def _open(self) -> None:
@@ -165,7 +167,7 @@ class JobRun(Generic[C]):
                 event(str(unwritable), logging.WARNING)
 
 
-def publish(metrics: RunMetrics, config: ParameterModel) -> None:
+def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
 
     A dry run leaves none: it would count as a success, although nothing was written.

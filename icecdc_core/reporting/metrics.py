@@ -12,7 +12,13 @@ from icecdc_core.reporting.exit_states import EXIT_STATES
 
 
 class Metric(NamedTuple):
-    """A metric: its name, its unit, and what it measures."""
+    """A metric.
+
+    Attributes:
+        name: Its name.
+        unit: The unit of its values.
+        help: What it measures.
+    """
 
     name: str
     unit: str
@@ -23,9 +29,13 @@ METRICS = [
     Metric("icecdc_run_timestamp_seconds", "seconds since 1970", "When the last run ended."),
     Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last succeeded."),
     Metric("icecdc_run_success", "0 or 1", "Whether the last run succeeded."),
-    Metric("icecdc_run_state", "0 or 1 for each state", "How the last run ended; the only metric of a locked one."),
+    Metric(
+        "icecdc_run_state",
+        "0 or 1 for each state",
+        "How the last run ended. A run that found the index locked publishes only this metric.",
+    ),
     Metric("icecdc_run_seconds", "seconds", "How long the last run took."),
-    Metric("icecdc_stage_seconds", "seconds", "How long each of its stages took."),
+    Metric("icecdc_stage_seconds", "seconds", "How long each stage of the last run took."),
     Metric(
         "icecdc_lag_snapshots", "snapshots", "Snapshots the index was behind, at the start and at the end of the run."
     ),
@@ -41,7 +51,7 @@ METRICS = [
         "Longest time from a commit until it was searchable, in the last poll that found commits.",
     ),
     Metric("icecdc_target_lag_kept_seconds", "seconds", "How long the polling run has kept its target lag."),
-    Metric("icecdc_target_lag_missed_seconds", "seconds", "How long it has not."),
+    Metric("icecdc_target_lag_missed_seconds", "seconds", "How long the polling run has missed its target lag."),
     Metric("icecdc_documents", "documents", "Documents by result: upserts, deletes, already_applied, rejected."),
     Metric("icecdc_carryovers", "rows", "Unchanged rows of rewritten files that were found and not sent."),
     Metric("icecdc_snapshots", "snapshots", "Snapshots in the range that was read."),
@@ -51,13 +61,13 @@ METRICS = [
     Metric("icecdc_rows_compared", "rows", "Rows of the table that a validation compared."),
     Metric("icecdc_differences", "documents", "Differences found by a validation: missing, extra, stale."),
     Metric("icecdc_ingest_records", "records", "Records that an ingest read."),
-    Metric("icecdc_ingest_rows", "rows", "Rows that it wrote."),
-    Metric("icecdc_ingest_dead_letters", "records", "Records that could not be routed or parsed."),
-    Metric("icecdc_ingest_tables_behind", "tables", "Tables that it could not write."),
+    Metric("icecdc_ingest_rows", "rows", "Rows that an ingest wrote."),
+    Metric("icecdc_ingest_dead_letters", "records", "Records that an ingest could not route or parse."),
+    Metric("icecdc_ingest_tables_behind", "tables", "Tables that an ingest could not write."),
     Metric(
         "icecdc_ingest_complete_through_timestamp_seconds",
         "seconds since 1970",
-        "Time up to which its tables have all records of the topics.",
+        "Time up to which the tables of an ingest have all records of the topics (valid through).",
     ),
 ]
 """Every metric; all are gauges of the last run, labelled with table, index and job.

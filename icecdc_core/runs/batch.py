@@ -9,11 +9,15 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.positions import Batch, IndexLock, Position
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk.writer import BulkResult, BulkSettings, require_accepted, write_actions
-from icecdc_core.opensearch.indexes import count_operations, evolve_mapping, write_alias
+from icecdc_core.opensearch.bulk.counts import COUNTERS
+from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
+from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.indexes import evolve_mapping
+from icecdc_core.opensearch.physical_indexes import count_operations, write_alias
 from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.changes import BatchPlan, count_documents
 from icecdc_core.runs.dead_letters import store_dead_letters
@@ -28,10 +32,7 @@ if TYPE_CHECKING:
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
-_LOGGED = (
-    *("upserts", "deletes", "carryovers_removed", "already_applied", "rejected"),
-    *("seconds", "run_id", "strategy"),
-)
+_LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 
 
 def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int, on_duplicate_identifier: str) -> None:
@@ -65,7 +66,9 @@ def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int,
 
 
 @contextmanager
-def writing(run: Run, lock: IndexLock, source: Source, plan: BatchPlan, changes: NetChanges) -> Iterator[Progress]:
+def prepared_index(
+    run: Run, lock: IndexLock, source: Source, plan: BatchPlan, changes: NetChanges
+) -> Iterator[Progress]:
     """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents.
 
     Args:
@@ -100,7 +103,7 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     Args:
         run: The run.
         lock: The locked index, with the begun batch.
-        actions: The bulk lines; None if there is nothing to write.
+        actions: The bulk actions; None if there is nothing to write.
         rejected_before: Documents of the same batch that were rejected before these.
 
     Raises:
@@ -149,7 +152,7 @@ def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:
-    """Return what a report says of written documents, by the names of its fields."""
+    """Return what a report says about written documents, by the names of its fields."""
     return {**asdict(result.counts), "rejected_samples": result.rejected_samples}
 
 

@@ -30,7 +30,7 @@ from icecdc_core.table.catalogs import create_table_once, describe_failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from icecdc_core.commits.positions import Batch
+    from icecdc_core.commits.position_format import Batch
     from icecdc_core.config import SyncConfig
 
 SCHEMA = (
@@ -44,7 +44,15 @@ KEY = ("index", "table", "document_id", "version", "physical_index")
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A rejected operation as the executors return it: its NDJSON, and the server's status and reason."""
+    """A rejected operation as the executors return it.
+
+    Attributes:
+        action: The NDJSON of the operation.
+        status: The HTTP status of OpenSearch's answer.
+        reason: Its reason.
+        operation: ``index`` or ``delete``.
+        head: The rest of the first line of the action, such as id and version.
+    """
 
     action: str
     status: int

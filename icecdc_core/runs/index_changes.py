@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import SchemaChangeError
+from icecdc_core.opensearch.aliases import publish_index
 from icecdc_core.opensearch.index_definitions import definition_errors
 from icecdc_core.opensearch.index_settings import settings_in_place
-from icecdc_core.opensearch.indexes import create_physical, evolve_mapping, physical_index, publish, unused_epoch
+from icecdc_core.opensearch.indexes import create_physical, evolve_mapping, unused_epoch
+from icecdc_core.opensearch.physical_indexes import physical_index
 from icecdc_core.runs.batch import position_at
 
 if TYPE_CHECKING:
-    from icecdc_core.commits.positions import IndexLock, Position
+    from icecdc_core.commits.lock import IndexLock
+    from icecdc_core.commits.position_format import Position
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
@@ -63,11 +66,11 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
         FencedError: Another run acquired the lock in the meantime.
     """
     config = run.config
-    seen = run.readers_indexes(lock)
+    seen = run.confirm_readers_indexes(lock)
     epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
     physical = physical_index(config.index, epoch)
     create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
-    publish(run.client, config, physical, seen)
+    publish_index(run.client, config, physical, seen)
     lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icecdc_core.opensearch.indexes import digest_of_new_index, index_uuid
+from icecdc_core.opensearch.indexes import probe_new_index_digest
+from icecdc_core.opensearch.physical_indexes import index_uuid
 from icecdc_core.runs.file_groups import FileGroups, file_groups
 
 if TYPE_CHECKING:
-    from icecdc_core.commits.positions import Batch
+    from icecdc_core.commits.position_format import Batch
     from icecdc_core.config import SyncConfig
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
 
 
-def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = True) -> tuple[FileGroups | None, str]:
+def resumed_groups(run: Run, source: Source, begun: Batch, may_probe: bool = True) -> tuple[FileGroups | None, str]:
     """Return the groups of a begun export that can continue; else None, and the reason.
 
     Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
@@ -28,13 +29,13 @@ def resumed_groups(run: Run, source: Source, begun: Batch, may_write: bool = Tru
         run: The run.
         source: The table.
         begun: The begun export.
-        may_write: False for a dry run.
+        may_probe: Whether an index may be created and deleted to see its settings; False for a dry run.
     """
     reason = changed_since(begun, source, run.config)
     if reason:
         return None, reason
     groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)
-    reason = _unproven(run, source, begun, groups, may_write)
+    reason = _unproven(run, source, begun, groups, may_probe)
     return (None, reason) if reason else (groups, "")
 
 
@@ -60,12 +61,12 @@ def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
     return next((reason for reason, true in changes.items() if true), "")
 
 
-def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_write: bool) -> str:
+def _unproven(run: Run, source: Source, begun: Batch, groups: FileGroups, may_probe: bool) -> str:
     if groups.digest != begun.groups_digest:
         return "its files are grouped differently"
     if index_uuid(run.client, begun.physical_index) != begun.index_uuid:
         return "its index was deleted or created again"
-    if not may_write:
+    if not may_probe:
         return ""
-    now = digest_of_new_index(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
+    now = probe_new_index_digest(run.client, run.config, source.schema, run.run_id, begun.epoch + 1)
     return "" if now == begun.index_digest else "the settings or the mapping of a new index changed"

@@ -7,14 +7,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.positions import IndexLock, Position, PositionStore
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
+from icecdc_core.opensearch.aliases import indexes_of_readers
 from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
 from icecdc_core.opensearch.index_settings import check_settings
-from icecdc_core.opensearch.indexes import indexes_of_readers, require_index_of_table, require_readable_index
 from icecdc_core.opensearch.points_in_time import point_in_time
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
@@ -73,7 +76,7 @@ class Run(JobRun["SyncConfig"]):
             yield
 
     def open_source(self, needs_history: bool = True) -> Source:
-        """Open the table as it is now and check that documents can hold its columns, see ``open_source``."""
+        """Open the table as it is now and check that documents can contain its columns, see ``open_source``."""
         if self._source is not None:
             self._source.table.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
@@ -154,8 +157,10 @@ class Run(JobRun["SyncConfig"]):
             raise failed.error
         return position
 
-    def readers_indexes(self, lock: IndexLock) -> frozenset[str]:
+    def confirm_readers_indexes(self, lock: IndexLock) -> frozenset[str]:
         """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.
+
+        A write of the unchanged position after the look shows that the lock was still held.
 
         Raises:
             FencedError: Another run has acquired the lock.
@@ -211,7 +216,7 @@ class Run(JobRun["SyncConfig"]):
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
-    """Open the table as `open_source` does, and check that documents can hold its columns.
+    """Open the table as `open_source` does, and check that documents can contain its columns.
 
     Args:
         spark: A session in which the table's catalog is configured.
@@ -219,7 +224,7 @@ def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history
         needs_history: See `open_source`.
 
     Raises:
-        UnsupportedTypeError: A document cannot hold a selected column.
+        UnsupportedTypeError: A document cannot contain a selected column.
         ConfigError: The mapping does not fit the documents, or a setting is refused.
         IcecdcError: What `open_source` raises.
     """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from icecdc_core.errors import JavaNotFoundError
 
-# Spark 4 supports 17 and 21 and runs on the versions between; on 25 it stops with "getSubject is not supported".
-SPARK_MINIMUM, SPARK_MAXIMUM = 17, 24
+# Spark 4 supports 17 and 21. Its Hadoop calls `Subject.getSubject`, which fails from Java 23 on.
+SPARK_MINIMUM, SPARK_MAXIMUM = 17, 22
 
 # Reduced runtimes, as some pip packages have them, start but fail much later with a misleading message.
 SPARK_MODULES = frozenset({"jdk.incubator.vector"})
@@ -56,7 +56,7 @@ class JavaHome:
 
 
 def find_spark_java() -> JavaHome:
-    """Find the Java home for a local Spark session: 17 to 24; JAVA_HOME, then PATH, then the usual folders.
+    """Find the Java home for a local Spark session: 17 to 22; JAVA_HOME, then PATH, then the usual folders.
 
     Raises:
         JavaNotFoundError: None fits; the message lists those that were found.

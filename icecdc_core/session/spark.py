@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,23 +117,20 @@ def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Ite
             spark.conf.unset(name)
 
 
-def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
-    config, settings = configs[0], {each.catalog: catalog_settings(each) for each in reversed(configs)}
+def _set_environment() -> None:
+    """Name the Java and the Python that Spark runs."""
     if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
         os.environ["JAVA_HOME"] = str(find_spark_java().path)
     # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    bundles = {
-        bundle: None
-        for name, of_catalog in settings.items()
-        for bundle in needed_bundles(
-            {key.removeprefix(f"spark.sql.catalog.{name}."): value for key, value in of_catalog.items()}
-        )
-    }
+
+
+def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The settings of a new session: our defaults, then those of the catalogs, then those of `spark_conf`."""
+    config = configs[0]
     given = config.resolved_spark_conf()
-    needed = [*iceberg_packages(bundles=list(bundles)), *([avro_package()] if config.reads_kafka else [])]
-    packages = merge_packages(needed, given.pop("spark.jars.packages", None))
+    packages = merge_packages(_needed_packages(config, catalogs), given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",
@@ -152,22 +149,46 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
     if config.reads_kafka:
         own = [given["spark.jars"]] if given.get("spark.jars") else []
         given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
-    every = {**defaults, **{key: value for each in settings.values() for key, value in each.items()}, **given}
-    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
-    os.environ.setdefault("SPARK_LOCAL_IP", every["spark.driver.bindAddress"])
-    secret = set().union(*(secret_settings(each, every) for each in configs))
-    # Spark's web pages and event log show all settings except those whose name matches this expression.
-    shown = every.get("spark.redaction.regex", _REDACTED_BY_SPARK)
+    return {**defaults, **{key: value for each in catalogs.values() for key, value in each.items()}, **given}
+
+
+def _needed_packages(config: ParameterModel, catalogs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    bundles = {
+        bundle: None
+        for name, of_catalog in catalogs.items()
+        for bundle in needed_bundles(
+            {key.removeprefix(f"spark.sql.catalog.{name}."): value for key, value in of_catalog.items()}
+        )
+    }
+    return [*iceberg_packages(bundles=list(bundles)), *([avro_package()] if config.reads_kafka else [])]
+
+
+def _redaction(settings: Mapping[str, str], secret: Collection[str]) -> str:
+    """The expression that matches the names of secret settings.
+
+    Spark's web pages and event log show all settings except those whose name matches.
+    """
+    shown = settings.get("spark.redaction.regex", _REDACTED_BY_SPARK)
     # Hadoop's settings are also shown under their own names.
     names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
-    every["spark.redaction.regex"] = "|".join([shown, *map(re.escape, names)])
+    return "|".join([shown, *map(re.escape, names)])
+
+
+def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
+    config, catalogs = configs[0], {each.catalog: catalog_settings(each) for each in reversed(configs)}
+    _set_environment()
+    settings = _settings(configs, catalogs)
+    # No setting says where Spark's web pages listen. Without this variable they listen on every address.
+    os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
+    secret = set().union(*(secret_settings(each, settings) for each in configs))
+    settings["spark.redaction.regex"] = _redaction(settings, secret)
     builder = SparkSession.builder
-    for key, value in every.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
-        conf = SparkConf().setAll([(key, value) for key, value in every.items() if key not in secret])
+        conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
         _start_jvm(conf)
         session = builder.getOrCreate()
     except Exception as error:
@@ -176,10 +197,10 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
             subject="spark_conf",
             value=sorted(config.spark_conf),
             remedy="see Spark's own output above; the usual causes are an unreachable package repository "
-            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 24 (set JAVA_HOME)",
+            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 22 (set JAVA_HOME)",
         ) from error
     for each in {each.catalog: each for each in reversed(configs)}.values():
-        remember_catalog(session, each, settings[each.catalog])
+        remember_catalog(session, each, catalogs[each.catalog])
     return session
 
 
@@ -189,6 +210,8 @@ def _start_jvm(conf: SparkConf) -> None:
     PySpark starts it in another thread: an interrupt that Python receives while it forks is lost, or the id of the new
     process is.
     """
+    if SparkContext._gateway is not None:
+        return
     known = {child.pid for child in psutil.Process().children()}
     # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
     with one_process_at_a_time("spark-packages"), ThreadPoolExecutor(1) as thread:
@@ -200,6 +223,9 @@ def _start_jvm(conf: SparkConf) -> None:
             while not start.done():
                 _end_jvm(known)
                 time.sleep(0.01)
+            # It may have started before it ended.
+            _end_jvm(known)
+            SparkContext._gateway = SparkContext._jvm = None
             raise
 
 

@@ -82,9 +82,9 @@ def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], Non
     threads = [
         InheritableThread(target=run, args=(slots,), name=f"icecdc-{name}", daemon=True) for name, run in runs.items()
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except KeyboardInterrupt:
@@ -92,7 +92,8 @@ def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], Non
         spark.sparkContext.cancelAllJobs()
         deadline = time.monotonic() + _CANCEL_SECONDS  # until then the runs release their locks
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident:  # an interrupt may come before all have started
+                thread.join(max(0.0, deadline - time.monotonic()))
         raise
     finally:
         with suppress(Py4JError, OSError):  # Spark has ended; the reports say so

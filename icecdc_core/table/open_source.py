@@ -38,9 +38,8 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     Raises:
         TableNotFoundError: There is no such table.
         ColumnNotFoundError: A column of ``columns`` does not exist.
-        IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot
-            identify.
-        UnsupportedTypeError: A selected column cannot be held by a document.
+        IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot identify.
+        UnsupportedTypeError: A document cannot contain a selected column.
         ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, ``select`` no
             deterministic selection of them, or ``branch`` is a tag.
         HistoryGapError: The branch does not exist.

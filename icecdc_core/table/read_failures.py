@@ -140,7 +140,7 @@ def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table:
 
 
 def _row_error(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError | None:
-    """What the rows or the condition are to blame for."""
+    """The error if rows or the condition caused the failure."""
     raised = next((found[1] for cause in chain if (found := _IDENTIFIER.match(cause.text))), "")
     if raised.startswith(DUPLICATE_MESSAGE):
         return DuplicateIdentifierError(
@@ -148,7 +148,7 @@ def _row_error(text: str, chain: list[Cause], config: SyncConfig) -> IcecdcError
             subject="identifier_columns",
             value=list(config.identifier_columns),
             remedy="choose columns that are unique together, remove the duplicate rows, "
-            "or set on_duplicate_identifier=last (for one run, if the duplicate rows are gone by now)",
+            "or set on_duplicate_identifier=last (for one run, if the duplicates have since been removed)",
         )
     if raised:
         return IdentifierColumnsError(
@@ -226,7 +226,7 @@ def known_failure(text: str) -> IcecdcError | None:
 
 
 def _spark_error(text: str, chain: list[Cause], reason: str) -> IcecdcError | None:
-    """What the machines are to blame for."""
+    """The error if memory, a process or a machine caused the failure."""
     if any(cause.kind.endswith("OutOfMemoryError") for cause in chain):
         return SparkJobError(
             f"Spark ran out of memory: {reason}",
@@ -243,7 +243,7 @@ def _spark_error(text: str, chain: list[Cause], reason: str) -> IcecdcError | No
         )
     if _LOST_EXECUTOR.search(text):
         return SparkJobError(
-            f"Spark lost an executor or itself was stopped: {reason}",
+            f"Spark lost an executor, or was stopped: {reason}",
             subject="spark_conf",
             remedy=f"look at the executors' logs for what ended them, most often memory; run again; {_STAYS}",
         )

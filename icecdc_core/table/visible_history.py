@@ -31,7 +31,7 @@ def require_visible_history(table: str, metadata: TableMetadata, view: CatalogVi
         raise HiddenHistoryError(
             f"The catalog of '{table}' hides its history: {reason}",
             subject="catalog_properties",
-            remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all who write: "
+            remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all writers: "
             "type=nessie, uri=.../api/v2), or set on_history_gap=reexport: then every sync that finds something new "
             "exports the whole table, behind the alias",
         )

@@ -37,7 +37,6 @@ def points(job):
     return every if EVERY else sorted(random.Random(f"{SEED}{job}").sample(every, DRAWN))
 
 
-@pytest.mark.timeout(0)
 class DescribeARunThatIsCutOff:
     @pytest.mark.parametrize("job", JOBS)
     def it_leaves_what_the_next_run_ends_equal_with(

@@ -13,7 +13,7 @@ from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
 from icecdc_core.opensearch.bulk.writer import BulkSettings
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.indexes import write_alias
+from icecdc_core.opensearch.physical_indexes import write_alias
 from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
 from tests.faults.test_opensearch_faults import CREATE, FILL

@@ -82,7 +82,6 @@ KINDS = {"append": Appended, "routes": Routed, "upsert": Upserted}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
 class DescribeKilledIngests:
     def it_ends_with_every_record_once_after_every_kill(self, spark, make_ingest, kafka, name):
         rng = random.Random(SEED)

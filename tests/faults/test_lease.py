@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.commits.positions import Batch, PositionStore
+from icecdc_core.commits.position_format import Batch
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.batch import write_batch

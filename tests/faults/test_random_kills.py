@@ -40,7 +40,6 @@ def change(spark, table, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
 class DescribeKilledDrivers:
     def it_ends_equal_after_every_kill(self, spark, make_config, indexed, opensearch, name, opensearch_url):
         rng = random.Random(SEED)

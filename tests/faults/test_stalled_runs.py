@@ -161,16 +161,16 @@ class DescribeAStalledExport:
         sql("INSERT INTO {t} VALUES (1, 'v')")
         config = make_config()
         export_table(spark, config)
-        publish = export.publish
+        publish = export.publish_index
 
         def stalled(*arguments):
-            with mock.patch.object(export, "publish", publish):
+            with mock.patch.object(export, "publish_index", publish):
                 end_lease(opensearch, config)
                 sql("UPDATE {t} SET name = 'w'")
                 export_table(spark, config.replace(export_group_bytes=1))
             publish(*arguments)
 
-        with mock.patch.object(export, "publish", stalled), pytest.raises(FencedError):
+        with mock.patch.object(export, "publish_index", stalled), pytest.raises(FencedError):
             export_table(spark, config)
         (physical,) = opensearch.indices.get_alias(name=config.index)
         assert PositionStore(opensearch, config).read().physical_index == physical
@@ -185,7 +185,7 @@ class DescribeAnExportAfterOneThatMovedTheAlias:
         export_table(spark, config)
         killed_at(export, "commit_batch", lambda: export_table(spark, config))
         other = config.replace(on_duplicate_identifier="last")
-        killed_at(export, "publish", lambda: export_table(spark, other))
+        killed_at(export, "publish_index", lambda: export_table(spark, other))
         sql("INSERT INTO {t} VALUES (2, 'w')")
         sync_changes(spark, other)
         assert names() == {"1": "v", "2": "w"}

@@ -218,7 +218,7 @@ class DescribeThePapermillWay:
         )
         (output,) = executed.cells[-1].outputs
         assert re.match(
-            r"Exporting lake.demo.flights: 100% \|█{20}\| 336,776 of 336,776 documents \[00:01",
+            r"Exporting lake.demo.flights: 100% \|█{20}\| 336,776 of 336,776 documents \[00:\d\d",
             output.data["text/plain"],
         )
 

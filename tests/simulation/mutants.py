@@ -274,7 +274,7 @@ MUTANTS = [
         (
             Change(
                 export,
-                "_write_groups",
+                "_export",
                 "written = write_batch(",
                 "lock.progress(number)\n                written = write_batch(",
             ),
@@ -287,20 +287,20 @@ MUTANTS = [
             Change(
                 export,
                 "_export",
-                "written = _write_groups(",
-                "publish(run.client, config, batch.physical_index, seen)\n    written = _write_groups(",
+                'with run.stage("write"), ',
+                'publish_index(run.client, config, batch.physical_index, seen)\n    with run.stage("write"), ',
             ),
         ),
     ),
     Mutant(
         "the alias moves before searches find the documents",
         (READERS, INDEX),
-        (Change(aliases, "publish", "client.indices.refresh(index=physical)", "pass", (export, index_changes)),),
+        (Change(aliases, "publish_index", "client.indices.refresh(index=physical)", "pass", (export, index_changes)),),
     ),
     Mutant(
         "a sync commits before searches find the documents",
         (INDEX,),
-        (Change(batch, "writing", "run.client.indices.refresh(index=physical)", "pass", (sync,)),),
+        (Change(batch, "prepared_index", "run.client.indices.refresh(index=physical)", "pass", (sync,)),),
     ),
     Mutant(
         "a re-export forgets the begun batch",
@@ -331,7 +331,7 @@ MUTANTS = [
         "a run without the lock moves the alias",
         (ALIAS, RECOVERY, INDEX, READERS),
         (
-            Change(aliases, "publish", "expected is not None and", "False and", (export, index_changes)),
+            Change(aliases, "publish_index", "expected is not None and", "False and", (export, index_changes)),
             Change(
                 aliases,
                 "_moved_aliases",
@@ -357,7 +357,7 @@ MUTANTS = [
         schedules=20000,
     ),
     Mutant(
-        "an overtaken export leaves syncs refused for ever",
+        "an overtaken export blocks all later syncs",
         (RECOVERY, REFUSALS),
         (Change(sync, "_checked_position", " or position.begun_export", ""),),
         schedules=20000,

@@ -34,7 +34,7 @@ def find_mixed_outputs(chosen: Mapping[str, Any]) -> list[str]:
             "metrics_url": bool(first.metrics_url) and first.metrics_url == second.metrics_url,
         }
         problems += [
-            f"indexes.{name}.{parameter}: is that of indexes.{owner}, too, whose index is also {first.index!r}. "
+            f"indexes.{name}.{parameter}: is the same as in indexes.{owner}, which also has the index {first.index!r}. "
             f"Remedy: give one of them another {parameter} or another index."
             for parameter, is_shared in shared.items()
             if is_shared

@@ -91,7 +91,7 @@ class IndexFile:
             return name or self.names[0]
         near = difflib.get_close_matches(name, self.names, n=1)
         raise ConfigError(
-            f"'{self._path}' has no such index" if name else f"'{self._path}' has several indexes, and none is named",
+            f"'{self._path}' has no such index" if name else f"'{self._path}' has several indexes, and none was chosen",
             subject="index",
             value=name,
             remedy=f"{f'did you mean {near[0]}; ' if near else ''}name one of {', '.join(self.names)}",
@@ -223,7 +223,7 @@ def _content(path: str | Path) -> dict[str, Any]:
         error.problems = [f"{path}: {problem}" for problem in error.problems]
         raise
     if not isinstance(content, dict):
-        found = "empty" if content is None else f"a {'list' if isinstance(content, list) else 'text'}, not a mapping"
+        found = "empty" if content is None else f"a {'list' if isinstance(content, list) else 'string'}, not a mapping"
         raise ConfigError(
             f"The index file is {found}",
             subject="index_file",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.secrets import Properties
 
 
@@ -44,7 +44,7 @@ def parse_json_object(value: object) -> object:
         return json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise parameter_problem(
-            "has a value that is no JSON", "give strings, numbers, booleans, null, lists and objects"
+            "has a value that JSON cannot represent", "give strings, numbers, booleans, null, lists and objects"
         ) from None
 
 
@@ -86,7 +86,7 @@ def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def _json_value(text: str) -> object:
-    """The value of a JSON text; a key that is there twice and NaN are errors, as in every other form."""
+    """The value of a JSON text; a key that occurs twice and NaN are errors, as in every other form."""
     return json.loads(text, object_pairs_hook=_require_unique_keys, parse_constant=_refuse_constant)
 
 
@@ -94,13 +94,13 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError("a key is there twice")
+            raise ValueError("a key occurs twice")
         found[key] = value
     return found
 
 
 def _refuse_constant(_: str) -> object:
-    raise ValueError("NaN and Infinity are no JSON")
+    raise ValueError("NaN and Infinity are not allowed")
 
 
 def _json_problem(error: ValueError | RecursionError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 
 _INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
 _TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")

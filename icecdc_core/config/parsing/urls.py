@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.secrets import Properties
 
 _SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")

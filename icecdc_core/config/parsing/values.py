@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from icecdc_core.config.parsing.json_values import parse_json_array
-from icecdc_core.config.parsing.refusals import parameter_problem
+from icecdc_core.config.parsing.parameter_problem import parameter_problem
 from icecdc_core.secrets import is_reference
 
 
@@ -34,7 +34,7 @@ def check_no_reference(text: str) -> str:
     """
     if is_reference(text):
         raise parameter_problem(
-            "takes no reference", "give the value itself; an index file reads a variable by ${env:NAME}"
+            "cannot be a reference to a secret", "give the value itself; an index file reads a variable by ${env:NAME}"
         )
     return text
 

@@ -49,7 +49,14 @@ _KINDS = (UPDATED, INSERTED, DELETED)
 
 @dataclass(frozen=True)
 class PartitionChanges:
-    """The changes of one partition; a row that moved counts where it is now."""
+    """The changes of one partition; a row that moved counts where it is now.
+
+    Attributes:
+        partition: The partition as text.
+        inserts: Rows that are new.
+        updates: Rows that have other values.
+        deletes: Rows that are gone.
+    """
 
     partition: str
     inserts: int

@@ -109,9 +109,9 @@ class _LogicalTypes:
             # Spark reads a union of several types as a struct, whose values are not converted.
             return self.of(branches[0], kind, namespace, optional) if len(branches) == 1 else LogicalType(kind)
         if isinstance(node, str):
-            known = self._named.get(node) or self._named.get(f"{namespace}.{node}")
+            named = self._named.get(node) or self._named.get(f"{namespace}.{node}")
             return (
-                LogicalType(kind, optional=optional) if known is None else self.of(known[0], kind, known[1], optional)
+                LogicalType(kind, optional=optional) if named is None else self.of(named[0], kind, named[1], optional)
             )
         if node.get("type") in _NAMED:
             outer = namespace

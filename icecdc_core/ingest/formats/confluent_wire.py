@@ -47,8 +47,8 @@ class WireFormat:
             require_avro(self._spark)
         registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth)
         self._schema_id = F.when(self._has_header(), F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
-        found = records.select(self._schema_id.alias("id")).where(F.col("id").isNotNull()).distinct().collect()
-        self._schemas = {int(row["id"]): registry.schema(int(row["id"])) for row in found}
+        ids = records.select(self._schema_id.alias("id")).where(F.col("id").isNotNull()).distinct().collect()
+        self._schemas = {int(row["id"]): registry.schema(int(row["id"])) for row in ids}
 
     def decode(self) -> Column:
         """Return the decode result of every record."""

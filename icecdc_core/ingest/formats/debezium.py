@@ -85,8 +85,8 @@ def decode_json(records: DataFrame, text: Column, tombstone: Column, settings: F
 
     def decode_by_schema(part: Column) -> Column:
         branches = F.when(part.isNull(), plain)
-        for known in parts:
-            branches = branches.when(part == known, _decode_with_schema(text, known, tombstone, settings))
+        for schema in parts:
+            branches = branches.when(part == schema, _decode_with_schema(text, schema, tombstone, settings))
         return branches
 
     return evaluate_once(schema_part, decode_by_schema)

@@ -74,6 +74,6 @@ def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     """
     lower = F.lower(code)
     op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*_DELETES), F.lit("delete"))
-    known = lower.isin(*_UPSERTS, *_DELETES)
+    is_known = lower.isin(*_UPSERTS, *_DELETES)
     unknown = F.concat(F.lit(f"{field} is '"), F.left(code, F.lit(40)), F.lit("', which is not an operation"))
-    return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(~known, unknown)
+    return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(~is_known, unknown)

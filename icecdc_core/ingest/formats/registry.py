@@ -85,15 +85,15 @@ class SchemaRegistry:
         references: dict[str, RegisteredSchema] = {}
         for reference in answer.get("references") or []:
             path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
-            found = self._get(path)
-            if found is None:
+            referenced = self._get(path)
+            if referenced is None:
                 raise SchemaRegistryError(
                     "A schema refers to a schema that the registry does not have",
                     subject=reference["subject"],
                     value=reference["version"],
                     remedy="register the schema again, or restore the registry's topic",
                 )
-            other = self._registered(found)
+            other = self._registered(referenced)
             references.update(other.references)
             references[reference["name"]] = other
         return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)

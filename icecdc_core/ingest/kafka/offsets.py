@@ -14,8 +14,8 @@ Offsets = dict[str, dict[int, int]]
 
 def from_json(text: str | None) -> Offsets:
     """Return offsets from JSON as `to_json` writes it; empty ones for no text."""
-    found = json.loads(text) if text else {}
-    return {topic: {int(number): int(offset) for number, offset in parts.items()} for topic, parts in found.items()}
+    parsed = json.loads(text) if text else {}
+    return {topic: {int(number): int(offset) for number, offset in parts.items()} for topic, parts in parsed.items()}
 
 
 def to_json(offsets: Offsets) -> str:
@@ -33,10 +33,10 @@ def each(offsets: Offsets) -> Iterator[tuple[str, int, int]]:
 
 def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
     """Return offsets from topic, partition and offset of each partition."""
-    found: Offsets = {}
+    collected: Offsets = {}
     for topic, partition, offset in entries:
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        collected.setdefault(topic, {})[partition] = offset
+    return collected
 
 
 def get(offsets: Mapping[str, Mapping[int, int]], topic: str, partition: int, default: int = 0) -> int:
@@ -58,12 +58,12 @@ def furthest(first: Offsets, *others: Offsets) -> Offsets:
         first: Offsets, which stay as they are.
         others: Further offsets; a partition may be in any of them.
     """
-    found = {topic: dict(parts) for topic, parts in first.items()}
+    highest = {topic: dict(parts) for topic, parts in first.items()}
     for other in others:
         for topic, partition, offset in each(other):
-            parts = found.setdefault(topic, {})
+            parts = highest.setdefault(topic, {})
             parts[partition] = max(offset, parts.get(partition, offset))
-    return found
+    return highest
 
 
 def at_most(offsets: Offsets, limit: Offsets) -> Offsets:

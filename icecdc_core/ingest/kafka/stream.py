@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,8 @@ from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
     from icecdc_core.ingest.config import IngestConfig
 
 _CHECK_SECONDS = 0.2
@@ -35,6 +37,83 @@ _BULK_READING = {
 
 ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
 """Gets the records of a batch, where it starts and where it ends."""
+
+
+class StreamGate:
+    """Lets a stream end only between two batches, as a batch that is stopped halfway would be processed again.
+
+    Spark's thread asks before each batch, the thread that started the stream between them.
+
+    Args:
+        should_end: Whether the stream should end. Once it has returned True in either thread, no batch starts.
+    """
+
+    def __init__(self, should_end: Callable[[], bool]) -> None:
+        self._should_end = should_end
+        self._lock = threading.Lock()
+        self._is_processing = self._is_ending = False
+
+    def start_batch(self) -> bool:
+        """Return whether a batch may start; the caller then calls `end_batch` after it."""
+        with self._lock:
+            # Asked here too: if batches follow each other at once, `may_end` finds no moment between them.
+            self._is_ending = self._is_ending or self._should_end()
+            self._is_processing = not self._is_ending
+            return self._is_processing
+
+    def end_batch(self) -> None:
+        """Note that the batch is over, also if it failed."""
+        self._is_processing = False
+
+    def may_end(self) -> bool:
+        """Return whether the stream may be stopped now."""
+        with self._lock:
+            self._is_ending = self._is_ending or (not self._is_processing and self._should_end())
+            return self._is_ending
+
+
+class BatchCallback:
+    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends.
+
+    Args:
+        process: Processes a batch.
+        gate: Whether a batch may start.
+        checkpoint: The folder of the query's checkpoint.
+        start: Where the stream starts.
+
+    Attributes:
+        failure: What `process` raised first; None if it never failed.
+    """
+
+    def __init__(self, process: ProcessBatch, gate: StreamGate, checkpoint: Path, start: Offsets) -> None:
+        self._process = process
+        self._gate = gate
+        self._checkpoint = checkpoint
+        self._at = start
+        self.failure: BaseException | None = None
+
+    def process_batch(self, records: DataFrame, number: int) -> None:
+        """Process a batch, unless the stream is to end before it.
+
+        Args:
+            records: The records of the batch.
+            number: Spark's number of the batch, as in the checkpoint.
+
+        Raises:
+            IcecdcError: The batch failed; `failure` says why.
+        """
+        if not self._gate.start_batch():
+            return  # Spark regards the batch as done, but its checkpoint is deleted
+        end = offsets.furthest(self._at, _end_of(self._checkpoint, number))
+        try:
+            self._process(records, self._at, end)
+        except BaseException as error:
+            self.failure = self.failure or error
+            # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
+            raise IcecdcError("The batch was cut off") from error
+        finally:
+            self._gate.end_batch()
+        self._at = end
 
 
 def run_stream(
@@ -60,56 +139,18 @@ def run_stream(
         PySparkException: What Spark raised itself.
     """
     checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
-    at = start
-    failures: list[BaseException] = []
-    # The stream ends only between batches: a batch that is stopped halfway would be processed again.
-    lock, is_processing, is_ending = threading.Lock(), False, False
-
-    def may_start_batch() -> bool:
-        nonlocal is_processing, is_ending
-        with lock:
-            # Checked here too: if batches follow each other at once, the loop below finds no moment between them.
-            is_ending = is_ending or should_end()
-            is_processing = not is_ending
-        return is_processing
-
-    def may_end() -> bool:
-        nonlocal is_ending
-        with lock:
-            is_ending = is_ending or (not is_processing and should_end())
-        return is_ending
-
-    def process_batch(records: DataFrame, number: int) -> None:
-        nonlocal at, is_processing
-        if not may_start_batch():
-            return  # Spark regards the batch as done, but its checkpoint is deleted
-        end = offsets.furthest(at, _end_of(checkpoint, number))
-        try:
-            process(records, at, end)
-        except BaseException as error:
-            failures.append(error)
-            # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
-            raise IcecdcError("The batch was cut off") from error
-        finally:
-            is_processing = False
-        at = end
-
+    gate = StreamGate(should_end)
+    callback = BatchCallback(process, gate, checkpoint, start)
     query: StreamingQuery | None = None
     try:
-        writer = _reader(spark, config, topics, start).load().writeStream.foreachBatch(process_batch)
-        writer = writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"icecdc ingest {config.job}")
-        if config.trigger == "available_now":
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
-        query = writer.start()
+        query = _writer(spark, config, topics, start, checkpoint).foreachBatch(callback.process_batch).start()
         while not query.awaitTermination(_CHECK_SECONDS):  # type: ignore[arg-type]
-            if may_end():
+            if gate.may_end():
                 query.stop()
                 break
     except PySparkException:
-        if failures:
-            raise failures[0] from None
+        if callback.failure is not None:
+            raise callback.failure from None
         raise
     finally:
         if query is not None and query.isActive:
@@ -117,7 +158,17 @@ def run_stream(
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> Any:
+def _writer(
+    spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets, checkpoint: Path
+) -> DataStreamWriter:
+    writer = _reader(spark, config, topics, start).load().writeStream.queryName(f"icecdc ingest {config.job}")
+    writer = writer.option("checkpointLocation", checkpoint.as_uri())
+    if config.trigger == "available_now":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
+
+
+def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> DataStreamReader:
     options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
     options |= {
         "startingOffsets": offsets.to_json(start),

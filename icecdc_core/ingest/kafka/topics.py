@@ -93,10 +93,10 @@ class Topics:
                 for name in names:
                     requested.add(name)
                 described = admin.describeTopics(requested).allTopicNames().get()
-                found = {name: str(described.get(name).topicId().toString()) for name in names}
+                ids = {name: str(described.get(name).topicId().toString()) for name in names}
             finally:
                 admin.close()
-        return {name: identifier for name, identifier in found.items() if identifier != _NO_ID}
+        return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
 
     def earliest(self, names: list[str]) -> Offsets:
         """Return the first offset that each partition still has."""
@@ -113,18 +113,18 @@ class Topics:
             names: The topics.
             moment: The moment.
         """
-        found = self.latest(names)
+        first = self.latest(names)
         times = java_class(self._spark, "java.util.HashMap")()
         partition = self._class("common.TopicPartition")
-        for topic, number, _ in offsets.each(found):
+        for topic, number, _ in offsets.each(first):
             times.put(partition(topic, number), int(moment.timestamp() * 1000))
         with kafka_errors(self._config.bootstrap_servers):
             answer = self._consumer.offsetsForTimes(times)
-            for topic, number, _ in list(offsets.each(found)):
+            for topic, number, _ in list(offsets.each(first)):
                 entry = answer.get(partition(topic, number))
                 if entry is not None:
-                    found[topic][number] = int(entry.offset())
-        return found
+                    first[topic][number] = int(entry.offset())
+        return first
 
     def close(self) -> None:
         """Close the connections."""

@@ -77,11 +77,11 @@ def _schemas(decoded: DataFrame) -> list[T.StructType]:
         F.collect_set(F.when(written, F.col("payload_type"))).alias("written"),
     )
     with _case_sensitive_names(decoded.sparkSession):
-        found = aggregated.first()
-    assert found is not None
-    known = [T.StructType.fromJson(json.loads(text)) for text in sorted(found["written"])]
+        schemas = aggregated.first()
+    assert schemas is not None
+    written_schemas = [T.StructType.fromJson(json.loads(text)) for text in sorted(schemas["written"])]
     # A field that a schema lacks becomes optional; an empty schema must not make any field so.
-    return [schema for schema in (variant_schema(found["guessed"]), *known) if schema.fields]
+    return [schema for schema in (variant_schema(schemas["guessed"]), *written_schemas) if schema.fields]
 
 
 @contextmanager
@@ -109,9 +109,9 @@ def _confirm_widening(decoded: DataFrame, seen: T.StructType, current: T.StructT
         F.max(F.abs(text_at(F.col("payload"), path).try_cast(wide)) > F.lit(limits[type(narrow)])).alias(str(index))
         for index, (path, narrow, wide) in enumerate(candidates)
     ]
-    found = decoded.agg(*tests).first()
-    assert found is not None
-    confirmed = {path for (path, _, _), too_big in zip(candidates, found, strict=True) if too_big}
+    results = decoded.agg(*tests).first()
+    assert results is not None
+    confirmed = {path for (path, _, _), too_big in zip(candidates, results, strict=True) if too_big}
     return _without_guess_mark(seen, confirmed)
 
 

@@ -139,28 +139,28 @@ class StructReader(ValueReader):
         if not needs_conversion(self):
             return parsed
         columns = [
-            field.value(found).alias(field.name) for field, found in self.parsed_fields(parsed) if field.has_column
+            field.value(values).alias(field.name) for field, values in self.parsed_fields(parsed) if field.has_column
         ]
         return F.when(parsed.isNotNull(), F.struct(*columns))
 
     def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """Fields that are missing, have no column or two spellings, and the violations of their values."""
-        for field, found in self.parsed_fields(parsed):
+        for field, values in self.parsed_fields(parsed):
             if not field.has_column:
-                yield Violation(found[0].isNotNull(), (*path, field.name), field.refusal, found[0])
+                yield Violation(values[0].isNotNull(), (*path, field.name), field.refusal, values[0])
                 continue
             if field.required:
                 # A delete often names only the identifier columns.
-                missing = parsed.isNotNull() & _first(found).isNull() & ~F.col("op").eqNullSafe("delete")
+                missing = parsed.isNotNull() & _first(values).isNull() & ~F.col("op").eqNullSafe("delete")
                 yield Violation(missing, (*path, field.name), "is required, but missing or null")
-            for other in range(1, len(found)):
-                both = _first(found[:other]).isNotNull() & found[other].isNotNull()
+            for other in range(1, len(values)):
+                both = _first(values[:other]).isNotNull() & values[other].isNotNull()
                 yield Violation(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
             field_path = (*path, field.spellings[0])
             field_value = None if value is None else value.getField(field.name)
-            yield from field.reader.violations(_first(found), field_path, field_value)
+            yield from field.reader.violations(_first(values), field_path, field_value)
             for folder in field.folders:
-                yield partition_folder_violation(_first(found), field_path, field.reader.kind, folder)
+                yield partition_folder_violation(_first(values), field_path, field.reader.kind, folder)
 
     def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
         """Every field with what was parsed under each of its spellings."""

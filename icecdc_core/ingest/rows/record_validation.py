@@ -62,7 +62,7 @@ def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -
     if compared:
         # The fields were seen in Spark's variants, which accept no object with a repeated key and no bare NaN.
         unseen = F.col("payload_type").isNull() & F.try_parse_json(F.col("payload")).isNull()
-        text = "cannot be compared with the columns: a key is there twice, a value is no JSON, or the record is too big"
+        text = "cannot be compared with the columns: a key occurs twice, a value is not JSON, or the record is too big"
         checks.append((unseen, F.lit(text)))
     record, needed = F.col(PARSED)[RECORD], {name.lower() for name in identifiers}
     for field, columns in reader.parsed_fields(record) if needed else ():

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from icecdc_core.errors import ConcurrentIngestError
-from icecdc_core.ingest.tables.commits.offsets import JOB, RUN, current_snapshot_id
 from icecdc_core.ingest.tables.commits.publish import MovedError, append, publish, stage
+from icecdc_core.ingest.tables.commits.table_offsets import JOB, RUN, current_snapshot_id
 from icecdc_core.secrets import LONGEST
 from icecdc_core.table.catalogs import create_table_once, load_table
 
@@ -88,12 +88,12 @@ class DeadLetters:
         span = rows.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).first()
         if span is None or span["low"] is None:
             return 0
-        known = spark.table(name).where(
+        stored = spark.table(name).where(
             (F.col("job") == self._config.job) & F.col("offset").between(span["low"], span["high"])
         )
-        known = known.select(*(F.col(column).alias(f"known_{column}") for column in _KEY))
-        same = [F.col(column).eqNullSafe(F.col(f"known_{column}")) for column in _KEY]
-        new = rows.join(known, same[0] & same[1] & same[2] & same[3], "left_anti").coalesce(1)
+        stored = stored.select(*(F.col(column).alias(f"stored_{column}") for column in _KEY))
+        same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
+        new = rows.join(stored, same[0] & same[1] & same[2] & same[3], "left_anti").coalesce(1)
         count = new.count()
         if not count:
             return 0

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from icecdc_core.columns import quoted
 from icecdc_core.errors import ColumnNotFoundError
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.batch import TableRecords
 from icecdc_core.ingest.tables.commits.publish import StagedSnapshot, append, stage
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
+from icecdc_core.ingest.tables.micro_batch import TableRecords
 from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 from icecdc_core.session.row_counts import RowCount
@@ -31,7 +31,7 @@ _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 @dataclass(frozen=True)
 class StagedRecords:
-    """What became of the records of a batch.
+    """The records of a batch after they were staged.
 
     Attributes:
         snapshot: The staged snapshot.
@@ -146,7 +146,7 @@ class Staging:
     def _stage_append(
         self, rows: DataFrame, coalesced: Callable[[DataFrame], DataFrame] | None = None
     ) -> StagedSnapshot:
-        metadata = (f"{quoted(known)} AS {METADATA_PREFIX}{known}" for known in self.config.metadata_columns)
+        metadata = (f"{quoted(column)} AS {METADATA_PREFIX}{column}" for column in self.config.metadata_columns)
         ready = rows.selectExpr(f"{quoted(ROW)}.*", *metadata)
         # Coalesced after the row is spread: Spark generates no code for coalesce, and would copy whole rows for it.
         ready = ready if coalesced is None else coalesced(ready)

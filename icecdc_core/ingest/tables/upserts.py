@@ -56,13 +56,13 @@ def last_row_of_each(rows: DataFrame) -> DataFrame:
         F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
         F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
     )
-    known = rows.repartition(*own).withColumns(
+    ordered = rows.repartition(*own).withColumns(
         {CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: F.when(unordered, highest).otherwise(F.col(ORDER))}
     )
     newest = F.desc_nulls_last(ORDER)
     in_partition = of_partition.orderBy(newest, F.desc("offset"))
     over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
-    first = known.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
     last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
     return last.drop(_RANK)
 

@@ -15,14 +15,14 @@ from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.first_records import reject_fields, reject_without_table
 from icecdc_core.ingest.rows.row_parsing import parse_rows
-from icecdc_core.ingest.tables.batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.commits.commit_log import TableEntry
-from icecdc_core.ingest.tables.commits.offsets import TableOffsets, current_snapshot_id
+from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
 from icecdc_core.ingest.tables.commits.publish import MovedError, StagedSnapshot, next_publish_step, publish, restage
-from icecdc_core.ingest.tables.commits.resets import OffsetsReader
+from icecdc_core.ingest.tables.commits.table_offsets import TableOffsets, current_snapshot_id
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
+from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema, with_metadata_problems
-from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_table
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_or_create_table
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
 from icecdc_core.table.catalogs import load_table
 
@@ -70,24 +70,24 @@ class Writer:
         dead_letters = 0
         conflict: MovedError | None = None
         for _ in range(self.attempts):
-            opened = open_table(spark, name, records.decoded, self.config)
+            opened = open_or_create_table(spark, name, records.decoded, self.config)
             if opened.refused:
                 records = replace(records, decoded=partial(_with_problems, records.decoded, opened.refused))
             table = opened.table
             if table is None:
                 return self._write_without_table(name, records, batch)
-            found = self.offsets.read(name, table, batch.start)
-            if offsets.covers(found.offsets, batch.end):
-                return self._nothing_new(name, table, found), dead_letters
+            recorded = self.offsets.read_or_reset(name, table, batch.start)
+            if offsets.covers(recorded.offsets, batch.end):
+                return self._nothing_new(name, table, recorded), dead_letters
             try:
-                staged = self._stage(spark, name, table, found, records, batch)
+                staged = self._stage(spark, name, table, recorded, records, batch)
             except MovedError as moved:  # nothing was staged
                 conflict = moved
                 continue
             dead_letters += staged.dead_letters
-            published = self._publish(spark, name, found, staged.snapshot, batch)
+            published = self._publish(spark, name, recorded, staged.snapshot, batch)
             if published is not None:
-                written = replace(self._offsets_after(found, batch), snapshot_id=published.snapshot_id)
+                written = replace(self._offsets_after(recorded, batch), snapshot_id=published.snapshot_id)
                 entry = _entry(name, table, written, replace(staged, snapshot=published))
                 self.offsets.remember(entry, written)
                 return entry, dead_letters
@@ -102,13 +102,13 @@ class Writer:
             ) from conflict
         raise _too_many_writers_error(name)
 
-    def _nothing_new(self, name: str, table: Any, found: TableOffsets) -> TableEntry:
+    def _nothing_new(self, name: str, table: Any, recorded: TableOffsets) -> TableEntry:
         """Return the entry of a table that has all records of the batch already."""
-        known = self.offsets.known.get(name)
-        if found.snapshot_id is None and known is not None:
+        last = self.offsets.last_entries.get(name)
+        if recorded.snapshot_id is None and last is not None:
             # The snapshot has expired. The entry still names it, so that a rollback is recognized later.
-            return replace(known.unchanged(), uuid=str(table.uuid()), offsets=offsets.to_json(found.offsets))
-        return _entry(name, table, found)
+            return replace(last.unchanged(), uuid=str(table.uuid()), offsets=offsets.to_json(recorded.offsets))
+        return _entry(name, table, recorded)
 
     def _write_without_table(self, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
         """Write the dead letters of a batch without any row, for a table that does not exist yet."""
@@ -117,20 +117,26 @@ class Writer:
         if self.config.mode == "append":
             reason = F.coalesce(reason, F.when(F.expr(IS_DELETE), F.lit(DELETE_IN_APPEND)))
         rejected = rows.withColumn("problem", reason).where("problem IS NOT NULL")
-        known = self.offsets.known.get(name)
-        before = offsets.from_json(known.offsets) if known else {}
+        last = self.offsets.last_entries.get(name)
+        before = offsets.from_json(last.offsets) if last else {}
         done = TableOffsets(offsets.furthest(before, batch.end), batch.number)
         # A table that was dropped keeps its uuid and snapshot in the log, so that a reset is recognized later.
-        entry = replace((known or TableEntry(name)).unchanged(), offsets=offsets.to_json(done.offsets))
+        entry = replace((last or TableEntry(name)).unchanged(), offsets=offsets.to_json(done.offsets))
         dead_letters = self.dead_letters.write(records.coalesced(rejected), name)
         self.offsets.remember(entry, done)
         return entry, dead_letters
 
     def _stage(
-        self, spark: SparkSession, name: str, table: Any, found: TableOffsets, records: TableRecords, batch: MicroBatch
+        self,
+        spark: SparkSession,
+        name: str,
+        table: Any,
+        recorded: TableOffsets,
+        records: TableRecords,
+        batch: MicroBatch,
     ) -> StagedRecords:
         """Stage the records that the table lacks, on its current snapshot."""
-        unread = offsets.unread(found.offsets, batch.start)
+        unread = offsets.unread(recorded.offsets, batch.start)
         checks = metadata_checks(spark, table, self.config)
 
         def decoded() -> DataFrame:
@@ -142,7 +148,7 @@ class Writer:
             seen = evolve_for_records(spark, name, decoded(), self.config)
             table = load_table(spark, name)
         schema = payload_schema(spark, table, self.config)
-        properties = self._offsets_after(found, batch).properties(self.config.job, batch.run_id)
+        properties = self._offsets_after(recorded, batch).properties(self.config.job, batch.run_id)
         staging = Staging(self.config, self.dead_letters, name, table, schema, properties)
         rows = records.rows if unread is None and records.schema == schema else None
         if rows is not None and records.rows_only:
@@ -153,7 +159,7 @@ class Writer:
         return staging.upsert(rows) if self.config.mode == "upsert" else staging.append(rows)
 
     def _publish(
-        self, spark: SparkSession, name: str, found: TableOffsets, staged: StagedSnapshot, batch: MicroBatch
+        self, spark: SparkSession, name: str, recorded: TableOffsets, staged: StagedSnapshot, batch: MicroBatch
     ) -> StagedSnapshot | None:
         """Publish a staged snapshot; None if the records have to be compared with the table again.
 
@@ -161,7 +167,7 @@ class Writer:
         """
         for _ in range(self.attempts):
             table = load_table(spark, name)
-            if self.offsets.read(name, table, batch.start).offsets != found.offsets:
+            if self.offsets.read_or_reset(name, table, batch.start).offsets != recorded.offsets:
                 return None
             step = next_publish_step(current_snapshot_id(table), staged, can_restage=self.config.mode == "append")
             if step == "write again":
@@ -177,33 +183,35 @@ class Writer:
         raise _too_many_writers_error(name)
 
     @staticmethod
-    def _offsets_after(found: TableOffsets, batch: MicroBatch) -> TableOffsets:
+    def _offsets_after(recorded: TableOffsets, batch: MicroBatch) -> TableOffsets:
         """The offsets of the table once it has the batch."""
         return TableOffsets(
-            offsets=offsets.furthest(found.offsets, batch.end),
+            offsets=offsets.furthest(recorded.offsets, batch.end),
             batch=batch.number,
             valid_through=batch.valid_through.isoformat() if batch.valid_through else "",
         )
 
 
-def _entry(name: str, table: Any, found: TableOffsets, written: StagedRecords | None = None) -> TableEntry:
+def _entry(name: str, table: Any, recorded: TableOffsets, written: StagedRecords | None = None) -> TableEntry:
     """Return the table's entry in the commit log; `written`: what the batch wrote into it."""
-    entry = TableEntry(name, str(table.uuid()), snapshot_id=found.snapshot_id, offsets=offsets.to_json(found.offsets))
+    entry = TableEntry(
+        name, str(table.uuid()), snapshot_id=recorded.snapshot_id, offsets=offsets.to_json(recorded.offsets)
+    )
     if written is not None:
-        snapshot = written.snapshot
+        published = written.snapshot
         return replace(
             entry,
-            sequence_number=snapshot.sequence_number,
-            snapshot_ms=snapshot.snapshot_ms,
+            sequence_number=published.sequence_number,
+            snapshot_ms=published.snapshot_ms,
             rows=written.rows,
             deletes=written.deletes,
-            files=snapshot.files,
-            bytes=snapshot.bytes,
+            files=published.files,
+            bytes=published.bytes,
         )
-    known = None if found.snapshot_id is None else table.snapshot(found.snapshot_id)
-    if known is None:
+    snapshot = None if recorded.snapshot_id is None else table.snapshot(recorded.snapshot_id)
+    if snapshot is None:
         return entry
-    return replace(entry, sequence_number=int(known.sequenceNumber()), snapshot_ms=int(known.timestampMillis()))
+    return replace(entry, sequence_number=int(snapshot.sequenceNumber()), snapshot_ms=int(snapshot.timestampMillis()))
 
 
 def _with_problems(decoded: Callable[[], DataFrame], refused: dict[Path, str]) -> DataFrame:
@@ -215,5 +223,5 @@ def _too_many_writers_error(name: str) -> ConcurrentIngestError:
         "Other writers committed to the table first, again and again",
         subject="table",
         value=name,
-        remedy="run the job only once at a time, or run it again when fewer others write to the table",
+        remedy="run one copy of the job at a time, or try again when fewer others write to the table",
     )

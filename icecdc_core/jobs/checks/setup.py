@@ -17,8 +17,8 @@ from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.index_checks import require_own_alias
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
@@ -102,7 +102,7 @@ def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
     ]
     columns += [_field(fields, name) for name in fields if name not in source.schema.names]
     identifiers = source.identifier_columns
-    notes = [f"ids of documents have the values of '{name}', which no field shows" for name in _hidden(source)]
+    notes = [f"document ids contain the values of '{name}', although no field has them" for name in _hidden(source)]
     if not identifiers:
         notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
     return {

@@ -1,4 +1,4 @@
-"""The smoke test: whether everything works here. It tries it out on scratch tables, drops them and reports each check.
+"""The smoke test: tries export, sync and validation on scratch tables, drops them, and reports each check.
 
 It is for an environment where icecdc was never run, such as a new Databricks workspace: the report says what was found
 there, and what of it works.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -39,3 +39,7 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         """Return the sum of each counter."""
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+COUNTERS = tuple(counter.name for counter in fields(Counts))
+"""The names of all counters: report, log, commit log and traces have them."""

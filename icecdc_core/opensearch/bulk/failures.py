@@ -51,7 +51,7 @@ def writes_refused(alias: str, status: int, error: Mapping[str, Any]) -> dict[st
     """
     return _failure(
         OpenSearchRequestError(
-            shorten(f"OpenSearch takes no writes: {status} {error.get('type')}: {error.get('reason')}"),
+            shorten(f"OpenSearch rejects all writes: {status} {error.get('type')}: {error.get('reason')}"),
             subject="index",
             value=alias,
             remedy="remove the cause (a write block, a full disk, missing permissions), then run again",

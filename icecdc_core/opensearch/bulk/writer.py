@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from icecdc_core.config import SyncConfig
 
-__all__ = ["BulkResult", "BulkSettings", "BulkWriter", "require_accepted", "write_actions"]
-
 _FIRST_PAUSE_SECONDS = 0.1
 
 

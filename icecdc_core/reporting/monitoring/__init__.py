@@ -1,4 +1,4 @@
-"""What other systems hear of a run: traces and metrics by OpenTelemetry, lineage by OpenLineage.
+"""Traces and metrics of a run by OpenTelemetry, lineage by OpenLineage.
 
 In: the beginning, stages, batches and end of a run. Out: what the environment asks for, sent in the background.
 """

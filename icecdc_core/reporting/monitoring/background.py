@@ -61,7 +61,7 @@ class BackgroundCalls:
         if self._is_late and not was_late:
             problem = problem or f"no answer within {seconds:.1f} s"
         if problem:
-            event(f"a monitoring system was not reached: {self._name}: {problem}", logging.WARNING)
+            event(f"cannot reach a monitoring system: {self._name}: {problem}", logging.WARNING)
 
     def _work(self) -> None:
         while True:

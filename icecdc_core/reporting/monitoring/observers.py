@@ -110,7 +110,7 @@ class Observers:
                 remedy = f"pip install 'icecdc[{name}]'"
                 event(f"a package for monitoring is missing: {missing.name}", logging.WARNING, remedy=remedy)
             except Exception as error:  # a wrong setting of the environment, in the client's own words
-                event(f"the run is not observed: {name}: {_in_short(error)}", logging.WARNING)
+                event(f"tracing or lineage is off for this run: {name}: {_in_short(error)}", logging.WARNING)
         self._notify(lambda observer: observer.started(self._run))
 
     def opened(self, source: Source) -> None:
@@ -167,7 +167,7 @@ class Observers:
                 # Another thread may leave it out at the same time.
                 self._observers = [each for each in self._observers if each is not observer]
                 name = type(observer).__name__
-                event(f"the run is not observed: {name}: {_in_short(error)}", logging.WARNING)
+                event(f"tracing or lineage is off for this run: {name}: {_in_short(error)}", logging.WARNING)
 
 
 def publish_metrics(metrics: RunMetrics) -> None:
@@ -176,7 +176,7 @@ def publish_metrics(metrics: RunMetrics) -> None:
         try:
             from icecdc_core.reporting.monitoring import telemetry
 
-            telemetry.publish(metrics)
+            telemetry.send_gauges(metrics)
         except Exception as error:  # the run has said why already
             event(f"the metrics were not published: {_in_short(error)}", logging.WARNING)
 

@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from icecdc_core.dependencies import installed_version
 from icecdc_core.logs import set_fields
+from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
 from icecdc_core.reporting.monitoring.background import BackgroundCalls
@@ -24,12 +25,12 @@ from icecdc_core.reporting.monitoring.observers import ObservedRun, Observer
 
 _SNAPSHOTS = ("from_snapshot_id", "to_snapshot_id", "snapshot_id", "position_snapshot_id")
 _FACTS = (
-    *("state", "strategy", "seconds", "dry_run", "stopped", "epoch", "snapshots", "lag_snapshots", "lag_seconds"),
-    *("upserts", "deletes", "carryovers_removed", "already_applied", "rejected", "requests", "retries", "bytes"),
+    *("state", "strategy", "seconds", "dry_run", "stopped", "epoch", "lag_snapshots", "lag_seconds"),
+    *COUNTERS,
     *("source_rows", "index_documents", "missing", "extra", "stale", "repaired"),
     *("batches", "records", "rows_written", "dead_letters", "files", "tables_behind"),
 )
-"""What of a report a span shows: names and counts."""
+"""The fields of a report that a span has: names and counts."""
 
 # An unknown unit becomes an annotation. OTel's Prometheus exporters append a unit to a name unless it ends with it.
 _UNITS = {"seconds": "s", "seconds since 1970": "s", "bytes": "By"}
@@ -105,7 +106,7 @@ class Telemetry(Observer):
         context.detach(token)
 
 
-def publish(run_metrics: RunMetrics) -> None:
+def send_gauges(run_metrics: RunMetrics) -> None:
     """Set the gauges of `metrics.METRICS` and send them.
 
     Args:

@@ -1,4 +1,7 @@
-"""What a run did, as plain data, and progress bars on the way there."""
+"""Reports: what a run did, as plain data, and progress bars on the way there.
+
+In: counts, times and ids of a run. Out: a report as a frame, a figure or JSON, also written to `report_path`.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ class ManyReport(Report):
     """How a job ended for each of many indexes.
 
     Attributes:
-        indexes: The report of each index by its name, in the order of the file; for a job that failed its failure.
+        indexes: The report of each index by its name, in the order of the file; the failure report if
+            its job failed.
         seconds: Seconds that all of them took together.
         tracebacks: Where unexpected errors came from, by index.
     """

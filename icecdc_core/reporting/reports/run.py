@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.opensearch.bulk.counts import Counts
+from icecdc_core.opensearch.bulk.counts import COUNTERS, Counts
 from icecdc_core.reporting.reports.base import Report, optional_text
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class RunReport(Report):
     @property
     def counts(self) -> Counts:
         """The counters, which add up over batches and runs."""
-        return Counts(**{each.name: getattr(self, each.name) for each in fields(Counts)})
+        return Counts(**{name: getattr(self, name) for name in COUNTERS})
 
     @property
     def line(self) -> str:

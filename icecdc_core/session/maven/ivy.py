@@ -29,7 +29,17 @@ _IVY_SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar as the manifest lists it, with its checksum."""
+    """A jar as the manifest lists it.
+
+    Attributes:
+        group: Its Maven group.
+        artifact: Its Maven artifact.
+        version: Its version.
+        sha256: The checksum of the file.
+        size: The size of the file in bytes.
+        classifier: Its Maven classifier; "" if it has none.
+        extension: The extension of the file.
+    """
 
     group: str
     artifact: str

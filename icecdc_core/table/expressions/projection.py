@@ -2,8 +2,8 @@
 
 It is analysed once, on an empty frame, before anything is read. That shows the fields, the columns they are made of,
 and whether the same row always gives the same document. Frames of table rows have further columns (where a row is, what
-happened to it). They pass by: the projections that Spark made of the expressions are repeated on those frames, with
-these columns added.
+happened to it). These columns are kept: the projections that Spark made of the expressions are applied to each frame
+with them added.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -120,7 +120,43 @@ def open_projection(
     shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
     texts = () if callable(select) else [without_excepted(text, unreadable_columns) for text in select]
     function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)
-    rows = spark.createDataFrame([], schema)
+    analysed = _analyse(spark.createDataFrame([], schema), function, shown)
+    names = expression_names(analysed.plan)
+    if names & SUBQUERIES:
+        raise _select_error("has a subquery", shown)
+    if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(analysed.plan))):
+        raise _select_error(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
+    if not analysed.is_deterministic or not is_stable(analysed.plan, texts):
+        raise _select_error("is not deterministic", shown)
+    _require_distinct_names(spark, analysed.fields, shown)
+    nodes = json.loads(analysed.plan)
+    selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
+    table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
+    _require_true_identifiers(selections, table_columns, identifier_columns, shown)
+    used = used_columns(selections, table_columns)
+    return Projection(
+        function,
+        analysed.fields,
+        tuple(schema.names),
+        used.names if selections else frozenset(schema.names),
+        (f"function {analysed.digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
+        spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
+        used.computed_from,
+        field_origins(selections, table_columns),
+    )
+
+
+class _Analysed(NamedTuple):
+    """What Spark's analysis says about a projection: its fields, its plan as JSON, and a digest of what it computes."""
+
+    fields: StructType
+    plan: str
+    is_deterministic: bool
+    digest: str
+
+
+def _analyse(rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown: object) -> _Analysed:
+    """Apply the function to an empty frame with the table's columns; the result must be a selection of them."""
     try:
         documents = function(rows)
         if not isinstance(documents, DataFrame):
@@ -128,7 +164,7 @@ def open_projection(
         fields, plan = documents.schema, _plan(documents)
         _selections(documents, rows)
         text, deterministic = str(plan.toJSON()), bool(plan.deterministic())
-        digest = _digest(str(plan.canonicalized().toJSON()), fields)
+        return _Analysed(fields, text, deterministic, _digest(str(plan.canonicalized().toJSON()), fields))
     except (PySparkException, Py4JError) as error:
         raise _select_error(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error
     except _OtherPlanError as error:
@@ -138,29 +174,6 @@ def open_projection(
         raise
     except Exception as error:  # whatever the user's function raises
         raise _select_error(f"fails with {type(error).__name__}: {error}", shown) from error
-    names = expression_names(text)
-    if names & SUBQUERIES:
-        raise _select_error("has a subquery", shown)
-    if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(text))):
-        raise _select_error(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
-    if not deterministic or not is_stable(text, texts):
-        raise _select_error("is not deterministic", shown)
-    _require_distinct_names(spark, fields, shown)
-    nodes = json.loads(text)
-    selections = [node["projectList"] for node in nodes if node_class(node) == _PROJECT]
-    table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
-    _require_true_identifiers(selections, table_columns, identifier_columns, shown)
-    used = used_columns(selections, table_columns)
-    return Projection(
-        function,
-        fields,
-        tuple(schema.names),
-        used.names if selections else frozenset(schema.names),
-        (f"function {digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
-        spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
-        used.computed_from,
-        field_origins(selections, table_columns),
-    )
 
 
 def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:

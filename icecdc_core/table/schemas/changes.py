@@ -31,7 +31,15 @@ _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change of one column; `column` is its old path, or its new path if it was added."""
+    """One change of one column.
+
+    Attributes:
+        kind: What changed.
+        column: The column's old path; its new path if it was added.
+        was: Its type before, if that changed.
+        now: Its type or path after, or the default of an added column.
+        additive: Whether an index can follow the change without an export.
+    """
 
     kind: Kind
     column: str

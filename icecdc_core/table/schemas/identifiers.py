@@ -40,7 +40,7 @@ def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
                 f"Column '{name}' of type {kind.simpleString()} cannot identify a row",
                 subject="identifier_columns",
                 value=list(names),
-                remedy="use columns of a whole number, text, date, time, decimal, boolean, uuid or binary type",
+                remedy="use columns of a whole number, string, date, time, decimal, boolean, uuid or binary type",
             )
 
 
@@ -70,7 +70,7 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
     for values in shown:
         _require_values(values, table)
     raise DuplicateIdentifierError(
-        f"Identifier columns do not identify rows of '{table}': {suspects[0][count]} rows share {shown[0]}",
+        f"Identifier columns of '{table}' are not unique: {suspects[0][count]} rows share {shown[0]}",
         subject="identifier_columns",
         value=[identifier_name(name) for name in identifier_columns],
         remedy="choose columns that are unique together, remove the duplicate rows, "

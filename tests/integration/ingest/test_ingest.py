@@ -15,7 +15,7 @@ from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.tables import writer
 from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
+from icecdc_core.ingest.tables.commits.table_offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.tables.writer import Writer
 from tests.kafka_records import people
 

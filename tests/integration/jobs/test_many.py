@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -186,8 +187,14 @@ class DescribePolling:
     def it_polls_every_index_and_stops_all_of_them(self, spark, file):
         configs = SyncConfig.load_all(file, ["first", "last"], poll_interval_seconds=0.2, max_polls=0)
         with stop_on_sigterm() as stop:
-            threading.Thread(target=lambda: (time.sleep(8), setattr(stop, "requested", True))).start()
-            report = run_many(spark, follow_changes, configs, command="sync", parallel=1)
+            limit = threading.Timer(120, lambda: setattr(stop, "requested", True))
+            limit.start()
+
+            def polled(so_far):
+                stop.requested = all(found.upserts for found in so_far.indexes.values())
+
+            report = run_many(spark, follow_changes, configs, command="sync", parallel=1, on_poll=polled)
+            limit.cancel()
         assert (report.state, [found.stopped for found in report.indexes.values()]) == ("ok", [True, True])
         assert [found.upserts for found in report.indexes.values()] == [3, 3]
 
@@ -232,8 +239,31 @@ class DescribeSessions:
 
 
 class DescribeTheConsoleCommand:
+    @pytest.fixture
+    def start(self):
+        """Start `icecdc` with these arguments; what is left of it after the test is killed."""
+        started = []
+
+        def run(*arguments, before=""):
+            process = subprocess.Popen(
+                [sys.executable, "-c", before + ICECDC, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                start_new_session=True,
+            )
+            started.append(process)
+            return process
+
+        yield run
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, warehouse, tmp_path, indexed, name, number):
+    def it_follows_tables_of_two_catalogs_until_a_signal(self, spark, file, start, tmp_path, indexed, name, number):
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -243,13 +273,7 @@ class DescribeTheConsoleCommand:
         pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
         options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
-        process = subprocess.Popen(
-            [sys.executable, "-c", ICECDC, "sync", *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        process = start("sync", *options)
         log, deadline = tmp_path / "log.jsonl", time.monotonic() + 200
         while time.monotonic() < deadline and process.poll() is None:
             text = log.read_text() if log.exists() else ""
@@ -257,7 +281,7 @@ class DescribeTheConsoleCommand:
                 break
             time.sleep(0.2)
         process.send_signal(number)
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=200)
         summary = json.loads((tmp_path / "r.json").read_text())
         stopped = [found["stopped"] for found in summary["indexes"].values()]
         assert (process.returncode, summary["state"], stopped) == (0, "ok", [True, True]), out + err
@@ -265,26 +289,18 @@ class DescribeTheConsoleCommand:
         assert out.splitlines()[-1].startswith("ok in ")
 
     @pytest.mark.parametrize("moment", ["while it forks", "while Spark starts"])
-    def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, moment):
+    def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, start, moment):
         # Python loses an exception of this hook. An interrupt of the thread that forks would be lost with it.
         program = f"import os; os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), {signal.SIGINT:d}))\n"
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", (program if moment == "while it forks" else "") + ICECDC),
-                *("validate", "--file", str(file), "--only", "first", "--json"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        before = program if moment == "while it forks" else ""
+        process = start("validate", "--file", str(file), "--only", "first", "--json", before=before)
         if moment == "while Spark starts":
             children, deadline = psutil.Process(process.pid).children, time.monotonic() + 60
             while not children() and time.monotonic() < deadline:
                 time.sleep(0.001)
             process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         report = json.loads(out.splitlines()[-1])
         assert (process.returncode, report["error"], report["stage"]) == (1, "KeyboardInterrupt", "session")
         assert ("Traceback" in err, "The run was interrupted" in err.splitlines()[-1]) == (False, True), err

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import MAX_EPOCH, PositionStore
+from icecdc_core.commits.lock import MAX_EPOCH
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import DocumentVersionError
 from tests.exported_tables import exported_table
 

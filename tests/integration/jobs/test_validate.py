@@ -9,8 +9,8 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError
 from icecdc_core.jobs import validate
 from icecdc_core.opensearch.checksums import index_pages
-from icecdc_core.opensearch.checksums.contents import index_checksums
-from icecdc_core.opensearch.checksums.texts import index_text_checksums
+from icecdc_core.opensearch.checksums.content_checksums import index_checksums
+from icecdc_core.opensearch.checksums.text_checksums import index_text_checksums
 from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 

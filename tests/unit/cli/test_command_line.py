@@ -35,8 +35,8 @@ class DescribeAWrongCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ([], "required: job"),
-            (["snyc", *GIVEN], "There is no such job"),
+            ([], "no command is given"),
+            (["snyc", *GIVEN], "There is no such command"),
             (["sync"], "table: missing"),
             (["sync", "--table"], "expected one argument"),
             (["sync", "--tabel", "lake.ns.t"], "--tabel: unknown option. Remedy: did you mean --table"),
@@ -145,7 +145,7 @@ class DescribeOptions:
             (["ingest", "--file", "f.yml"], "unknown option"),
             (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a repair writes"),
             (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a replay writes"),
-            (["--table", "lake.ns.t", "ingest"], "Remedy: write the job first"),
+            (["--table", "lake.ns.t", "ingest"], "Remedy: write the command first"),
             (["statsu"], "did you mean status"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
         ],

@@ -10,13 +10,15 @@ from dataclasses import asdict, replace
 import pytest
 
 from icecdc_core.commits.lease import LeaseHolder
-from icecdc_core.commits.position_format import position_document
-from icecdc_core.commits.positions import MAX_EPOCH, Batch, Position, PositionStore
+from icecdc_core.commits.lock import MAX_EPOCH
+from icecdc_core.commits.position_format import Batch, Position, position_document
+from icecdc_core.commits.positions import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,
     IndexNotFoundError,
     OpenSearchAuthError,
+    OpenSearchRequestError,
     OpenSearchUnreachableError,
     PositionError,
     TableLockedError,
@@ -97,6 +99,32 @@ def holder(server, **changes):
 
 def is_position(path):
     return "/_doc/position" in path
+
+
+class DescribeTwoRunsOfOneProcess:
+    def it_locks_from_the_moment_that_the_position_is_written(self, server, store):
+        answer, second = server.answer, store()
+
+        def answered(method, target, body):
+            made = answer(method, target, body)
+            if method == "PUT" and is_position(target):
+                server.answer = answer
+                with pytest.raises(TableLockedError, match="first"):
+                    second.lock("lake.ns.t", "uuid", "second")
+            return made
+
+        server.answer = answered
+        first = store().lock("lake.ns.t", "uuid", "first")
+        first.write(replace(first.position, snapshot_id=9))
+        first.release()
+        assert stored(server)["snapshot_id"] == 9
+
+    def it_locks_nothing_after_a_write_that_failed(self, server, store):
+        server.trouble = lambda method, path: error(400, "refused") if method == "PUT" and is_position(path) else None
+        with pytest.raises(OpenSearchRequestError):
+            store().lock("lake.ns.t", "uuid", "first")
+        server.trouble = None
+        store().lock("lake.ns.t", "uuid", "second").release()
 
 
 class DescribeARefusedUser:

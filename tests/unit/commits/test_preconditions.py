@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
 
-from icecdc_core.commits.positions import Batch, Position
+from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError

@@ -13,7 +13,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.config.parsing.names import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.indexes import physical_index, write_alias
+from icecdc_core.opensearch.physical_indexes import physical_index, write_alias
 from icecdc_core.secrets import Properties
 
 
@@ -307,7 +307,7 @@ class DescribeJsonObjects:
     )
     def it_refuses_a_value_that_is_no_json(self, name, value):
         (problem,) = problems(**{name: {"a": {"b": value}}})
-        assert problem.startswith(f"{name}: has a value that is no JSON [")
+        assert problem.startswith(f"{name}: has a value that JSON cannot represent [")
 
     def it_keeps_values_as_json_reads_them(self):
         actual = SyncConfig(table="lake.ns.t", settings={"a": (1, 2.5), "b": {1: None, "c": True}})
@@ -416,7 +416,7 @@ class DescribeSecretsInParameters:
     @pytest.mark.parametrize("reference", ["env:ICECDC_TEST_SECRET", "secret:search/key"])
     def it_refuses_a_reference_that_nobody_would_resolve(self, name, reference):
         found = problems(**{"opensearch_client_cert": "/a.pem", name: reference})
-        assert [problem.partition(" [")[0] for problem in found] == [f"{name}: takes no reference"]
+        assert [problem.partition(" [")[0] for problem in found] == [f"{name}: cannot be a reference to a secret"]
 
 
 class DescribeSyncConfig:

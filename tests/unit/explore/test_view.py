@@ -56,7 +56,7 @@ class DescribeHiddenDocuments:
 class DescribeNotes:
     @pytest.mark.parametrize(
         ("position", "expected"),
-        [(12, "up to date"), (11, "is 1 snapshots behind"), (13, "rolled back"), (None, "is 2 snapshots behind")],
+        [(12, "up to date"), (11, "is 1 snapshots and"), (13, "rolled back"), (None, "is 2 snapshots and")],
     )
     def it_says_where_the_index_stands(self, monkeypatch, position, expected):
         monkeypatch.setattr(module, "check_preconditions", lambda *_: None)
@@ -73,7 +73,7 @@ class DescribeNotes:
             identifier_columns=["id"], metadata=TABLE, head=12, snapshot_ids=frozenset({11, 12, 13})
         )
         assert list(module.index_notes(source, SimpleNamespace(snapshot_id=5))) == [
-            "The next sync cannot go on from the index: expired"
+            "The next sync cannot continue from the position: expired"
         ]
 
 

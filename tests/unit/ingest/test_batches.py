@@ -5,28 +5,29 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.ingest.batches import Batches
-from icecdc_core.ingest.tables.batch import MicroBatch
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.tables.commits.resets import OffsetsReader
+from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
+from icecdc_core.ingest.tables.micro_batch import MicroBatch
 from icecdc_core.ingest.tables.writer import Writer
 
-KNOWN = TableEntry(
+LEFT_BEHIND = TableEntry(
     "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets='{"a":{"0":4}}', error="x", snapshot_ms=99
 )
+BATCH = MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run")
 
 
 def batches(complete):
-    reader = OffsetsReader(None, {"t": KNOWN}, {})
+    reader = OffsetsReader(None, {"t": LEFT_BEHIND}, {})
     return Batches(None, "run", None, Writer(None, None, reader), None, 0, complete, {"t"}, {})
 
 
 class DescribeTablesThatRecover:
     @pytest.mark.parametrize(("complete", "state"), [({"a": {0: 6}}, WRITTEN), ({"a": {0: 9}}, BEHIND)])
     def it_still_names_the_snapshot_of_a_table_without_records(self, complete, state):
-        [actual] = batches(complete).recovered([], MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run"))
+        [actual] = batches(complete).recover_tables([], BATCH)
         assert actual == TableEntry("t", "uuid", 7, 3, state, offsets='{"a":{"0":6}}', snapshot_ms=99)
 
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
-        [actual] = batches({"a": {0: 6}}).recovered([written], MicroBatch(1, {"a": {0: 4}}, {"a": {0: 6}}, None, "run"))
+        [actual] = batches({"a": {0: 6}}).recover_tables([written], BATCH)
         assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets='{"a":{"0":6}}', snapshot_ms=100)

@@ -38,9 +38,9 @@ class Brokers:
         return AT_A_MOMENT
 
 
-def start(known=None, recorded=(), brokers=None, **overrides):
+def start(logged_job=None, recorded=(), brokers=None, **overrides):
     config = SimpleNamespace(**{"starting_offsets": "earliest", "on_lost_offsets": "fail", **overrides})
-    return find_start(brokers or Brokers(), config, known or LoggedJob(), list(recorded))
+    return find_start(brokers or Brokers(), config, logged_job or LoggedJob(), list(recorded))
 
 
 def logged(offsets, **behind):
@@ -83,8 +83,8 @@ def it_starts_at_the_lowest_offsets_of_the_tables_if_the_log_was_removed():
     assert start(recorded=[{"t": {0: 8, 1: 1}}, {"t": {0: 5, 1: 3}}]).start == {"t": {0: 5, 1: 1}}
 
 
-def it_is_empty_at_the_end_of_all_partitions():
-    assert [start(logged(offsets)).is_empty for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
+def it_is_at_the_end_if_nothing_is_left_of_all_partitions():
+    assert [start(logged(offsets)).is_at_end for offsets in (LATEST, {"t": {0: 9, 1: 3}})] == [True, False]
 
 
 def it_refuses_or_reports_lost_records():

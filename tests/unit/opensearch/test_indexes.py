@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.opensearch.aliases import indexes_of_readers, publish_index
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.index_checks import (
     require_index_of_table,
@@ -21,12 +22,10 @@ from icecdc_core.opensearch.index_checks import (
 from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
-    digest_of_new_index,
     drop_leftovers,
     drop_unless_read,
     evolve_mapping,
-    indexes_of_readers,
-    publish,
+    probe_new_index_digest,
     unused_epoch,
 )
 from icecdc_core.opensearch.physical_indexes import index_uuid, physical_index, write_alias
@@ -61,7 +60,7 @@ def client(config):
 def published(client, config):
     """The identity of an index that readers see."""
     created = create_physical(client, config, ONE, SCHEMA, "the-run")
-    publish(client, config, ONE)
+    publish_index(client, config, ONE)
     return created.uuid
 
 
@@ -104,12 +103,15 @@ class DescribeCreatePhysical:
 
     def it_gives_the_same_digest_to_indexes_that_differ_only_in_name(self, server, client, config):
         one = create_physical(client, config, ONE, SCHEMA, "the-run")
-        assert (digest_of_new_index(client, config, SCHEMA, "the-run", 1), list(server.indexes)) == (one.digest, [ONE])
+        assert (probe_new_index_digest(client, config, SCHEMA, "the-run", 1), list(server.indexes)) == (
+            one.digest,
+            [ONE],
+        )
 
     def it_gives_another_digest_when_the_settings_change(self, client, config):
         one = create_physical(client, config, ONE, SCHEMA, "the-run")
         changed = config.replace(number_of_shards=5)
-        assert digest_of_new_index(client, changed, SCHEMA, "the-run", 2) != one.digest
+        assert probe_new_index_digest(client, changed, SCHEMA, "the-run", 2) != one.digest
 
 
 class DescribeUnusedEpoch:
@@ -122,7 +124,7 @@ class DescribeUnusedEpoch:
 class DescribePublish:
     def it_moves_the_alias_and_makes_the_index_searchable(self, server, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish(client, config, TWO)
+        publish_index(client, config, TWO)
         aliases = {name: "t" in entry["aliases"] for name, entry in server.indexes.items()}
         settings = server.indexes[TWO]["settings"]["index"]
         assert (aliases, settings["number_of_replicas"], settings["refresh_interval"]) == (
@@ -132,14 +134,14 @@ class DescribePublish:
         )
 
     def it_may_be_repeated(self, server, client, config, published):
-        publish(client, config, ONE)
+        publish_index(client, config, ONE)
         assert "t" in server.indexes[ONE]["aliases"]
 
     def it_moves_the_aliases_of_users_with_their_filters(self, server, client, config, published):
         mine = {"filter": {"term": {"id": 1}}, "search_routing": "x"}
         server.indexes[ONE]["aliases"] |= {"mine": mine, "plain": {}}
         create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish(client, config, TWO)
+        publish_index(client, config, TWO)
         found = {name: entry["aliases"] for name, entry in server.indexes.items()}
         expected = {ONE: {}, TWO: {write_alias(TWO): {}, "t": {}, "mine": mine, "plain": {}}}
         assert found == expected
@@ -148,21 +150,21 @@ class DescribePublish:
         for name in (TWO, "t--000003"):
             create_physical(client, config, name, SCHEMA, "the-run")
         seen = indexes_of_readers(client, config.index)
-        publish(client, config, "t--000003", seen)
+        publish_index(client, config, "t--000003", seen)
         with pytest.raises(FencedError, match="Another run has moved the alias 't'"):
-            publish(client, config, TWO, seen)
+            publish_index(client, config, TWO, seen)
         assert indexes_of_readers(client, config.index) == {"t--000003"}
 
     def it_leaves_the_alias_alone_when_readers_saw_nothing_before_this_run_stalled(
         self, server, client, config, published
     ):
         create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish(client, config, TWO)
+        publish_index(client, config, TWO)
         with (
             mock.patch("icecdc_core.opensearch.aliases.indexes_behind", return_value={}),
             pytest.raises(FencedError, match="Another run has moved the alias 't'"),
         ):
-            publish(client, config, ONE)
+            publish_index(client, config, ONE)
         assert indexes_of_readers(client, config.index) == {TWO}
 
     def it_sets_what_the_user_wants_after_the_export(self, server, client, config):
@@ -170,7 +172,7 @@ class DescribePublish:
         given = SyncConfig(table=config.table, index="t", opensearch_url=server.url, settings=settings)
         create_physical(client, given, ONE, SCHEMA, "the-run")
         loading = dict(server.indexes[ONE]["settings"]["index"])
-        publish(client, given, ONE)
+        publish_index(client, given, ONE)
         settings = server.indexes[ONE]["settings"]["index"]
         names = ("refresh_interval", "number_of_replicas")
         assert ([loading[name] for name in names], [settings[name] for name in names]) == (["-1", 0], ["5s", 0])
@@ -266,7 +268,7 @@ class DescribeRequireOwnAlias:
     def it_accepts_a_free_name_and_its_own_index(self, client, config):
         require_own_alias(client, config)
         create_physical(client, config, ONE, SCHEMA, "the-run")
-        publish(client, config, ONE)
+        publish_index(client, config, ONE)
         require_own_alias(client, config)
 
     def it_refuses_an_index_of_that_name_and_an_alias_of_others(self, server, client, config):
@@ -288,7 +290,7 @@ class DescribeRequireReadableIndex:
 
     def it_accepts_the_index_of_a_begun_export_that_readers_see_already(self, client, config, published):
         create_physical(client, config, TWO, SCHEMA, "the-run")
-        publish(client, config, TWO)
+        publish_index(client, config, TWO)
         require_readable_index(client, "t", ONE, TWO)
 
     @pytest.mark.parametrize(

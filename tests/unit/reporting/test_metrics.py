@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.reporting.metrics import METRICS, LagMetrics, ProgressMetrics, RunMetrics
 from tests.metric_samples import samples_of, text_of
 
@@ -20,6 +21,10 @@ class DescribeRunMetrics:
         found = samples_of(RunMetrics({**FACTS, "upserts": 3, "rejected": 1}, 100.0))
         key = "icecdc_documents"
         assert (found[key, 'result="upserts"'], found[key, 'result="rejected"']) == (3, 1)
+
+    def it_has_every_counter(self):
+        counted = RunMetrics({**FACTS, **{name: 7_000 + at for at, name in enumerate(COUNTERS)}}, 100.0)
+        assert {7_000.0 + at for at in range(len(COUNTERS))} <= set(samples_of(counted).values())
 
     def it_says_how_the_run_ended(self):
         found = samples_of(RunMetrics({**FACTS, "state": "retry"}, 100.0))

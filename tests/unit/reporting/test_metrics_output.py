@@ -9,7 +9,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.metrics_output import check_folder, push_metrics, write_metrics
 from tests.metric_samples import samples, text_of
@@ -58,7 +58,9 @@ class DescribeTheFile:
     @pytest.mark.parametrize(("dry_run", "succeeded"), [(False, 200), (True, 100)])
     def it_is_left_alone_by_a_dry_run(self, tmp_path, dry_run, succeeded):
         write_metrics(RunMetrics(FACTS, 100.0), str(tmp_path), "sync", "t")
-        publish(RunMetrics(FACTS, 200.0), SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), dry_run=dry_run))
+        publish_run_metrics(
+            RunMetrics(FACTS, 200.0), SyncConfig(table="lake.ns.t", metrics_folder=str(tmp_path), dry_run=dry_run)
+        )
         found = samples((tmp_path / "icecdc-t-sync.prom").read_text())
         assert found["icecdc_success_timestamp_seconds", ""] == succeeded
 
@@ -74,7 +76,9 @@ class DescribeTheFile:
 
 class DescribeThePush:
     def it_is_left_out_by_a_dry_run(self, gateway):
-        publish(RunMetrics(FACTS, 100.0), SyncConfig(table="lake.ns.t", metrics_url=gateway[0], dry_run=True))
+        publish_run_metrics(
+            RunMetrics(FACTS, 100.0), SyncConfig(table="lake.ns.t", metrics_url=gateway[0], dry_run=True)
+        )
         assert gateway[1] == []
 
     def it_posts_under_the_index_and_the_job(self, gateway):

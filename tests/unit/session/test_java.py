@@ -91,7 +91,7 @@ class DescribeCandidateHomes:
 class DescribeFindJava:
     def it_chooses_the_first_in_range(self, tmp_path: Path) -> None:
         homes = [_java_home(tmp_path / str(v), f'JAVA_VERSION="{v}.0.1"') for v in (11, 25, 21, 17)]
-        actual = find_java(17, 24, homes=homes)
+        actual = find_java(17, 22, homes=homes)
         assert actual == JavaHome(tmp_path / "21", 21)
 
     def it_has_no_upper_limit_by_default(self, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ class DescribeFindJava:
         new = _java_home(tmp_path / "new", 'JAVA_VERSION="25.0.3"')
         old = _java_home(tmp_path / "old", 'JAVA_VERSION="1.8.0_402"')
         with pytest.raises(JavaNotFoundError) as caught:
-            find_java(17, 24, purpose="Spark", homes=[new, old])
-        expected = f"No suitable Java for Spark: need Java 17 to 24, found Java 25 in {new}, Java 8 in {old}"
+            find_java(17, 22, purpose="Spark", homes=[new, old])
+        expected = f"No suitable Java for Spark: need Java 17 to 22, found Java 25 in {new}, Java 8 in {old}"
         assert caught.value.message == expected
 
     def it_says_which_modules_a_trimmed_runtime_lacks(self, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ class DescribeFindJava:
 
     def it_says_how_to_get_one(self) -> None:
         with pytest.raises(JavaNotFoundError, match=r"found none .*install a full JDK 21.*set JAVA_HOME"):
-            find_java(17, 24, homes=[])
+            find_java(17, 22, homes=[])
 
 
 class DescribeFindSparkJava:

@@ -87,7 +87,7 @@ class DescribeAFailureOfSpark:
             ("write failed: No space left on device", DiskFullError, "disk space"),
             ("Python worker exited unexpectedly (crashed)", SparkJobError, "Python worker of Spark died"),
             ("ExecutorLostFailure (executor 1 exited)", SparkJobError, "lost an executor"),
-            ("Cannot call methods on a stopped SparkContext.", SparkJobError, "itself was stopped"),
+            ("Cannot call methods on a stopped SparkContext.", SparkJobError, "or was stopped"),
             ("icecdc_core.errors.RejectedDocumentsError: 3 were rejected", RejectedDocumentsError, "3 were rejected"),
             ("something else", SparkJobError, "something else"),
         ],

@@ -1,6 +1,6 @@
 """The commit log: a row for each batch, with what it wrote into which table.
 
-Each table records its own offsets (`commits.offsets`). The log adds what only all tables together say: the offsets
+Each table records its own offsets (`table_offsets`). The log adds what no single table knows: the offsets
 below which all records are written, which tables were left behind by a failure, and the offsets of tables whose
 snapshots have expired. A run starts from it.
 """
@@ -104,7 +104,7 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """What the log says of a job.
+    """What the log says about a job.
 
     Attributes:
         exists: Whether there is any entry.
@@ -143,7 +143,7 @@ def create(spark: SparkSession, name: str) -> None:
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    """Return what the log says of a job.
+    """Return what the log says about a job.
 
     Args:
         spark: The session.
@@ -199,8 +199,8 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
 def _last_of_each(entries: DataFrame) -> dict[str, TableEntry]:
     each = entries.select("batch", "committed_at", F.explode("tables").alias("t"))
     last = each.groupBy("t.name").agg(F.max_by("t", F.struct("batch", "committed_at")).alias("t")).select("t.*")
-    known = {each.name for each in fields(TableEntry)}
-    rows = [{key: value for key, value in row.asDict().items() if key in known} for row in last.collect()]
+    names = {each.name for each in fields(TableEntry)}
+    rows = [{key: value for key, value in row.asDict().items() if key in names} for row in last.collect()]
     return {row["name"]: TableEntry(**row) for row in rows}
 
 

@@ -11,20 +11,20 @@ from icecdc_core.errors import TableNotFoundError
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.tables.commits.commit_log import LoggedJob
-from icecdc_core.ingest.tables.commits.offsets import find_table_offsets
+from icecdc_core.ingest.tables.commits.table_offsets import find_table_offsets
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
 
 
-def known_tables(spark: SparkSession, config: IngestConfig, known: LoggedJob) -> list[str]:
+def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -> list[str]:
     """Return the tables that records may go to, every part of a name quoted.
 
     Args:
         spark: The session.
         config: The job's parameters.
-        known: What the commit log says of the job.
+        logged: What the commit log says about the job.
     """
     if config.route_by == "table":
         return [quoted_table(config.table)]
@@ -33,7 +33,7 @@ def known_tables(spark: SparkSession, config: IngestConfig, known: LoggedJob) ->
     listed = spark.sql(f"SHOW TABLES IN {config.quoted_namespace}").collect()
     existing = (f"{config.quoted_namespace}.{quoted(row['tableName'])}" for row in listed)
     own = {config.quoted_commit_log, config.quoted_dead_letters}
-    return sorted({*known.tables, *existing} - own)
+    return sorted({*logged.tables, *existing} - own)
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
@@ -46,11 +46,11 @@ def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]
     Returns:
         The offsets, empty ones for a table without any; an empty list if no table records offsets of the job.
     """
-    found = []
+    recorded = []
     for name in known_tables(spark, config, LoggedJob()):
         try:
-            found.append(find_table_offsets(load_table(spark, name), config.job).offsets)
+            recorded.append(find_table_offsets(load_table(spark, name), config.job).offsets)
         except TableNotFoundError:
-            found.append({})
+            recorded.append({})
     # If any table records offsets, the job ran. Then a table without offsets may lack all records.
-    return found if any(found) else []
+    return recorded if any(recorded) else []

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from icecdc_core.errors import ConcurrentIngestError, IcecdcError
-from icecdc_core.ingest.tables.commits.offsets import ATTEMPT, current_snapshot_id, is_ancestor
+from icecdc_core.ingest.tables.commits.table_offsets import ATTEMPT, current_snapshot_id, is_ancestor
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import COMMIT_CONFLICTS, RETRIED_COMMITS, causes, is_raised_as
 from icecdc_core.session.jvm import iceberg_class

@@ -116,15 +116,15 @@ def _iceberg_schema(spark: SparkSession, seen: StructType, columns: StructType, 
         return schema
     ids = java_class(spark, "java.util.HashSet")()
     for column in config.identifier_columns:
-        found = schema.findField(column)
-        if found is None:
+        identifier = schema.findField(column)
+        if identifier is None:
             raise IdentifierColumnsError(
                 "The first records of a new table lack an identifier column",
                 subject="identifier_columns",
                 value=column,
                 remedy="name fields that every record has, or create the table by hand",
             )
-        ids.add(found.fieldId())
+        ids.add(identifier.fieldId())
     return iceberg_class(spark, "Schema")(schema.columns(), ids)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """What `open_table` found.
+    """A table as `open_or_create_table` loaded or created it.
 
     Attributes:
         table: Iceberg's table; None if it does not exist and no record so far can be a row of it.
@@ -40,7 +40,9 @@ class OpenedTable:
     refused: dict[Path, str] = field(default_factory=dict)
 
 
-def open_table(spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig) -> OpenedTable:
+def open_or_create_table(
+    spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig
+) -> OpenedTable:
     """Load a table. If it does not exist and `auto_create` is set, create it for these records.
 
     Args:

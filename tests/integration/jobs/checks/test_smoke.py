@@ -75,7 +75,7 @@ class DescribeSmokeTest:
         def refuse(*arguments):
             raise OpenSearchUnreachableError("gone")
 
-        monkeypatch.setattr("icecdc_core.jobs.export.publish", refuse)
+        monkeypatch.setattr("icecdc_core.jobs.export.publish_index", refuse)
         config, before = make_config(), tables(spark)
         report = smoke_test(spark, config)
         found = states(report)

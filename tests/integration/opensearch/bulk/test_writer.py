@@ -322,5 +322,5 @@ class DescribeABlockedIndex:
     def it_fails_the_batch_instead_of_blaming_the_documents(self, spark, opensearch, settings, name, indexed):
         actions = spark.createDataFrame([(index_action(1),)], "action string")
         opensearch.indices.put_settings(index=name, body={"index.blocks.write": True})
-        with pytest.raises(OpenSearchRequestError, match=r"takes no writes: 403.*Remedy"):
+        with pytest.raises(OpenSearchRequestError, match=r"rejects all writes: 403.*Remedy"):
             write_actions(actions, settings(max_rejected_documents=100))

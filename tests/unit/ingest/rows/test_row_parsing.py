@@ -184,7 +184,7 @@ class DescribeParseRows:
 
     def it_rejects_records_that_cannot_be_compared(self, fit):
         [actual] = fit("x bigint", ['{"x":1,"y":1,"y":2}'], unknown_fields="reject")
-        assert actual.startswith("cannot be compared with the columns: a key is there twice")
+        assert actual.startswith("cannot be compared with the columns: a key occurs twice")
 
     @pytest.mark.parametrize("case", ["insensitive", "lower"])
     def it_finds_columns_in_any_case(self, fit, case):

@@ -14,7 +14,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import log_fields, logging_to
-from icecdc_core.reporting.instrumentation import publish
+from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.monitoring import otlp, telemetry
 from icecdc_core.reporting.monitoring.background import BackgroundCalls
@@ -163,7 +163,7 @@ class DescribeMetrics:
 
     def it_sends_none_of_a_dry_run(self, collector):
         config = SyncConfig(table="lake.ns.t", opensearch_url="http://search:9200", dry_run=True)
-        publish(RunMetrics(FACTS, 100.0), config)
+        publish_run_metrics(RunMetrics(FACTS, 100.0), config)
         telemetry.BACKGROUND.wait()
         assert gauges_of(collector.posts) == {}
 
@@ -227,7 +227,7 @@ class DescribeACollectorThatIsAway:
             run()
             again = time.monotonic() - began
         message = json.loads((tmp_path / "log").read_text().splitlines()[0])["message"]
-        assert "a monitoring system was not reached: OpenTelemetry" in message
+        assert "cannot reach a monitoring system: OpenTelemetry" in message
         assert (seconds < 8, again < 2) == (True, True)  # the exporter alone would try for 20 s
 
     def it_is_no_noise_on_the_standard_error(self):
@@ -311,7 +311,7 @@ class DescribeObservers:
         monkeypatch.setattr(telemetry.Telemetry, "stage_started", fails)
         with logging_to(str(tmp_path / "log")):
             run(error=CatalogError("away"))
-        assert "the run is not observed: Telemetry: KeyError: 'broken'" in (tmp_path / "log").read_text()
+        assert "tracing or lineage is off for this run: Telemetry: KeyError: 'broken'" in (tmp_path / "log").read_text()
 
     def it_names_a_package_that_is_missing(self, collector, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)

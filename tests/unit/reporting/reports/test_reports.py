@@ -14,6 +14,7 @@ from matplotlib.text import Text
 
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.snapshot_counts import exact_note, summary_note
+from icecdc_core.opensearch.bulk.counts import COUNTERS, Counts
 from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure
 from icecdc_core.reporting.reports import RunReport, ValidationReport, progress, write_report
 
@@ -73,6 +74,10 @@ def _contrast(one: str, other: str) -> float:
 
 
 class DescribeReports:
+    def it_has_every_counter(self):
+        ones = {name: at for at, name in enumerate(COUNTERS, 1)}
+        assert replace(SYNC, **ones).counts == Counts(**ones)
+
     def it_keeps_64_bit_snapshot_ids_exact_in_json(self):
         source = SYNC
         actual = json.loads(source.to_json())["to_snapshot_id"]

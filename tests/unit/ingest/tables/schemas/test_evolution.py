@@ -10,7 +10,7 @@ from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.rows.type_widening import merge_types
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
-from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_table
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_or_create_table
 from icecdc_core.ingest.tables.schemas.evolution import ColumnChange, evolve, plan_evolution
 from tests.kafka_records import records, settings
 
@@ -167,7 +167,7 @@ class DescribeTables:
         config = self.config(name, auto_create=True, column_case="lower", identifier_columns=["id"], mode="upsert")
         try:
             records = self.records(spark, config, '{"ID": 1, "Place": {"Lat": 1.5}}')
-            open_table(spark, config.table, lambda: records, config)
+            open_or_create_table(spark, config.table, lambda: records, config)
             columns = spark.table(config.table).schema
         finally:
             spark.sql(f"DROP TABLE IF EXISTS {config.table}")

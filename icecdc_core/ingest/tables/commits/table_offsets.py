@@ -58,21 +58,21 @@ def current_snapshot_id(table: Any) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
-def find_table_offsets(table: Any, job: str, known: dict[int, TableOffsets] | None = None) -> TableOffsets:
+def find_table_offsets(table: Any, job: str, earlier: dict[int, TableOffsets] | None = None) -> TableOffsets:
     """Find the newest offsets of a job among the table's current snapshot and its ancestors.
 
     Args:
         table: Iceberg's table, as `catalogs.load_table` returns it.
         job: The job. Snapshots of other writers may be newer.
-        known: Offsets that an earlier search found, by the snapshot at which it began. This search ends there.
+        earlier: What an earlier search returned, by the snapshot at which it began. This search ends there.
 
     Returns:
         The offsets; empty ones if no ancestor that still exists has any.
     """
     for snapshot in ancestors(table):
         snapshot_id = int(snapshot.snapshotId())
-        if known and snapshot_id in known:
-            return known[snapshot_id]
+        if earlier and snapshot_id in earlier:
+            return earlier[snapshot_id]
         summary = snapshot.summary()
         if summary.get(JOB) == job:
             return TableOffsets(

@@ -28,8 +28,8 @@ def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -
 
     entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
     rows = F.aggregate("tables", F.lit(0).cast("long"), lambda total, table: total + table["rows"])
-    known = entries.withColumn("rows", rows).withColumn("tables", F.size("tables"))
-    last = known.orderBy(F.desc("batch"), F.desc("committed_at")).limit(limit)
+    counted = entries.withColumn("rows", rows).withColumn("tables", F.size("tables"))
+    last = counted.orderBy(F.desc("batch"), F.desc("committed_at")).limit(limit)
     columns = ["batch", "committed_at", "records", "rows", "tables", "dead_letters", "valid_through"]
     return NotebookFrame.of(last.select(*columns).toPandas(), empty="No batch yet.")
 
@@ -50,8 +50,8 @@ def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 
     from icecdc_core.reporting.frames import NotebookFrame
 
     columns = ["kept_at", "topic", "partition", "offset", "table", "reason"]
-    found = pd.DataFrame(columns=columns)
+    recent = pd.DataFrame(columns=columns)
     if spark.catalog.tableExists(config.quoted_dead_letters):
         dead_letters = spark.table(config.quoted_dead_letters).where(F.col("job") == config.job)
-        found = dead_letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()
-    return NotebookFrame.of(found, empty="No dead letters.")
+        recent = dead_letters.orderBy(F.desc("kept_at"), F.desc("offset")).limit(limit).select(*columns).toPandas()
+    return NotebookFrame.of(recent, empty="No dead letters.")

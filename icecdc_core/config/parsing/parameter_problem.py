@@ -1,4 +1,4 @@
-"""A value that a parameter refuses, with the remedy: every check of a value raises it; pure."""
+"""The problem with the value of a parameter, and its remedy: every check of a value raises it; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of the texts of documents: OpenSearch returns the bytes that it was sent, so nothing needs to be parsed.
+"""Checksums of the JSON of documents as text: OpenSearch returns the bytes that it was sent, so nothing is parsed.
 
 A validation of 300,000 equal documents takes about a quarter less time than with checksums of contents.
 If the texts of a row and its document are equal, so are their contents. If not, only the contents show whether the

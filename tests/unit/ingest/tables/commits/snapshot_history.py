@@ -1,0 +1,59 @@
+"""A table's history of snapshots, without Iceberg: snapshots from old to new. Offsets are those of one partition."""
+
+from __future__ import annotations
+
+from icecdc_core.ingest.tables.commits.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.table_offsets import BATCH, JOB, OFFSETS
+
+
+class Snapshot:
+    """A snapshot with the getters of Iceberg's; its number is its id, its sequence number and its time."""
+
+    def __init__(self, number, parent, offset=None, job="j", version=2):
+        self.number, self.parent, self.version = number, parent, version
+        recorded = {JOB: job, BATCH: str(number), OFFSETS: f'{{"t":{{"0":{offset}}}}}'}
+        self.properties = {} if offset is None else recorded
+
+    def snapshotId(self):
+        return self.number
+
+    def sequenceNumber(self):
+        return self.number if self.version > 1 else 0
+
+    def timestampMillis(self):
+        return 1000 * self.number
+
+    def parentId(self):
+        return self.parent
+
+    def summary(self):
+        return self.properties
+
+
+class Table:
+    """A table whose current snapshot is the last one given; the others may be its ancestors or not."""
+
+    def __init__(self, *snapshots, uuid="u"):
+        self.snapshots, self.id = {each.number: each for each in snapshots}, uuid
+        self.current = snapshots[-1] if snapshots else None
+
+    def currentSnapshot(self):
+        return self.current
+
+    def snapshot(self, number):
+        return self.snapshots.get(number)
+
+    def uuid(self):
+        return self.id
+
+
+def at(offset):
+    """Offsets of the one partition."""
+    return {"t": {0: offset}}
+
+
+def logged(offset, snapshot=3, uuid="u", version=2, milliseconds=3000):
+    """The table's last entry in the commit log."""
+    number = snapshot if version > 1 and snapshot is not None else 0 if snapshot is not None else None
+    text = f'{{"t":{{"0":{offset}}}}}'
+    return TableEntry("n", uuid, snapshot, number, offsets=text, snapshot_ms=milliseconds)

@@ -1,0 +1,169 @@
+"""How often a batch is staged and published into one table while others commit too; without Spark and Iceberg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+
+from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
+from icecdc_core.ingest.tables import writer
+from icecdc_core.ingest.tables.commits.commit_log import TableEntry
+from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
+from icecdc_core.ingest.tables.commits.publish import MovedError, StagedSnapshot
+from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
+from icecdc_core.ingest.tables.schemas.destinations import OpenedTable
+from icecdc_core.ingest.tables.staging import StagedRecords
+from icecdc_core.ingest.tables.writer import Writer
+from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, at
+
+BATCH = MicroBatch(4, at(5), at(9), None, "run")
+RECORDS = TableRecords(decoded=None, rows="the parsed rows", schema="the table's columns")
+ATTEMPTS = 3
+ATTEMPTS_TEXT = f"attempted {ATTEMPTS} times"
+
+
+@dataclass
+class Lake:
+    """A table into which others commit at given moments.
+
+    Attributes:
+        table: The table.
+        moments: What others do when the writer begins to `stage`, has `staged`, or begins to `publish`, each time in
+            turn: a function of this lake, or None.
+        steps: What the writer did.
+    """
+
+    table: Table
+    moments: dict[str, list]
+    steps: list[str]
+
+    def commit(self, properties=None, offset=None):
+        """Make a new current snapshot, by default one of another writer."""
+        number = max(self.table.snapshots, default=0) + 1
+        parent = self.table.current and self.table.current.number
+        snapshot = Snapshot(number, parent, offset)
+        if properties:
+            snapshot.properties = properties
+        self.table.snapshots[number] = self.table.current = snapshot
+
+    def others_act(self, moment):
+        """Whether others did something at this moment."""
+        acts = self.moments.get(moment, [])
+        act = acts.pop(0) if acts else None
+        if act is not None:
+            act(self)
+        return act is not None
+
+    def stage(self, properties, is_append):
+        self.steps.append("stage")
+        if self.others_act("stage"):
+            raise MovedError("another writer's commit", subject="table")
+        staged = self.staged(properties, is_append)
+        self.others_act("staged")
+        return StagedRecords(staged, dead_letters=1, rows=2)
+
+    def staged(self, properties, is_append):
+        head = self.table.current and self.table.current.number
+        return StagedSnapshot(100 + len(self.steps), 7, 7000, head, properties, is_append, 2, 1, 50)
+
+    def restage(self, spark, name, staged):
+        self.steps.append("restage")
+        return self.staged(staged.properties, True)
+
+    def publish(self, spark, name, table, staged):
+        self.steps.append("publish")
+        if self.others_act("publish"):
+            raise MovedError("another writer's commit", subject="table")
+        self.commit(staged.properties)
+
+
+@pytest.fixture
+def write(monkeypatch):
+    """Write the batch into a lake; returns the table's entry, the dead letters and the steps."""
+
+    def run(mode="append", table=None, **moments):
+        lake = Lake(table or Table(Snapshot(1, None)), moments, [])
+
+        def staging(config, dead_letters, name, table, schema, properties):
+            return SimpleNamespace(
+                append=lambda rows: lake.stage(properties, True), upsert=lambda rows: lake.stage(properties, False)
+            )
+
+        monkeypatch.setattr(writer, "open_or_create_table", lambda *given: OpenedTable(lake.table))
+        monkeypatch.setattr(writer, "load_table", lambda *given: lake.table)
+        monkeypatch.setattr(writer, "metadata_checks", lambda *given: {})
+        monkeypatch.setattr(writer, "payload_schema", lambda *given: RECORDS.schema)
+        monkeypatch.setattr(writer, "Staging", staging)
+        monkeypatch.setattr(writer, "publish", lake.publish)
+        monkeypatch.setattr(writer, "restage", lake.restage)
+        config = SimpleNamespace(job="j", mode=mode, evolve_schema=False, on_table_reset="fail")
+        reader = OffsetsReader(config, {}, at(0))
+        entry, dead_letters = Writer(config, None, reader, ATTEMPTS).write(None, "t", RECORDS, BATCH)
+        return entry, dead_letters, lake.steps
+
+    return run
+
+
+def other(lake):
+    """Another writer commits something else."""
+    lake.commit()
+
+
+def copy(lake):
+    """Another copy of the job commits the same batch."""
+    lake.commit(offset=9)
+
+
+WRITTEN = TableEntry("t", "u", 101, 7, rows=2, files=1, bytes=50, offsets='{"t":{"0":9}}', snapshot_ms=7000)
+
+
+class DescribeWrites:
+    @pytest.mark.parametrize("mode", ["append", "upsert"])
+    def it_stages_and_publishes_once_if_nobody_else_commits(self, write, mode):
+        assert write(mode) == (WRITTEN, 1, ["stage", "publish"])
+
+    def it_writes_nothing_into_a_table_that_has_the_batch(self, write):
+        expected = TableEntry("t", "u", 3, 3, offsets='{"t":{"0":9}}', snapshot_ms=3000)
+        assert write(table=Table(Snapshot(3, 2, 9))) == (expected, 0, [])
+
+    def it_stages_an_append_again_without_writing_over_the_commits_of_others(self, write):
+        expected = replace(WRITTEN, snapshot_id=102)
+        assert write(staged=[other]) == (expected, 1, ["stage", "restage", "publish"])
+
+    def it_stages_an_append_again_if_others_commit_at_the_last_moment(self, write):
+        entry, _, steps = write(publish=[other, other])
+        assert steps == ["stage", "publish", "restage", "publish", "restage", "publish"]
+        assert entry.snapshot_id == 105
+
+    def it_merges_again_over_the_commits_of_others(self, write):
+        entry, dead_letters, steps = write("upsert", staged=[other], publish=[other])
+        assert steps == ["stage", "stage", "publish", "stage", "publish"]
+        # Counted as often as they were given to the dead letters, which keep each only once.
+        assert (entry.snapshot_id, dead_letters) == (104, 3)
+
+    @pytest.mark.parametrize("mode", ["append", "upsert"])
+    def it_writes_again_if_nothing_could_be_staged(self, write, mode):
+        entry, _, steps = write(mode, stage=[other, other])
+        assert (entry, steps) == (replace(WRITTEN, snapshot_id=103), ["stage", "stage", "stage", "publish"])
+
+    @pytest.mark.parametrize("moment", ["staged", "publish"])
+    @pytest.mark.parametrize("mode", ["append", "upsert"])
+    def it_publishes_nothing_if_a_copy_of_the_job_was_faster(self, write, mode, moment):
+        expected = TableEntry("t", "u", 2, 2, offsets='{"t":{"0":9}}', snapshot_ms=2000)
+        entry, _, steps = write(mode, **{moment: [copy]})
+        assert (entry, steps) == (expected, ["stage", "publish"][: 1 + (moment == "publish")])
+
+
+class DescribeWritesThatNeverSucceed:
+    def it_fails_if_others_commit_before_every_staging(self, write):
+        with pytest.raises(IngestWriteError, match=f"{ATTEMPTS_TEXT}.*another writer's commit"):
+            write("upsert", stage=[other] * ATTEMPTS)
+
+    @pytest.mark.parametrize(
+        ("mode", "moments"), [("upsert", {"staged": [other] * ATTEMPTS}), ("append", {"publish": [other] * ATTEMPTS})]
+    )
+    def it_fails_if_others_commit_before_every_publishing(self, write, mode, moments):
+        with pytest.raises(ConcurrentIngestError, match="again and again"):
+            write(mode, **moments)
