@@ -26,6 +26,8 @@ from icecdc_core.table.catalogs import load_table
 
 WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
+# Iceberg's name for the snapshot from which a snapshot has its files.
+_SOURCE = "source-snapshot-id"
 _MAIN = "main"
 _ATTEMPTS = 20
 
@@ -93,11 +95,13 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     Args:
         spark: The session.
         name: The table, every part quoted.
-        staged: What `stage` returned.
+        staged: What `stage` or an earlier `restage` returned.
     """
     table = load_table(spark, name)
     files = table.snapshot(staged.snapshot_id).addedDataFiles(table.io()).iterator()
-    properties = {**staged.properties, ATTEMPT: uuid.uuid4().hex}
+    # Without the source, engines with an older Iceberg delete the files when they expire the first staged snapshot.
+    # All snapshots that share the files name the first of them, so that its expiry and theirs keep the files.
+    properties = {_SOURCE: str(staged.snapshot_id), **staged.properties, ATTEMPT: uuid.uuid4().hex}
     append = table.newAppend()
     while files.hasNext():
         append.appendFile(files.next())
