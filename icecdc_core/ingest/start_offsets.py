@@ -63,10 +63,10 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
             raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)
     earliest, latest = topics.earliest(names), topics.latest(names)
     if logged.exists:
-        # A partition that is not in the log was added since, so it is read from its beginning.
+        # A partition that the log, or a table left behind, lacks was added since: it is read from its beginning.
         wanted = _with_new_partitions(logged.offsets, earliest)
         for left_behind in logged.behind.values():
-            wanted = offsets.at_most(wanted, left_behind)
+            wanted = offsets.at_most(wanted, _with_new_partitions(left_behind, earliest))
     elif recorded:
         wanted = _with_new_partitions(recorded[0], earliest)
         for each in recorded[1:]:

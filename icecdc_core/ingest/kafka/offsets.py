@@ -96,16 +96,18 @@ def count(start: Offsets, end: Offsets) -> int:
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
 
 
-def unread(recorded: Offsets, start: Offsets) -> Column | None:
-    """Return a condition for the records of a batch that a table lacks; None if it may lack all of them.
+def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
+    """Return a condition for the records of a batch that a table lacks; None if it has none of them.
 
     Args:
         recorded: The offsets of the table.
-        start: Where the batch starts.
+        start: Where the batch starts; a partition that it lacks starts at 0.
+        end: Where it ends. Only its partitions have records in the batch.
     """
     condition: Column | None = None
     for topic, partition, offset in each(recorded):
-        if topic in start and offset > get(start, topic, partition):
+        first = get(start, topic, partition)
+        if first < offset and first < get(end, topic, partition):
             done = (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
             condition = ~done if condition is None else condition & ~done
     return condition

@@ -136,7 +136,7 @@ class Writer:
         batch: MicroBatch,
     ) -> StagedRecords:
         """Stage the records that the table lacks, on its current snapshot."""
-        unread = offsets.unread(recorded.offsets, batch.start)
+        unread = offsets.unread(recorded.offsets, batch.start, batch.end)
         checks = metadata_checks(spark, table, self.config)
 
         def decoded() -> DataFrame:

@@ -68,7 +68,10 @@ def it_starts_a_new_job_at_the_starting_offsets(starting_offsets, expected):
         # A partition that was added is read from its beginning.
         (logged({"t": {0: 5}}), {"t": {0: 5, 1: 0}}),
         # A table that is behind reads its records again.
-        (logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":6}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 1}}),
+        (logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":6,"1":3}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 1}}),
+        # It reads a partition or a topic that was added since from its beginning.
+        (logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":6}}', b='{"t":{"0":7,"1":1}}'), {"t": {0: 6, 1: 0}}),
+        (logged({"t": {0: 8, 1: 4}}, a='{"other":{"0":6}}'), {"t": {0: 2, 1: 0}}),
         # A topic that is no longer read.
         (logged({"t": {0: 5, 1: 4}, "old": {0: 99}}), {"t": {0: 5, 1: 4}}),
     ],

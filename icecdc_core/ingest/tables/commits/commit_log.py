@@ -8,6 +8,8 @@ snapshots have expired. A run starts from it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 
@@ -17,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
+from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.table.catalogs import create_table_once
+from icecdc_core.table.catalogs import create_table_once, describe_failure
 
 SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
@@ -28,6 +31,8 @@ SCHEMA = (
     "files:long, bytes:long, offsets:string, error:string, snapshot_ms:long>>"
 )
 WRITTEN, BEHIND = "written", "behind"
+# All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
+_PROPERTIES = {"commit.retry.num-retries": "20", "commit.retry.max-wait-ms": "5000"}
 _RECENT = 20
 _NEW_FIELD = "snapshot_ms"
 
@@ -132,9 +137,14 @@ def create(spark: SparkSession, name: str) -> None:
     Args:
         spark: The session.
         name: The log, every part quoted.
+
+    Raises:
+        IngestWriteError: The log cannot be created.
     """
-    create_table_once(spark, name, SCHEMA)
-    if _NEW_FIELD not in _table_fields(spark, name):
+    with _typed_failures(name):
+        create_table_once(spark, name, SCHEMA, _PROPERTIES)
+        has_new_field = _NEW_FIELD in _table_fields(spark, name)
+    if not has_new_field:
         try:
             spark.sql(f"ALTER TABLE {name} ADD COLUMN tables.element.{_NEW_FIELD} BIGINT")
         except (PySparkException, Py4JError):
@@ -149,11 +159,16 @@ def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
         spark: The session.
         name: The log, every part quoted.
         job: The job.
+
+    Raises:
+        IngestWriteError: The log cannot be read.
     """
-    entries = spark.table(name).where(F.col("job") == job)
-    # Two runs at once may write their entries in any order. All of them are true.
-    newest_first = entries.orderBy(F.desc("batch"), F.desc("committed_at"))
-    recent = newest_first.select("batch", "offsets", "topic_ids").limit(_RECENT).collect()
+    with _typed_failures(name):
+        entries = spark.table(name).where(F.col("job") == job)
+        # Two runs at once may write their entries in any order. All of them are true.
+        newest_first = entries.orderBy(F.desc("batch"), F.desc("committed_at"))
+        recent = newest_first.select("batch", "offsets", "topic_ids").limit(_RECENT).collect()
+        tables = _last_of_each(entries) if recent else {}
     if not recent:
         return LoggedJob()
     return LoggedJob(
@@ -163,7 +178,7 @@ def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
         topic_ids={
             topic: topic_id for row in reversed(recent) for topic, topic_id in json.loads(row["topic_ids"]).items()
         },
-        tables=_last_of_each(entries),
+        tables=tables,
     )
 
 
@@ -174,6 +189,9 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
         spark: The session.
         name: The log, every part quoted.
         entry: The entry.
+
+    Raises:
+        IngestWriteError: The entry cannot be appended. What the batch wrote into its tables stays.
     """
     values = {
         "job": entry.job,
@@ -190,10 +208,25 @@ def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
         "lost": entry.lost,
         "tables": [asdict(table) for table in entry.tables],
     }
-    # One row from a JSON literal: a frame of Python rows would start Python workers.
-    # The log's own schema, as the log of an earlier release may lack a field.
-    row = F.from_json(F.lit(json.dumps(values)), spark.table(name).schema)
-    spark.range(1).select(row.alias("row")).select("row.*").coalesce(1).writeTo(name).append()
+    with _typed_failures(name):
+        # One row from a JSON literal: a frame of Python rows would start Python workers.
+        # The log's own schema, as the log of an earlier release may lack a field.
+        row = F.from_json(F.lit(json.dumps(values)), spark.table(name).schema)
+        spark.range(1).select(row.alias("row")).select("row.*").coalesce(1).writeTo(name).append()
+
+
+@contextmanager
+def _typed_failures(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise IngestWriteError(
+            f"The commit log cannot be used: {describe_failure(error)[:500]}",
+            subject="commit_log_table",
+            value=name,
+            remedy="run again, no record is lost or written twice; if it persists, check that this user may create, "
+            "read and write the table, or give the job a commit_log_table of its own",
+        ) from error
 
 
 def _last_of_each(entries: DataFrame) -> dict[str, TableEntry]:

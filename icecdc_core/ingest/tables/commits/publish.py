@@ -26,6 +26,8 @@ from icecdc_core.table.catalogs import load_table
 
 WAP_ENABLED = "write.wap.enabled"
 WAP_ID = "spark.wap.id"
+# Iceberg's name for the snapshot from which a snapshot has its files.
+_SOURCE = "source-snapshot-id"
 _MAIN = "main"
 _ATTEMPTS = 20
 
@@ -93,11 +95,19 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
     Args:
         spark: The session.
         name: The table, every part quoted.
-        staged: What `stage` returned.
+        staged: What `stage` or an earlier `restage` returned.
+
+    Raises:
+        ConcurrentIngestError: The staged snapshot has expired.
     """
     table = load_table(spark, name)
-    files = table.snapshot(staged.snapshot_id).addedDataFiles(table.io()).iterator()
-    properties = {**staged.properties, ATTEMPT: uuid.uuid4().hex}
+    snapshot = table.snapshot(staged.snapshot_id)
+    if snapshot is None:
+        raise _expired_error(name)
+    files = snapshot.addedDataFiles(table.io()).iterator()
+    # Without the source, engines with an older Iceberg delete the files when they expire the first staged snapshot.
+    # All snapshots that share the files name the first of them, so that its expiry and theirs keep the files.
+    properties = {_SOURCE: str(staged.snapshot_id), **staged.properties, ATTEMPT: uuid.uuid4().hex}
     append = table.newAppend()
     while files.hasNext():
         append.appendFile(files.next())
@@ -233,7 +243,11 @@ def _find_staged(table: Any, name: str, properties: dict[str, str]) -> StagedSna
                 files=int(summary.get("added-data-files") or 0),
                 bytes=int(summary.get("added-files-size") or 0),
             )
-    raise ConcurrentIngestError(
+    raise _expired_error(name)
+
+
+def _expired_error(name: str) -> ConcurrentIngestError:
+    return ConcurrentIngestError(
         "A staged write is no longer in the table's metadata",
         subject="table",
         value=name,

@@ -54,14 +54,31 @@ def it_finds_partitions_whose_next_record_was_removed():
     assert offsets.removed(A, {"t": {0: 6, 1: 7}}) == [("t", 0, 5, 6)]
 
 
-def it_needs_no_condition_where_nothing_was_read():
-    assert offsets.unread(A, {"t": {0: 5, 1: 7}}) is None
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({"t": {0: 5, 1: 7}}, {"t": {0: 9, 1: 9}}),
+        # A topic that is no longer read; a partition without records in the batch.
+        ({"s": {0: 0}}, {"s": {0: 9}}),
+        ({"t": {0: 2, 1: 7}}, {"t": {0: 2, 1: 9}}),
+    ],
+)
+def it_needs_no_condition_if_the_batch_has_no_record_that_was_read(start, end):
+    assert offsets.unread(A, start, end) is None
 
 
-def it_leaves_out_records_that_were_read(spark):
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ({"t": {0: 0, 1: 0}, "s": {0: 0}}, [("s", 0, 0), ("t", 0, 5)]),
+        # A partition and a topic that appeared while the stream was running.
+        ({"t": {0: 4}, "s": {0: 0}}, [("s", 0, 0), ("t", 0, 5)]),
+        ({"s": {0: 0}}, [("s", 0, 0), ("t", 0, 5)]),
+    ],
+)
+def it_leaves_out_records_that_were_read(spark, start, expected):
     records = spark.createDataFrame(
         [("t", 0, 4), ("t", 0, 5), ("t", 1, 6), ("s", 0, 0)], "topic string, partition int, offset long"
     )
-    condition = offsets.unread(A, {"t": {0: 0, 1: 0}, "s": {0: 0}})
-    actual = sorted(tuple(row) for row in records.where(condition).collect())
-    assert actual == [("s", 0, 0), ("t", 0, 5)]
+    condition = offsets.unread(A, start, {"t": {0: 6, 1: 7}, "s": {0: 1}})
+    assert sorted(tuple(row) for row in records.where(condition).collect()) == expected

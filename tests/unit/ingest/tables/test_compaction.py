@@ -1,0 +1,56 @@
+"""A compaction that fails leaves the table as it is and ends nothing; without Spark and Iceberg."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import IllegalArgumentException
+
+from icecdc_core.errors import CatalogError, TableNotFoundError
+from icecdc_core.ingest.tables import compaction
+from icecdc_core.ingest.tables.compaction import compact
+
+
+class Action:
+    """Rewrites one file of a table; an exception in place of the table is raised."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def option(self, key, value):
+        return self
+
+    def execute(self):
+        if isinstance(self.table, Exception):
+            raise self.table
+        return SimpleNamespace(rewrittenDataFilesCount=lambda: 1)
+
+
+@pytest.fixture
+def compacted(monkeypatch):
+    """Compact two tables, the first of which fails."""
+
+    def run(load_table):
+        actions = SimpleNamespace(get=lambda session: SimpleNamespace(rewriteDataFiles=Action))
+        monkeypatch.setattr(compaction, "iceberg_class", lambda *given: actions)
+        monkeypatch.setattr(compaction, "load_table", load_table)
+        return compact(SimpleNamespace(_jsparkSession=None), ["failing", "good"], 2)
+
+    return run
+
+
+@pytest.mark.parametrize("error", [CatalogError("the catalog is away"), TableNotFoundError("dropped")])
+def it_leaves_out_a_table_that_cannot_be_loaded(compacted, error):
+    def load_table(spark, name):
+        if name == "failing":
+            raise error
+        return name
+
+    assert compacted(load_table) == ["good"]
+
+
+@pytest.mark.parametrize("error", [Py4JError("another writer was first"), IllegalArgumentException("a property")])
+def it_leaves_out_a_table_whose_compaction_fails(compacted, error):
+    assert compacted(lambda spark, name: error if name == "failing" else name) == ["good"]
