@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import quoted
+from icecdc_core.columns import OWN_PREFIX, quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.expressions.determinism import (
@@ -86,12 +86,17 @@ class Projection:
         Args:
             rows: A frame that begins with the table's columns.
         """
-        others = [quoted(name) for name in rows.columns[len(self.columns) :]]
+        beside = names = rows.columns[len(self.columns) :]
+        # A column of the table may have the name of a change column; the expressions mean the table's.
+        if clash := not {name.lower() for name in self.columns}.isdisjoint(name.lower() for name in names):
+            beside = [f"{OWN_PREFIX}beside_{position}" for position in range(len(names))]
+            rows = rows.toDF(*self.columns, *beside)
+        others = [quoted(name) for name in beside]
         documents = self.function(rows.select(*map(quoted, self.columns)))
         column = java_class(rows.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils").column
         for fields in _selections(documents, rows):
             rows = rows.select(*(Column(column(fields.apply(at))) for at in range(fields.size())), *others)
-        return rows
+        return rows.toDF(*self.schema.names, *names) if clash else rows
 
 
 def open_projection(
