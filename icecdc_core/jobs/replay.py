@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Write the open dead letters of an index again.
 
-    Only the newest dead letter of each document is written, with its version, so a newer document in the index wins.
+    Only the newest dead letter that each document has for the current physical index is written, with its version, so
+    a newer document in the index wins.
     A dead letter is ``superseded``, and not written, if an export has built the index again since, if the table no
     longer has the row, or if there is a newer dead letter. Those of a begun batch are left to the next sync. What is
     rejected again stays open.
@@ -105,7 +106,9 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
-    is_newest = F.row_number().over(Window.partitionBy("document_id").orderBy(F.desc("version"))) == 1
+    # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
+    of_one_document = Window.partitionBy("document_id", "physical_index")
+    is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")

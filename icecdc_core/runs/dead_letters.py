@@ -1,8 +1,9 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-A dead letter is identified by index, table, document id and version, so a replayed batch stores none twice. A replay
-writes it with its version, so a newer document always wins; only into the physical index it was meant for; and only
-while the table still has the row, because the index may have forgotten that the document was deleted since.
+An open dead letter is identified by index, table, document id, version and physical index, so a replayed batch stores
+none twice. A replay writes it with its version, so a newer document always wins; only into the physical index it was
+meant for; and only while the table still has the row, because the index may have forgotten that the document was
+deleted since.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def store_dead_letters(
     try:
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
-        known = spark.table(name).where(_is_of(config)).select(*KEY)
+        # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
+        known = spark.table(name).where(_is_of(config) & F.col("resolution").isNull()).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     except (PySparkException, Py4JError) as error:
@@ -147,7 +149,7 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     """
     name = table_name(config)
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
-    same = [F.col(column) == F.col(f"letter_{column}") for column in KEY]
+    same = [F.col("resolution").isNull(), *(F.col(column) == F.col(f"letter_{column}") for column in KEY)]
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
     # Iceberg refuses a merge if dead letters of another index arrive or are resolved meanwhile. To repeat it is safe.
     retrying = Retrying(

@@ -203,6 +203,24 @@ class DescribeReplay:
         report = replay_dead_letters(spark, exported)
         assert (report.steps[0]["letters"] >= 1, report.steps[0]["replayed"]) == (True, 1)
 
+    def it_writes_the_letter_of_the_index_though_one_before_had_a_higher_version(
+        self, spark, sql, exported, opensearch, indexed, letters
+    ):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        # As it is when the position was deleted in between, and the epochs began again.
+        name = exported.dead_letter_table
+        earlier = {
+            "version": F.lit(1001).cast("long"),
+            "epoch": F.lit(500).cast("long"),
+            "physical_index": F.lit("was"),
+        }
+        spark.table(name).withColumns(earlier).writeTo(name).append()
+        take_nan(opensearch, exported)
+        (step,) = replay_dead_letters(spark, exported).steps
+        assert (step["replayed"], step["superseded"], indexed()["7"]["value"]) == (1, 1, "NaN")
+        assert [letter["resolution"] for letter in letters()] == ["replayed", "superseded"]
+
     def it_is_superseded_by_an_export(self, spark, sql, exported, letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
@@ -212,13 +230,32 @@ class DescribeReplay:
         assert (report.steps[0]["superseded"], letters()[0]["resolution"]) == (1, "superseded")
 
 
+def store(spark, config):
+    """Store a dead letter that is always the same."""
+    rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
+    store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+
+
+def resolve(spark, config, resolution):
+    """Resolve the open dead letters."""
+    resolve_dead_letters(spark, config, open_dead_letters(spark, config).withColumn("resolution", F.lit(resolution)))
+
+
+class DescribeALetterLikeOneThatIsResolved:
+    def it_is_stored_and_resolved_by_itself(self, spark, config, letters):
+        store(spark, config)
+        resolve(spark, config, "superseded")
+        store(spark, config)  # as in a cluster that was built again, where epochs and names of indexes recur
+        assert open_dead_letters(spark, config).count() == 1
+        resolve(spark, config, "replayed")
+        assert sorted(letter["resolution"] for letter in letters()) == ["replayed", "superseded"]
+
+
 class DescribeTwoTablesWithIndexesOfOneName:
     def it_keeps_their_letters_apart(self, spark, config):
         other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
-        rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
         for each in (config, other):
-            store_dead_letters(spark, each, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+            store(spark, each)
         assert [open_dead_letters(spark, each).count() for each in (config, other)] == [1, 1]
-        resolved = open_dead_letters(spark, config).withColumn("resolution", F.lit("replayed"))
-        resolve_dead_letters(spark, config, resolved)
+        resolve(spark, config, "replayed")
         assert [open_dead_letters(spark, each).count() for each in (config, other)] == [0, 1]
