@@ -75,7 +75,11 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         if position.batch is not None:
             dead_letters = dead_letters.where(F.col("epoch") != position.batch.epoch)
         dead_letters = _with_resolution(source, position, dead_letters).persist()
-        counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
+        try:
+            counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
+        except BaseException:
+            dead_letters.unpersist()
+            raise
     try:
         result = BulkResult()
         if counts.get("replayed"):
