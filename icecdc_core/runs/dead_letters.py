@@ -142,12 +142,14 @@ def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: Data
     Args:
         spark: The session.
         config: The job's parameters.
-        resolved: The key columns of dead letters and their ``resolution``.
+        resolved: The key columns of dead letters and their ``resolution``; of two for one key ``replayed`` counts.
 
     Raises:
         ConfigError: The table cannot be written.
     """
     name = table_name(config)
+    # A run that was paused may have stored the dead letters of a batch that another run replayed meanwhile.
+    resolved = resolved.groupBy(*KEY).agg(F.min("resolution").alias("resolution"))
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
     same = [F.col("resolution").isNull(), *(F.col(column) == F.col(f"letter_{column}") for column in KEY)]
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}

@@ -223,6 +223,15 @@ class DescribeReplay:
         assert (step["replayed"], step["superseded"], indexed()["7"]["value"]) == (1, 1, "NaN")
         assert [letter["resolution"] for letter in letters()] == ["replayed", "superseded"]
 
+    def it_resolves_a_letter_that_two_runs_have_stored(self, spark, sql, exported, opensearch, letters):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        name = exported.dead_letter_table
+        spark.table(name).writeTo(name).append()
+        take_nan(opensearch, exported)
+        assert replay_dead_letters(spark, exported).upserts == 1
+        assert [letter["resolution"] for letter in letters()] == ["replayed", "replayed"]
+
     @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
     def it_leaves_nothing_cached_when_the_letters_cannot_be_read(self, spark, sql, exported):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
