@@ -136,6 +136,23 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
         raise _unwritable_error(config, error) from error
 
 
+def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
+    """Return the number of unresolved dead letters of the index and its table.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        config: The job's parameters; see ``open_dead_letters``.
+
+    Raises:
+        ConfigError: The table, or a file of it, cannot be read.
+    """
+    found = open_dead_letters(spark, config)
+    try:
+        return found.count()
+    except (PySparkException, Py4JError) as error:
+        raise _unwritable_error(config, error) from error
+
+
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
     """Record how dead letters were resolved.
 
