@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -96,7 +98,8 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
     finally:
-        dead_letters.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            dead_letters.unpersist()
     step = {
         "letters": sum(counts.values()),
         "replayed": counts.get("replayed", 0) - len(rejected_again),

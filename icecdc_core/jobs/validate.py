@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -50,7 +51,8 @@ class _Comparison:
 
     def close(self) -> None:
         """Release what is cached; the differences cannot be read any more."""
-        self.differences.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            self.differences.unpersist()
 
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
