@@ -54,7 +54,11 @@ class IndexLock:
         register_active_run(holder.run_id)
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._released.set()  # an interrupt while it starts: nobody gets this lock, and nobody could release it
+            raise
 
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number.
