@@ -101,14 +101,18 @@ def find_changed_identifiers(
     else:
         decided = steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
-    counts = identifiers.selectExpr(
-        f"count_if({_is(UPSERTED)}) AS upserts",
-        f"count_if({_is(DELETED)}) AS deletes",
-        f"count_if({IS_DUPLICATE}) AS duplicates",
-        f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
-        f"coalesce(sum({ROWS}), 0) AS changed_rows",
-    ).collect()[0]
-    row_count = row_count if counted is None else counted.value()
+    try:
+        counts = identifiers.selectExpr(
+            f"count_if({_is(UPSERTED)}) AS upserts",
+            f"count_if({_is(DELETED)}) AS deletes",
+            f"count_if({IS_DUPLICATE}) AS duplicates",
+            f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
+            f"coalesce(sum({ROWS}), 0) AS changed_rows",
+        ).collect()[0]
+        row_count = row_count if counted is None else counted.value()
+    except BaseException:
+        identifiers.unpersist()
+        raise
     assert row_count is not None
     return ChangedIdentifiers(
         identifiers,

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -113,8 +115,9 @@ class NetChanges:
 
     def close(self) -> None:
         """Release what is cached; the rows cannot be read any more."""
-        for frame in self.cached:
-            frame.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            for frame in self.cached:
+                frame.unpersist()
 
 
 def compute_net_changes(

@@ -23,6 +23,7 @@ from icecdc_core.columns import (
     COMMIT_SNAPSHOT_ID,
     DELETE,
     INSERT,
+    OWN_PREFIX,
     with_literal_names,
 )
 from icecdc_core.errors import ConfigError
@@ -154,12 +155,13 @@ def changes_by_row_ids(
         older, newer = table.union(*scan.older), table.union(*scan.newer)
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
         rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
-        removed.append(rows.selectExpr("*", *_change(DELETE, step)))
+        removed.append(rows.selectExpr("*", *_change(DELETE, step, OWN_PREFIX)))
         if len(scan.after):
             rows = written_rows(table.read(scan.after), until)
             inserts.append(selection.select(rows, *change))
     counted = RowCount(reduce(DataFrame.unionAll, removed))
-    deletes = selection.select_deleted(counted.rows, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
+    names = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
+    deletes = selection.select_deleted(counted.rows, *(f"{OWN_PREFIX}{name} AS {name}" for name in names))
     return reduce(DataFrame.unionAll, [*inserts, deletes]), counted
 
 
@@ -203,9 +205,10 @@ def _whole(table: IcebergTable, change_type: str, tasks: FileTasks) -> Iterator[
         yield change_type, table.read(tasks)
 
 
-def _change(change_type: str, step: Step) -> list[str]:
+def _change(change_type: str, step: Step, prefix: str = "") -> list[str]:
+    """The change columns; with a prefix beside all columns of a table, which may have one of these names."""
     return [
-        f"'{change_type}' AS {CHANGE_TYPE}",
-        f"{step.ordinal} AS {CHANGE_ORDINAL}",
-        f"{step.to_snapshot_id}L AS {COMMIT_SNAPSHOT_ID}",
+        f"'{change_type}' AS {prefix}{CHANGE_TYPE}",
+        f"{step.ordinal} AS {prefix}{CHANGE_ORDINAL}",
+        f"{step.to_snapshot_id}L AS {prefix}{COMMIT_SNAPSHOT_ID}",
     ]

@@ -53,7 +53,11 @@ class IndexLock:
         self._renewals = store.without_retries(max(1.0, min(self._interval, _RELEASE_SECONDS)))
         context = copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._renew,), name="icecdc-lease", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._released.set()  # an interrupt while it starts: nobody gets this lock, and nobody could release it
+            raise
 
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
         """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number.

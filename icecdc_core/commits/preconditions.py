@@ -86,6 +86,9 @@ def _other_selection(position: Position, source: Source) -> FailedPrecondition |
     # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
     keys = (stored.keys() | current.keys()) - SPEC_KEYS
+    # Earlier releases did not keep the zone for every expression that depends on it, or kept it for others too.
+    if "time_zone" not in stored or "time_zone" not in current:
+        keys -= {"time_zone"}
     changed = sorted(key for key in keys if stored.get(key) != current.get(key))
     if not changed:
         return None

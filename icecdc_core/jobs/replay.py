@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     """Write the open dead letters of an index again.
 
-    Only the newest dead letter of each document is written, with its version, so a newer document in the index wins.
+    Only the newest dead letter that each document has for the current physical index is written, with its version, so
+    a newer document in the index wins.
     A dead letter is ``superseded``, and not written, if an export has built the index again since, if the table no
     longer has the row, or if there is a newer dead letter. Those of a begun batch are left to the next sync. What is
     rejected again stays open.
@@ -75,7 +78,11 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         if position.batch is not None:
             dead_letters = dead_letters.where(F.col("epoch") != position.batch.epoch)
         dead_letters = _with_resolution(source, position, dead_letters).persist()
-        counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
+        try:
+            counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
+        except BaseException:
+            dead_letters.unpersist()
+            raise
     try:
         result = BulkResult()
         if counts.get("replayed"):
@@ -92,7 +99,8 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
     finally:
-        dead_letters.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            dead_letters.unpersist()
     step = {
         "letters": sum(counts.values()),
         "replayed": counts.get("replayed", 0) - len(rejected_again),
@@ -106,7 +114,9 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
 
 def _with_resolution(source: Source, position: Position, dead_letters: DataFrame) -> DataFrame:
     """Add the ``resolution`` of each dead letter: ``replayed`` if it is to be written, else ``superseded``."""
-    is_newest = F.row_number().over(Window.partitionBy("document_id").orderBy(F.desc("version"))) == 1
+    # Epochs begin again when a position was deleted, so versions of another index say nothing about this one.
+    of_one_document = Window.partitionBy("document_id", "physical_index")
+    is_newest = F.row_number().over(of_one_document.orderBy(F.desc("version"))) == 1
     dead_letters = dead_letters.withColumn("fits", is_newest & (F.col("physical_index") == position.physical_index))
     if source.identifier_columns and position.snapshot_id is not None:
         rows = source.current_rows(position.snapshot_id, "fail")

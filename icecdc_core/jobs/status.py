@@ -15,7 +15,7 @@ from icecdc_core.errors import IcecdcError, PositionError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.reporting.reports import Report
 from icecdc_core.reporting.text_tables import text_table
-from icecdc_core.runs.dead_letters import open_dead_letters
+from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag
@@ -164,7 +164,7 @@ def _lag(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dic
 def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any]) -> dict[str, Any]:
     # In the table of these parameters; a job with another dead_letter_table shows in its own status.
     own = config.replace(table=source["table"], index=source["index"], columns=[], identifier_columns=[])
-    return {"dead_letters": open_dead_letters(spark, own).count()}
+    return {"dead_letters": count_open_dead_letters(spark, own)}
 
 
 def _running(owner: dict[str, Any]) -> dict[str, Any] | None:

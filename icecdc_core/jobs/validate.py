@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -52,6 +53,11 @@ class _Comparison:
     def all_equal(self) -> bool:
         return not any(self.counts.values()) and self.source_rows == self.index_documents
 
+    def close(self) -> None:
+        """Release what is cached; the differences cannot be read any more."""
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            self.differences.unpersist()
+
 
 def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
     """Compare every row of the table with every document of the index, by content.
@@ -96,14 +102,15 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             if config.repair:
                 require_repairable(position)
         snapshot_id = position.snapshot_id if at_position else source.head
-        comparison = _compare(run, source, position, snapshot_id)
         repaired = 0
-        if config.repair and any(comparison.counts.values()):
-            with run.stage("repair"):
-                repaired = repair_differences(run, source, position, comparison.differences)
-            comparison.differences.unpersist()
+        with closing(_compare(run, source, position, snapshot_id)) as comparison:
+            repairs = config.repair and any(comparison.counts.values())
+            if repairs:
+                with run.stage("repair"):
+                    repaired = repair_differences(run, source, position, comparison.differences)
+        if repairs:
             comparison = _compare(run, source, position, snapshot_id)
-        comparison.differences.unpersist()
+            comparison.close()
         report = ValidationReport(
             ok=comparison.all_equal,
             source_rows=comparison.source_rows,
@@ -149,7 +156,7 @@ def _compare(run: Run, source: Source, position: Position, snapshot_id: int | No
             if found.all_equal:
                 return found
             # Equal documents may have different texts, so only a comparison of contents shows which differ.
-            found.differences.unpersist()
+            found.close()
         with _progress(spark, total, f"Comparing {run.config.table}") as (bar, read):
             contents = index_checksums(spark, run.config, source.schema, pit, parts, read)
             found = _compared(source_checksums(documents, source.schema), contents, by_content)
@@ -175,17 +182,21 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
         F.sum("documents").alias("documents"),
         F.count(F.lit(1)).alias("ids"),
     )
-    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
+    try:
+        groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
+        samples = {
+            verdict: [
+                row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
+            ]
+            for verdict in (MISSING, EXTRA, STALE)
+            if verdict in groups
+        }
+    except BaseException:
+        compared.unpersist()
+        raise
     counts = {
         verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"]) if by_content else groups[verdict]["ids"]
         for verdict in groups
-    }
-    samples = {
-        verdict: [
-            row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
-        ]
-        for verdict in (MISSING, EXTRA, STALE)
-        if verdict in groups
     }
     return _Comparison(
         sum(group["rows"] for group in groups.values()),

@@ -1,8 +1,9 @@
 """Dead letters: documents that OpenSearch rejected, stored in an Iceberg table until they are written again.
 
-A dead letter is identified by index, table, document id and version, so a replayed batch stores none twice. A replay
-writes it with its version, so a newer document always wins; only into the physical index it was meant for; and only
-while the table still has the row, because the index may have forgotten that the document was deleted since.
+An open dead letter is identified by index, table, document id, version and physical index, so a replayed batch stores
+none twice. A replay writes it with its version, so a newer document always wins; only into the physical index it was
+meant for; and only while the table still has the row, because the index may have forgotten that the document was
+deleted since.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def store_dead_letters(
     try:
         # Merge on read: a replay resolves a few dead letters and must not rewrite the files of all others.
         create_table_once(spark, name, SCHEMA, {"write.merge.mode": "merge-on-read"})
-        known = spark.table(name).where(_is_of(config)).select(*KEY)
+        # In a cluster that was built again an index has the name and the versions of one whose letters are resolved.
+        known = spark.table(name).where(_is_of(config) & F.col("resolution").isNull()).select(*KEY)
         new = spark.createDataFrame(rows, SCHEMA).dropDuplicates(list(KEY)).join(known, list(KEY), "left_anti")
         new.select(*spark.table(name).columns).writeTo(name).append()
     except (PySparkException, Py4JError) as error:
@@ -142,20 +144,39 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
         raise _unwritable_error(config, error) from error
 
 
+def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
+    """Return the number of unresolved dead letters of the index and its table.
+
+    Args:
+        spark: A session in which the table's catalog is configured.
+        config: The job's parameters; see ``open_dead_letters``.
+
+    Raises:
+        ConfigError: The table, or a file of it, cannot be read.
+    """
+    found = open_dead_letters(spark, config)
+    try:
+        return found.count()
+    except (PySparkException, Py4JError) as error:
+        raise _unwritable_error(config, error) from error
+
+
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
     """Record how dead letters were resolved.
 
     Args:
         spark: The session.
         config: The job's parameters.
-        resolved: The key columns of dead letters and their ``resolution``.
+        resolved: The key columns of dead letters and their ``resolution``; of two for one key ``replayed`` counts.
 
     Raises:
         ConfigError: The table cannot be written.
     """
     name = table_name(config)
+    # A run that was paused may have stored the dead letters of a batch that another run replayed meanwhile.
+    resolved = resolved.groupBy(*KEY).agg(F.min("resolution").alias("resolution"))
     renamed = resolved.select(*(F.col(column).alias(f"letter_{column}") for column in (*KEY, "resolution")))
-    same = [F.col(column) == F.col(f"letter_{column}") for column in KEY]
+    same = [F.col("resolution").isNull(), *(F.col(column) == F.col(f"letter_{column}") for column in KEY)]
     changes = {"resolution": F.col("letter_resolution"), "resolved_at": F.current_timestamp()}
     # Iceberg refuses a merge if dead letters of another index arrive or are resolved meanwhile. To repeat it is safe.
     retrying = Retrying(

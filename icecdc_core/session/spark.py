@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -113,8 +113,9 @@ def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Ite
     try:
         yield
     finally:
-        for name in ours:
-            spark.conf.unset(name)
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            for name in ours:
+                spark.conf.unset(name)
 
 
 def _set_environment() -> None:

@@ -77,12 +77,19 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         HistoryGapError: A snapshot that is read has expired meanwhile.
         TableReplacedError: The table was dropped and created again meanwhile.
         DataReadError: A file is missing, damaged or refused.
-        SparkJobError: Anything else: memory, an executor, a Python worker.
+        SparkJobError: Anything else: memory, an executor, a Python worker, the JVM itself.
     """
     try:
         yield
     except IcecdcError:
         raise
+    except ConnectionError as error:
+        raise SparkJobError(
+            f"Spark's Java process ended while it worked on '{config.table}' ({type(error).__name__})",
+            subject="spark_conf",
+            remedy="restart the kernel or the program; if it ends again, give it more memory (spark.driver.memory "
+            f"through spark_conf); {_STAYS}",
+        ) from error
     except (PySparkException, Py4JError) as error:
         # Spark's text may show a value that select masks.
         raise _typed_error(error, config, table) from (None if config.select else error)
@@ -197,7 +204,7 @@ def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
         now = IcebergTable(table.spark, table.name).metadata()
     except TableNotFoundError as error:
         return error
-    except IcecdcError:
+    except (IcecdcError, ConnectionError):
         return None
     if str(now.table_uuid) != table.table_uuid:
         return TableReplacedError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from icecdc_core.session.jvm import iceberg_class, java_class
@@ -51,9 +53,10 @@ class StagedScan:
         """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
         while self._staged:
             key = self._staged.pop()
-            self._lists.taskSets().removeTasks(self._table, key)
-            if self._has_table_cache:
-                self._lists.tableCache().remove(key)
+            with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+                self._lists.taskSets().removeTasks(self._table, key)
+                if self._has_table_cache:
+                    self._lists.tableCache().remove(key)
 
     def _splits(self, size: int) -> dict[str, int]:
         """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.errors import PySparkException
 
 import icecdc_core
-from icecdc_core import sync_changes
+from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.table.read_failures import spark_errors
 from tests.conftest import GIVEN_CATALOG
+from tests.faults.killing import Victim, of_one_core
 from tests.faults.test_storage_faults import missing, newest_file, overwritten, truncated
+from tests.loopback_proxy import loopback_proxy
 
 ROOT = Path(__file__).parents[2]
 CASES = {
@@ -76,6 +80,31 @@ def it_names_a_missing_file(spark, broken):
 def it_names_a_damaged_file(spark, broken, damage, kind):
     with pytest.raises(DataReadError, match=r"is damaged: .*Remedy: restore the file"):
         sync_changes(spark, broken(damage, kind))
+
+
+def it_names_a_java_process_that_is_killed_and_leaves_a_report(spark, sql, make_config, opensearch_url, tmp_path):
+    config, path = make_config(), tmp_path / "report.json"
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')")
+    sql("INSERT INTO {t} SELECT id, concat('n', id) FROM range(50)")
+    export_table(spark, config)
+    sql("UPDATE {t} SET name = 'new' WHERE id < 9")
+    victim, killed = Victim(of_one_core(config)), []
+
+    def trouble(method, path, body):
+        if "_bulk" in path and not killed:
+            children = psutil.Process(victim.process.pid).children(recursive=True)
+            killed.extend(child for child in children if child.name() == "java")
+            for child in killed:
+                child.kill()
+
+    with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
+        victim.start("sync", {"opensearch_url": proxy.url, "report_path": str(path)})
+        ended = victim.ended()
+    victim.kill()
+    report = json.loads(path.read_text())
+    assert (ended.split()[:2], report["state"]) == (["FAILED", "SparkJobError"], "retry")
+    assert sync_changes(spark, config).to_snapshot_id is not None
+    assert validate_table(spark, config).ok
 
 
 def die(batches):

@@ -20,12 +20,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import quoted
+from icecdc_core.columns import OWN_PREFIX, quoted
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.expressions.determinism import (
     EXTERNAL,
     SUBQUERIES,
+    end_of,
     expression_names,
     is_stable,
     registered_functions,
@@ -50,7 +51,11 @@ _REMEDY = (
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
 # They read or write times of the session's zone as texts, so no type of the plan shows the time.
 _ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
-_TIMES = ('"timestamp"', '"variant"')
+_TIMES = ('"timestamp"', '"variant"', "Timestamp")
+# They have the zone whatever the types of their values are.
+_OF_ANY_TYPE = frozenset(
+    {"Cast", "JsonToStructs", "StructsToJson", "CsvToStructs", "StructsToCsv", "XmlToStructs", "StructsToXml"}
+)
 # The process in which Spark numbered an expression.
 _PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
@@ -86,12 +91,17 @@ class Projection:
         Args:
             rows: A frame that begins with the table's columns.
         """
-        others = [quoted(name) for name in rows.columns[len(self.columns) :]]
+        beside = names = rows.columns[len(self.columns) :]
+        # A column of the table may have the name of a change column; the expressions mean the table's.
+        if clash := not {name.lower() for name in self.columns}.isdisjoint(name.lower() for name in names):
+            beside = [f"{OWN_PREFIX}beside_{position}" for position in range(len(names))]
+            rows = rows.toDF(*self.columns, *beside)
+        others = [quoted(name) for name in beside]
         documents = self.function(rows.select(*map(quoted, self.columns)))
         column = java_class(rows.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils").column
         for fields in _selections(documents, rows):
             rows = rows.select(*(Column(column(fields.apply(at))) for at in range(fields.size())), *others)
-        return rows
+        return rows.toDF(*self.schema.names, *names) if clash else rows
 
 
 def open_projection(
@@ -140,7 +150,7 @@ def open_projection(
         tuple(schema.names),
         used.names if selections else frozenset(schema.names),
         (f"function {analysed.digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
-        spark.conf.get("spark.sql.session.timeZone", "") or "" if _depends_on_zone(selections) else "",
+        zone_of(spark, selections),
         used.computed_from,
         field_origins(selections, table_columns),
     )
@@ -176,11 +186,29 @@ def _analyse(rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown:
         raise _select_error(f"fails with {type(error).__name__}: {error}", shown) from error
 
 
-def _depends_on_zone(selections: Sequence[list[list[dict[str, Any]]]]) -> bool:
-    """Whether a field is computed in the session's time zone."""
-    text = json.dumps(selections)
-    has_zoned = any(node_class(node) in _ZONED for fields in selections for item in fields for node in item)
-    return has_zoned or ('"timeZoneId": "' in text and any(each in text for each in _TIMES))
+def zone_of(spark: SparkSession, selections: Sequence[list[list[dict[str, Any]]]]) -> str:
+    """Return the session's time zone if an expression depends on it, else an empty text.
+
+    Args:
+        spark: The session.
+        selections: Lists of expressions in Spark's JSON form.
+    """
+    items = [item for fields in selections for item in fields]
+    depends = any(_depends_on_zone(item, position) for item in items for position in range(len(item)))
+    return (spark.conf.get("spark.sql.session.timeZone", "") or "") if depends else ""
+
+
+def _depends_on_zone(item: Sequence[dict[str, Any]], position: int) -> bool:
+    """Whether a node of an expression is computed in the session's time zone."""
+    node, kind = item[position], node_class(item[position])
+    if kind in _ZONED:
+        return True
+    if kind == "Literal":  # Spark's parser reads `timestamp '2026-01-31'` in the zone
+        return bool(node.get("dataType") == "timestamp")
+    if not isinstance(node.get("timeZoneId"), str):
+        return False
+    text = json.dumps(item[position : end_of(item, position)])
+    return kind not in _OF_ANY_TYPE or any(each in text for each in _TIMES)
 
 
 def _digest(canonical: str, fields: StructType) -> str:

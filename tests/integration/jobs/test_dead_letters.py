@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.position_format import Batch
 from icecdc_core.commits.positions import PositionStore
-from icecdc_core.errors import ConfigError, RejectedDocumentsError
+from icecdc_core.errors import ConfigError, DataReadError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
+from tests.conftest import GIVEN_CATALOG
 from tests.exported_tables import exported_table
+from tests.faults.test_storage_faults import missing, newest_file
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -208,6 +210,43 @@ class DescribeReplay:
         report = replay_dead_letters(spark, exported)
         assert (report.steps[0]["letters"] >= 1, report.steps[0]["replayed"]) == (True, 1)
 
+    def it_writes_the_letter_of_the_index_though_one_before_had_a_higher_version(
+        self, spark, sql, exported, opensearch, indexed, dead_letters
+    ):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        # As it is when the position was deleted in between, and the epochs began again.
+        name = exported.dead_letter_table
+        earlier = {
+            "version": F.lit(1001).cast("long"),
+            "epoch": F.lit(500).cast("long"),
+            "physical_index": F.lit("was"),
+        }
+        spark.table(name).withColumns(earlier).writeTo(name).append()
+        take_nan(opensearch, exported)
+        (step,) = replay_dead_letters(spark, exported).steps
+        assert (step["replayed"], step["superseded"], indexed()["7"]["value"]) == (1, 1, "NaN")
+        assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "superseded"]
+
+    def it_resolves_a_letter_that_two_runs_have_stored(self, spark, sql, exported, opensearch, dead_letters):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        name = exported.dead_letter_table
+        spark.table(name).writeTo(name).append()
+        take_nan(opensearch, exported)
+        assert replay_dead_letters(spark, exported).upserts == 1
+        assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "replayed"]
+
+    @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
+    def it_leaves_nothing_cached_when_the_letters_cannot_be_read(self, spark, sql, exported):
+        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
+        sync_changes(spark, exported)
+        missing(newest_file(spark, exported.dead_letter_table))
+        spark.catalog.clearCache()
+        with pytest.raises(DataReadError):
+            replay_dead_letters(spark, exported)
+        assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
     def it_is_superseded_by_an_export(self, spark, sql, exported, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
         sync_changes(spark, exported)
@@ -217,13 +256,32 @@ class DescribeReplay:
         assert (report.steps[0]["superseded"], dead_letters()[0]["resolution"]) == (1, "superseded")
 
 
+def store(spark, config):
+    """Store a dead letter that is always the same."""
+    rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
+    store_dead_letters(spark, config, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+
+
+def resolve(spark, config, resolution):
+    """Resolve the open dead letters."""
+    resolve_dead_letters(spark, config, open_dead_letters(spark, config).withColumn("resolution", F.lit(resolution)))
+
+
+class DescribeALetterLikeOneThatIsResolved:
+    def it_is_stored_and_resolved_by_itself(self, spark, config, dead_letters):
+        store(spark, config)
+        resolve(spark, config, "superseded")
+        store(spark, config)  # as in a cluster that was built again, where epochs and names of indexes recur
+        assert open_dead_letters(spark, config).count() == 1
+        resolve(spark, config, "replayed")
+        assert sorted(letter["resolution"] for letter in dead_letters()) == ["replayed", "superseded"]
+
+
 class DescribeTwoTablesWithIndexesOfOneName:
     def it_keeps_their_dead_letters_apart(self, spark, config):
         other = config.replace(table="lake.ns.other", opensearch_url="http://other:9200")
-        rejected = {"action": '{"index": {"_id": "7", "version": 3}}\n{"id": 7}\n', "status": 400, "reason": "wrong"}
         for each in (config, other):
-            store_dead_letters(spark, each, Batch("sync", 1, 1, 2, f"{config.index}--1"), "run", [rejected])
+            store(spark, each)
         assert [open_dead_letters(spark, each).count() for each in (config, other)] == [1, 1]
-        resolved = open_dead_letters(spark, config).withColumn("resolution", F.lit("replayed"))
-        resolve_dead_letters(spark, config, resolved)
+        resolve(spark, config, "replayed")
         assert [open_dead_letters(spark, each).count() for each in (config, other)] == [0, 1]

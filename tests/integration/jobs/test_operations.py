@@ -27,6 +27,7 @@ from icecdc_core.jobs.status import status
 from icecdc_core.logs import LOGGER
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
+from tests.faults.test_storage_faults import missing, newest_file
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ROOT = Path(__file__).parents[3]
@@ -277,6 +278,17 @@ class DescribeStatus:
         sql("DROP TABLE {t}")
         found = self.of(spark, exported)
         assert (found.lag_snapshots, found.last_run["kind"], exported.table in found.problem) == (None, "export", True)
+
+    @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
+    def it_goes_on_when_a_file_of_the_dead_letters_is_gone(self, spark, sql, exported, name):
+        letters = exported.replace(dead_letter_table=f"lake.ns.letters_{name}", max_rejected_documents=1)
+        sql("INSERT INTO {t} VALUES (4, double('NaN'))")
+        sync_changes(spark, letters)
+        missing(newest_file(spark, letters.dead_letter_table))
+        found = self.of(spark, letters)
+        spark.sql(f"DROP TABLE {letters.dead_letter_table}")
+        assert (found.dead_letters, "rejected documents cannot be used" in found.problem) == (None, True)
+        assert found.lag_snapshots == 0
 
     def it_has_a_line_for_each_index(self, spark, sql, exported):
         sql("DELETE FROM {t} WHERE id = 2")

@@ -126,6 +126,24 @@ class DescribeAnotherSelection:
         assert (before, sorted(indexed())) == (["1", "2", "3"], ["1", "2"])
 
 
+class DescribeAnotherTimeZone:
+    def it_is_refused_if_the_row_filter_depends_on_it(self, spark, sql, make_config, position, indexed):
+        sql("CREATE TABLE {t} (id BIGINT NOT NULL, seen TIMESTAMP) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1, timestamp '2026-01-31T11:30:00Z'), (2, timestamp '2026-01-31T03:00:00Z')")
+        config = make_config(row_filter="hour(seen) < 12")
+        export_table(spark, config)
+        sql("DELETE FROM {t} WHERE id = 1")
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        try:
+            with pytest.raises(SchemaChangeError, match=f"another time_zone: time_zone='{zone}'"):
+                sync_changes(spark, config)
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        assert (position().selection["time_zone"], set(indexed())) == (zone, {"1", "2"})
+        assert sync_changes(spark, config).deletes == 1
+
+
 class DescribeALostIndex:
     @pytest.fixture
     def lost(self, exported, opensearch, name):

@@ -140,6 +140,31 @@ class DescribeADocumentOfExpressions:
         assert {hit["_id"]: hit["_source"]["p.q"] for hit in found} == expected
         assert validate_table(spark, config).ok
 
+    @pytest.mark.parametrize(
+        "chosen",
+        [
+            {"select": ["name", "_change_type AS kind"], "row_filter": "_change_type = 'new'"},
+            {"columns": ["id", "name"]},
+        ],
+        ids=["select", "columns"],
+    )
+    @pytest.mark.parametrize(("version", "strategy"), [("2", "narrow-rows"), ("3", "row-ids")])
+    def it_is_synced_from_a_table_with_a_column_named_like_a_change_column(
+        self, spark, sql, make_config, opensearch, monkeypatch, version, strategy, chosen
+    ):
+        monkeypatch.setattr("icecdc_core.changes.net_changes.ROW_IDS_FROM_ROWS", 0)
+        properties = f"TBLPROPERTIES ('format-version' = '{version}')"
+        sql(f"CREATE TABLE {{t}} (id BIGINT NOT NULL, name STRING, _change_type STRING) USING iceberg {properties}")
+        sql("INSERT INTO {t} SELECT id, concat('n', id), 'new' FROM range(4)")
+        config = make_config(**chosen)
+        export_table(spark, config)
+        sql("UPDATE {t} SET name = 'other' WHERE id = 1")
+        report = sync_changes(spark, config)
+        assert (report.upserts, report.strategy) == (1, strategy)
+        expected = {"name": "other", "kind": "new"} if "select" in chosen else {"id": 1, "name": "other"}
+        assert document(opensearch, config, "1") == expected
+        assert validate_table(spark, config).ok
+
     def it_is_the_last_of_two_rows_of_one_identifier(self, spark, sql, make_config, opensearch):
         create(sql)
         sql("INSERT INTO {t} VALUES (3, 'x', 'z', 1, 2, 0)")

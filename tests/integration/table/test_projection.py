@@ -97,6 +97,7 @@ class DescribeProjection:
             "from_json(email, 'at timestamp') AS at",
             "to_json(struct(array(seen))) AS at",
             "cast(array(seen) AS string) AS at",
+            "seen >= timestamp '2026-01-31' AS is_new",
         ],
     )
     def it_depends_on_the_time_zone_of_texts_and_nested_times(self, projection, text):

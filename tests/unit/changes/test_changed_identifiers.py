@@ -27,6 +27,20 @@ IDS = ["region", "id"]
 CHANGE = "_change_type string, _change_ordinal int"
 
 
+def has_cached_frames(spark):
+    return not spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
+
+class DescribeChangesThatCannotBeRead:
+    def it_leaves_nothing_cached(self, spark):
+        spark.catalog.clearCache()
+        changes = spark.createDataFrame([("a", 1, "x", 1.5, None, "INSERT", 0, 1)], SCHEMA)
+        unreadable = changes.withColumn("name", F.expr("if(id = 1, raise_error('unreadable'), name)"))
+        with pytest.raises(PySparkException, match="unreadable"):
+            find_changed_identifiers(unreadable, IDS)
+        assert not has_cached_frames(spark)
+
+
 def exactly(changes):
     """What the exact transforms leave: identifiers, kind, and the row where it is an upsert."""
     shuffled = changes.transform(shuffle_by_identifiers, IDS).transform(remove_carryovers)

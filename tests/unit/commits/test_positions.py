@@ -127,6 +127,24 @@ class DescribeTwoRunsOfOneProcess:
         store().lock("lake.ns.t", "uuid", "second").release()
 
 
+class DescribeAnInterruptWhileTheLeaseBegins:
+    def it_ends_the_renewals(self, server, store, monkeypatch):
+        class Interrupted(threading.Thread):
+            def start(self):
+                super().start()
+                if self.name == "icecdc-lease":
+                    renewing.append(self)
+                    raise KeyboardInterrupt
+
+        renewing = []
+        monkeypatch.setattr(threading, "Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store().lock("lake.ns.t", "uuid", "the-run")
+        (thread,) = renewing
+        thread.join(5)
+        assert not thread.is_alive()
+
+
 class DescribeARefusedUser:
     @pytest.mark.parametrize(
         "request_of",

@@ -19,6 +19,29 @@ def settings(spark):
     return spark.conf.get(PARTIAL_ONLY, None), spark.conf.get(CAPACITY, None)
 
 
+class EndedSpark:
+    """A session whose JVM ends in the block."""
+
+    @property
+    def conf(self):
+        return self
+
+    def get(self, *given):
+        return None
+
+    def set(self, *given):
+        pass
+
+    def unset(self, name):
+        raise ConnectionRefusedError
+
+
+class DescribeASessionThatEnds:
+    def it_does_not_hide_the_error_that_says_so(self):
+        with pytest.raises(ValueError, match="ended"), tuned_for_many_groups(EndedSpark()):
+            raise ValueError("ended")
+
+
 class DescribeTunedForManyGroups:
     def it_sets_what_helps_and_unsets_it_again(self, spark):
         with tuned_for_many_groups(spark):

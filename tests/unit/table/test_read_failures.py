@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from icecdc_core.config import SyncConfig
@@ -14,7 +17,9 @@ from icecdc_core.errors import (
     IdentifierColumnsError,
     SparkJobError,
 )
+from icecdc_core.table import read_failures
 from icecdc_core.table.read_failures import spark_errors
+from icecdc_core.table.staged_scan import StagedScan
 
 TASK = "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0"
 TABLE = "lake.ns.t"
@@ -64,6 +69,37 @@ class DescribeAValueThatReadsLikeAnotherFailure:
         error = failed(SELECT, "java.lang.IllegalStateException: Python worker failed for 4111")
         assert isinstance(error, SparkJobError)
         assert "4111" not in str(error)
+
+
+def with_failure(error, table=None):
+    with spark_errors(FILTER, table):
+        raise error
+
+
+class DescribeAJavaProcessThatEnded:
+    def it_is_named_with_what_to_do(self):
+        with pytest.raises(SparkJobError, match=r"Java process ended .*ConnectionRefusedError") as raised:
+            with_failure(ConnectionRefusedError(111, "Connection refused"))
+        assert "spark.driver.memory" in str(raised.value)
+
+    def it_is_not_asked_for_the_table_again(self, monkeypatch):
+        def refused(*_):
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        monkeypatch.setattr(read_failures, "IcebergTable", refused)
+        with pytest.raises(SparkJobError, match="Answer from Java side is empty"):
+            with_failure(Py4JNetworkError("Answer from Java side is empty"), SimpleNamespace(spark=None, name=TABLE))
+
+    @pytest.mark.parametrize("has_table_cache", [False, True])
+    def it_needs_no_release_of_what_was_staged(self, has_table_cache):
+        class Ended:
+            def taskSets(self):
+                raise ConnectionRefusedError(111, "Connection refused")
+
+        scan = StagedScan(None, TABLE, None, Ended(), has_table_cache)
+        scan._staged.append("key")
+        scan.release()
+        assert scan._staged == []
 
 
 class DescribeAnIdentifier:
