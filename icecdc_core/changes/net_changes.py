@@ -164,7 +164,7 @@ def _older_rows(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:
     changing = [scan for scan in scans if not scan.only_inserts]
     if any(scan.unchanged_until is None for scan in changing):
         return None
-    older = table.union(*(tasks for scan in changing for tasks in scan.older))
+    older = table.union(*(tasks for scan in changing for tasks in scan.read_older))
     return None if any(table.delete_counts(older)) else sum(table.row_counts(older))
 
 
@@ -236,6 +236,6 @@ def _by_narrow_rows(
 
 def _row_count(table: IcebergTable, scans: Sequence[StepScan]) -> int | None:
     """Return the number of rows that are read; None if the files alone do not say it."""
-    files = table.union(*(tasks for scan in scans for tasks in (*scan.older, *scan.newer)))
+    files = table.union(*(tasks for scan in scans for tasks in (*scan.read_older, *scan.read_newer)))
     only_parts = any(scan.unchanged_until is not None for scan in scans) or any(table.delete_counts(files))
     return None if only_parts else sum(table.row_counts(files))

@@ -133,7 +133,7 @@ def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int
     """
     if changes.strategy != INSERT_ONLY:
         return changes.upserts + changes.deletes
-    return sum(count for scan in plan.scans for tasks in scan.newer for count in source.table.row_counts(tasks))
+    return sum(count for scan in plan.scans for tasks in scan.read_newer for count in source.table.row_counts(tasks))
 
 
 def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
@@ -199,7 +199,7 @@ def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
         "ordinal": scan.step.ordinal,
         "from_snapshot_id": scan.step.from_snapshot_id,
         "to_snapshot_id": scan.step.to_snapshot_id,
-        "files_before": sum(len(tasks) for tasks in scan.older),
-        "files_after": sum(len(tasks) for tasks in scan.newer),
+        "files_before": sum(len(tasks) for tasks in scan.read_older),
+        "files_after": sum(len(tasks) for tasks in scan.read_newer),
         "bytes": file_bytes(source.table, [scan]),
     }
