@@ -14,9 +14,14 @@ strategy           when                                                  what it
                    counts                                                fetches their rows of the end snapshot
 =================  ====================================================  =============================================
 
-All of them leave one row for each identifier. Each is shuffle, carryovers, updates: the rows of one identifier meet in
-one partition, rows that did not change drop out (by values, by row lineage, or because a delete file names the others),
-and the last step of each identifier decides. All but ``last-rows`` fail if two rows have one identifier.
+All of them leave one row for each identifier. Where rows were deleted or updated, that takes the three stages of the
+public transforms:
+
+- shuffle: all rows of one identifier come into one partition;
+- carryovers: rows that did not change are dropped, by their values or already in the scan;
+- updates: the last step of each identifier decides.
+
+All but ``last-rows`` fail if two rows have one identifier.
 
 An UPDATE to equal values ("no-op update") changes no document. ``narrow-rows`` and ``last-rows`` compare values and
 skip it. The others compare no values: row lineage or delete files say that the row changed, so its document is written
