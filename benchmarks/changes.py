@@ -74,12 +74,12 @@ class ChangesBenchmark:
     def _read_both_sides(self) -> float:
         table = IcebergTable(self._spark, self._table)
         (scan,) = self._scans(table)
-        return self._read(table, [table.union(*scan.older), table.union(*scan.newer)])
+        return self._read(table, [table.union(*scan.read_older), table.union(*scan.read_newer)])
 
     def _read_once(self) -> float:
         table = IcebergTable(self._spark, self._table)
         (scan,) = self._scans(table)
-        return self._read(table, [table.union(*scan.newer)])
+        return self._read(table, [table.union(*scan.read_newer)])
 
     def _read(self, table: IcebergTable, sides: list[FileTasks]) -> float:
         begin = time.perf_counter()

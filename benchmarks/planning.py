@@ -81,7 +81,7 @@ class PlanningBenchmark:
         table = IcebergTable(self._spark, self._table)
         scans = plan_scans(table, table.metadata(), self._start, self._end, "net")
         seconds = time.perf_counter() - begin
-        found = [[len(tasks) for tasks in (*scan.older, *scan.newer)] for scan in scans]
+        found = [[len(tasks) for tasks in (*scan.read_older, *scan.read_newer)] for scan in scans]
         replaced = [1, 0, 0, 0] if self._kind == "copy-on-write" else [0, 0, 0, 1]
         if found != [replaced * 2]:
             raise SystemExit(f"{found} files are to be read, expected one on each side")

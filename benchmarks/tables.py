@@ -6,8 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.changes.net_changes import compute_net_changes
+from icecdc_core.changes.planned_range import PlannedRange
 from icecdc_core.changes.row_hash import FAST
-from icecdc_core.changes.scan_planning import file_bytes, plan_scans
+from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.table.iceberg_table import IcebergTable
 
 IDS = ["id"]
@@ -67,7 +68,7 @@ def merge_changes(spark: SparkSession, name: str, start: int, end: int, row_hash
     """Go from position to merged rows, consume them, and return how many there were."""
     table = IcebergTable(spark, name)
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    merged = compute_net_changes(table, scans, IDS, file_bytes(table, scans), row_hash=row_hash)
+    merged = compute_net_changes(PlannedRange.of_whole_rows(table, scans, IDS, row_hash))
     consume(merged.rows)
     merged.close()
     table.release()

@@ -2,19 +2,11 @@
 
 A copy-on-write UPDATE of half a percent of the rows makes every file differ, so nearly all rows that are read are
 carryovers. Sending whole rows through the shuffle only to cancel them is what makes change feeds slow. Here narrow rows
-go through it, see ``narrow_rows``, and the last step of each identifier decides:
+go through shuffle, carryovers and updates instead, see ``narrow_rows``. Whole rows are then fetched by a join with the
+few identifiers that are left.
 
-    ==  ====  =======      ==  ========
-    id  step  kind         id  decision
-    ==  ====  =======      ==  ========
-    2   0     upsert       2   upsert at step 1
-    2   1     upsert  ->   3   delete at step 0
-    3   0     delete
-    ==  ====  =======      ==  ========
-
-Whole rows are then fetched from the newer side by a join with the few identifiers that are left. The result is that of
-``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new row of one identifier
-are ever compared. Whoever can make two rows with one hash hides that update, see ``row_hash``.
+The result is that of ``shuffle_by_identifiers``, ``remove_carryovers`` and ``merge_updates``. Only the old and the new
+row of one identifier are ever compared. Whoever can make two rows with one hash hides that update, see ``row_hash``.
 """
 
 from __future__ import annotations
@@ -25,18 +17,25 @@ from dataclasses import dataclass
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from icecdc_core.changes.narrow_rows import DELETED, IS_DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
+from icecdc_core.changes.counts import any_null, count_each
+from icecdc_core.changes.narrow_rows import (
+    DECIDING_STEP,
+    IS_DELETED,
+    IS_DUPLICATE,
+    IS_UPSERTED,
+    ROWS,
+    drop_narrow_carryovers,
+    merge_narrow_updates,
+    narrow_rows,
+)
 from icecdc_core.changes.row_hash import FAST
 from icecdc_core.changes.unique_changes import TWO_ROWS
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, IS_INSERT, quoted
 from icecdc_core.session.row_counts import RowCount
+from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import keep_unless_duplicate
 
-# The step and the kind in one number, whose maximum is the last step.
-_DECISION, _KINDS = "_icecdc_decision", 4
-_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
 _BROADCAST_ROWS = 300_000
 
@@ -84,31 +83,25 @@ def find_changed_identifiers(
         row_count: The number of changes, which saves counting them; None: not known.
         row_hash: ``fast`` or ``keyed``, see ``row_hash``.
     """
-    ids = [quoted(name) for name in identifier_columns]
     narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
     counted = None
     if row_count is None:
         # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
         counted = RowCount(narrow)
         narrow = counted.rows
-    steps = changed_steps(narrow, identifier_columns, with_step=only_step is None)
-    if only_step is None:
-        decided = steps.groupBy(*ids).agg(
-            F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
-            F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
-            F.expr(f"sum({ROWS}) AS {ROWS}"),
-        )
-    else:
-        decided = steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
+    shuffled = shuffle_by_identifiers(narrow, identifier_columns)
+    steps = drop_narrow_carryovers(shuffled, identifier_columns, with_step=only_step is None)
+    decided = merge_narrow_updates(steps, identifier_columns, only_step)
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts = identifiers.selectExpr(
-            f"count_if({_is(UPSERTED)}) AS upserts",
-            f"count_if({_is(DELETED)}) AS deletes",
-            f"count_if({IS_DUPLICATE}) AS duplicates",
-            f"count_if({' OR '.join(f'{name} IS NULL' for name in ids)}) AS `nulls`",
-            f"coalesce(sum({ROWS}), 0) AS changed_rows",
-        ).collect()[0]
+        counts = count_each(
+            identifiers,
+            total_of=ROWS,
+            upserts=IS_UPSERTED,
+            deletes=IS_DELETED,
+            duplicates=IS_DUPLICATE,
+            nulls=any_null(identifier_columns),
+        )
         row_count = row_count if counted is None else counted.value()
     except BaseException:
         identifiers.unpersist()
@@ -120,9 +113,9 @@ def find_changed_identifiers(
         counts.deletes,
         counts.duplicates,
         counts.nulls,
-        carryovers=(row_count - counts.changed_rows) // 2,
+        carryovers=(row_count - counts.total) // 2,
         # Within one step an identifier has at most one row on the newer side.
-        all_newer=row_count == counts.changed_rows and only_step is not None and not counts.duplicates,
+        all_newer=row_count == counts.total and only_step is not None and not counts.duplicates,
     )
 
 
@@ -140,48 +133,44 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
     newer = changes.where(IS_INSERT)
     if not found.all_newer:
         newer = _rows_of(newer, found, identifier_columns)
-    deleted = delete_rows(found.identifiers.where(_is(DELETED)), changes.schema, identifier_columns)
-    rows = newer.unionAll(deleted)
+    rows = _with_deletes(newer, found.identifiers.where(IS_DELETED), identifier_columns)
     if not found.duplicates:
         return rows
     complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
     fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns, TWO_ROWS)
     duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)
-    return rows.unionAll(delete_rows(duplicates, changes.schema, identifier_columns))
+    return _with_deletes(rows, duplicates, identifier_columns)
 
 
-def delete_rows(identifiers: DataFrame, schema: StructType, identifier_columns: Sequence[str]) -> DataFrame:
-    """Return a DELETE row for each identifier.
+def fetch_current_rows(current: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
+    """Return one change row for each changed identifier: its current row, or a DELETE if there is none.
 
     Args:
-        identifiers: The ``identifiers`` of what ``find_changed_identifiers`` returned, or some of them.
-        schema: The columns of the result. All but the identifier and change columns are null, without a type, so that
-            a union gives them one.
+        current: One INSERT row for each identifier of the end snapshot, see ``Source.current_rows``.
         identifier_columns: The columns that identify a row.
+        found: What ``find_changed_identifiers`` returned; none of its identifiers is null.
     """
-    filled = {
-        **{name: quoted(name) for name in identifier_columns},
-        CHANGE_TYPE: f"'{DELETE}'",
-        CHANGE_ORDINAL: _STEP,
-    }
-    return identifiers.selectExpr(
-        *(f"{filled.get(field.name, 'null')} AS {quoted(field.name)}" for field in schema.fields)
-    )
+    changed = [f"_icecdc_changed_{position}" for position in range(len(identifier_columns))]
+    names = [quoted(name) for name in identifier_columns]
+    same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]
+    rows = current.join(found.identifiers.select(*names).toDF(*changed), same, "left_semi")
+    deleted = found.identifiers.join(rows.select(*names).toDF(*changed), same, "left_anti")
+    return _with_deletes(rows, deleted, identifier_columns)
 
 
-def _is(kind: int) -> str:
-    return f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} = {kind})"
+def _with_deletes(rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
+    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{DECIDING_STEP} AS {CHANGE_ORDINAL}")
+    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change)
+    return rows.unionByName(deletes, allowMissingColumns=True)
 
 
 def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Sequence[str]) -> DataFrame:
     """The rows to write: those of the upserted identifiers in the step that decides."""
-    names = {f"_icecdc_wanted_{position}": quoted(name) for position, name in enumerate(identifier_columns)}
-    wanted = found.identifiers.where(_is(UPSERTED)).selectExpr(
-        *(f"{name} AS {alias}" for alias, name in names.items()), f"{_STEP} AS _icecdc_wanted_step"
-    )
-    # Spark hashes plain equality faster.
-    equal = "<=>" if found.nulls else "="
-    matches = [f"{name} {equal} {alias}" for alias, name in names.items()]
-    matches.append(f"{CHANGE_ORDINAL} = _icecdc_wanted_step")
+    names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
+    aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
+    wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
     wanted = F.broadcast(wanted) if found.upserts <= _BROADCAST_ROWS else wanted
-    return newer.join(wanted, F.expr(" AND ".join(matches)), "left_semi")
+    equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
+    matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
+    return newer.join(wanted, F.expr(matches), "left_semi")

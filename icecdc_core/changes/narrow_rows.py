@@ -1,7 +1,9 @@
-"""Compare rows by identifier and hash: what is left of each identifier in each step.
+"""Shuffle, carryovers and updates on narrow rows: identifiers, and one number instead of all other values.
 
-Rows cross the network as their identifier, the step and one number: 63 bits of hash, and the side as the last bit. A
-group of one identifier and step needs only the number of its rows and the XOR of these numbers:
+``narrow_rows`` reduces each change to its identifier, its step and one number: 63 bits of hash, and the side as the
+last bit. These rows go through ``shuffle_by_identifiers``.
+
+``drop_narrow_carryovers`` then needs only the number of rows of one identifier and step, and the XOR of their numbers:
 
     ==  ====  ======  =====      ==  ====  ====  =====  =================================
     id  step  side    hash       id  step  rows  xor
@@ -13,8 +15,17 @@ group of one identifier and step needs only the number of its rows and the XOR o
     3   0     DELETE  90
     ==  ====  ======  =====      ==  ====  ====  =====  =================================
 
-Expressions are SQL text here, because this runs in every small sync and each call to the JVM takes 0.1 ms; each text
-has a name.
+``merge_narrow_updates`` lets the last step of each identifier decide:
+
+    ==  ====  =======      ==  ========
+    id  step  kind         id  decision
+    ==  ====  =======      ==  ========
+    2   0     upsert       2   upsert at step 1
+    2   1     upsert  ->   3   delete at step 0
+    3   0     delete
+    ==  ====  =======      ==  ========
+
+Expressions are SQL text here, see ``icecdc_core.changes``; each text has a name.
 """
 
 from __future__ import annotations
@@ -39,6 +50,15 @@ _TWO_ON_ONE_SIDE = f"NOT ({ROWS} = 1 OR ({ROWS} = 2 AND {_HAS_INSERT}))"
 # A step deletes a row exactly if the step before left one.
 _TWO_IN_ROW = f"coalesce({_HAS_DELETE} <> {_LEFT_BEFORE}, false)"
 
+# The step and the kind in one number, whose maximum is the last step.
+_DECISION, _KINDS = "_icecdc_decision", 4
+
+IS_UPSERTED, IS_DELETED = (f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} = {kind})" for kind in (UPSERTED, DELETED))
+"""SQL text: what is left to do for an identifier of ``merge_narrow_updates``; neither for a duplicate."""
+
+DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
+"""SQL text: the step that decides it."""
+
 
 def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash: str, with_step: bool) -> DataFrame:
     """Reduce each change to its identifier, its step and one number of hash and side.
@@ -55,11 +75,11 @@ def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash:
     return rows.selectExpr(*map(quoted, identifier_columns), *([CHANGE_ORDINAL] if with_step else []), number)
 
 
-def changed_steps(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
-    """Return what each step did to each identifier, without carryovers.
+def drop_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
+    """Return what each step did to each identifier, without steps that left its row as it was.
 
     Args:
-        narrow: What ``narrow_rows`` returned.
+        narrow: What ``narrow_rows`` returned, shuffled by identifiers.
         identifier_columns: The columns that identify a row.
         with_step: As it was given there.
 
@@ -69,10 +89,8 @@ def changed_steps(narrow: DataFrame, identifier_columns: Sequence[str], with_ste
     """
     ids = [quoted(name) for name in identifier_columns]
     step = [CHANGE_ORDINAL] if with_step else []
-    # Grouped only after the exchange: nearly every identifier is in few rows, so partial groups save nothing.
-    groups = (
-        narrow.repartition(*ids).groupBy(*ids, *step).agg(F.count(F.lit(1)).alias(ROWS), F.bit_xor(_NUMBER).alias(_XOR))
-    )
+    # Grouped only after the shuffle: nearly every identifier is in few rows, so partial groups save nothing.
+    groups = narrow.groupBy(*ids, *step).agg(F.count(F.lit(1)).alias(ROWS), F.bit_xor(_NUMBER).alias(_XOR))
     duplicate = _TWO_ON_ONE_SIDE
     if with_step:
         before = f"lag({_HAS_INSERT}) OVER (PARTITION BY {', '.join(ids)} ORDER BY {CHANGE_ORDINAL})"
@@ -81,3 +99,25 @@ def changed_steps(narrow: DataFrame, identifier_columns: Sequence[str], with_ste
     kind = f"if({_HAS_INSERT}, {UPSERTED}, {DELETED}) AS {KIND}"
     changed = groups.where(f"NOT {_IS_CARRYOVER} OR {duplicate}")
     return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {IS_DUPLICATE}", ROWS)
+
+
+def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:
+    """Keep one row for each identifier: the last step decides.
+
+    Args:
+        steps: What ``drop_narrow_carryovers`` returned.
+        identifier_columns: The columns that identify a row.
+        only_step: The ordinal of all changes, if they came without steps; each identifier has one row then.
+
+    Returns:
+        The identifier columns, the decision (see ``IS_UPSERTED``, ``IS_DELETED`` and ``DECIDING_STEP``),
+        ``_icecdc_duplicate`` and ``_icecdc_rows``.
+    """
+    ids = [quoted(name) for name in identifier_columns]
+    if only_step is not None:
+        return steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
+    return steps.groupBy(*ids).agg(
+        F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
+        F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
+        F.expr(f"sum({ROWS}) AS {ROWS}"),
+    )

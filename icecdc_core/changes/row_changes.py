@@ -7,13 +7,8 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.changes.row_lineage import (
-    changed_by_deletes,
-    changed_by_lineage,
-    deleted_rows,
-    removed_rows,
-    written_rows,
-)
+from icecdc_core.changes.delete_files import changed_by_deletes, deleted_rows
+from icecdc_core.changes.row_lineage import changed_by_lineage, removed_rows, written_rows
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.changes.steps import Step
@@ -100,7 +95,7 @@ def changes_frame(
     frames = []
     for scan in scans:
         if selection.with_row_position:
-            require_row_positions(table, table.union(*scan.newer))
+            require_row_positions(table, table.union(*scan.read_newer))
         for change_type, rows in _sides(table, scan):
             select = selection.select if change_type == INSERT else selection.select_deleted
             frames.append(select(rows, *_change(change_type, scan.step)))
@@ -117,7 +112,7 @@ def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tu
         scans: The planned steps.
     """
     return {
-        scan.step.ordinal: (table.read(table.union(*scan.newer)), scan.unchanged_until)
+        scan.step.ordinal: (table.read(table.union(*scan.read_newer)), scan.unchanged_until)
         for scan in scans
         if scan.unchanged_until is not None
     }
@@ -152,12 +147,12 @@ def changes_by_row_ids(
         if until is None:
             inserts += [selection.select(rows, *change) for _, rows in _sides(table, scan)]
             continue
-        older, newer = table.union(*scan.older), table.union(*scan.newer)
+        older, newer = table.union(*scan.read_older), table.union(*scan.read_newer)
         row_count = sum(table.row_counts(older)) + sum(table.row_counts(newer))
         rows = removed_rows(table.read(older), unchanged, step.ordinal, until, row_count)
         removed.append(rows.selectExpr("*", *_change(DELETE, step, OWN_PREFIX)))
-        if len(scan.after):
-            rows = written_rows(table.read(scan.after), until)
+        if len(scan.only_newer):
+            rows = written_rows(table.read(scan.only_newer), until)
             inserts.append(selection.select(rows, *change))
     counted = RowCount(reduce(DataFrame.unionAll, removed))
     names = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
@@ -168,11 +163,11 @@ def changes_by_row_ids(
 def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame]]:
     """Frames of whole table rows with their change type."""
     if scan.unchanged_until is not None:
-        older, in_both = table.union(*scan.older), table.union(*(files.after for files in scan.shared))
-        row_count = sum(table.row_counts(older)) + sum(table.row_counts(scan.after)) + sum(table.row_counts(in_both))
+        older, in_both = table.union(*scan.read_older), table.union(*(files.newer for files in scan.shared))
+        row_count = sum(sum(table.row_counts(tasks)) for tasks in (older, scan.only_newer, in_both))
         removed, added = changed_by_lineage(
             table.read(older),
-            table.read(scan.after),
+            table.read(scan.only_newer),
             table.read(in_both) if len(in_both) else None,
             scan.unchanged_until,
             row_count,
@@ -183,17 +178,17 @@ def _sides(table: IcebergTable, scan: StepScan) -> Iterator[tuple[str, DataFrame
         return
     if not table.marks_deletes:
         # Neither row lineage nor flags of deleted rows: rows that both states have cancel by value.
-        yield from _whole(table, DELETE, table.union(*scan.older))
-        yield from _whole(table, INSERT, table.union(*scan.newer))
+        yield from _whole(table, DELETE, table.union(*scan.read_older))
+        yield from _whole(table, INSERT, table.union(*scan.read_newer))
         return
-    yield from _whole(table, DELETE, scan.before)
-    yield from _whole(table, INSERT, scan.after)
-    if len(scan.deletes_added.after):
-        yield DELETE, deleted_rows(table.read_marked(scan.deletes_added.after))
-    if len(scan.deletes_removed.before):
-        yield INSERT, deleted_rows(table.read_marked(scan.deletes_removed.before))
-    if len(scan.deletes_changed.before):
-        older, newer = scan.deletes_changed.before, scan.deletes_changed.after
+    yield from _whole(table, DELETE, scan.only_older)
+    yield from _whole(table, INSERT, scan.only_newer)
+    if len(scan.deletes_added.newer):
+        yield DELETE, deleted_rows(table.read_marked(scan.deletes_added.newer))
+    if len(scan.deletes_removed.older):
+        yield INSERT, deleted_rows(table.read_marked(scan.deletes_removed.older))
+    if len(scan.deletes_changed.older):
+        older, newer = scan.deletes_changed.older, scan.deletes_changed.newer
         delete_count = table.deleted_count(older) + table.deleted_count(newer)
         removed, restored = changed_by_deletes(table.read_marked(older), table.read_marked(newer), delete_count)
         yield DELETE, removed

@@ -1,10 +1,8 @@
-"""Find rows that differ between two states of a table without comparing values.
+"""Find rows that differ between two states of a table by row lineage (format version 3), without comparing values.
 
-Two methods, both exact. Each works out what differs from a few bytes a row; whole rows are then read for just that.
-
-**Row lineage** (format version 3). A row keeps its ``_row_id`` for life, and ``_last_updated_sequence_number`` is the
-commit that last changed it. So a row is unchanged if both states have it, and if neither changed it since the snapshot
-both descend from. Row ids are kept as bitmaps of 64 consecutive ids, which a hash aggregate combines:
+A row keeps its ``_row_id`` for life, and ``_last_updated_sequence_number`` is the commit that last changed it. So a row
+is unchanged if both states have it, and if neither changed it since the snapshot both descend from. Row ids are kept as
+bitmaps of 64 consecutive ids, which a hash aggregate combines; whole rows are then read for just what differs:
 
     =======  ===========================  ============================================================
     state    row ids                      bitmap 7 (ids 448 to 511)
@@ -17,9 +15,6 @@ A bitmap takes as much room as one id: sent row by row, the ids of a large table
 
 Usually the newer state's row ids are enough. Its unchanged rows are rows of the older state too, unless a delete was
 undone; then fewer rows turn out removed than the older state has more than there are unchanged rows.
-
-**Delete files**. A data file that both states have, with different delete files, differs by just the rows that are
-deleted in one of the states. The reader flags them in ``_deleted``; ``(_file, _pos)`` says which row it is.
 """
 
 from __future__ import annotations
@@ -31,13 +26,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 _IDS_IN_BITMAP = 64
-# Up to here bitmaps, and positions of deleted rows, are sent to every task.
+# Up to here bitmaps are sent to every task.
 _BROADCAST_BITMAPS = 2_000_000
-_BROADCAST_POSITIONS = 300_000
 
 _STEP, _BITMAP_ID, _JOIN_ID = "_icecdc_step", "_icecdc_bitmap_id", "_icecdc_join_id"
 _OLDER, _NEWER, _MISSING = "_icecdc_older", "_icecdc_newer", "_icecdc_missing"
-_POSITION = ["_file", "_pos"]
 
 # SQL texts, because this runs in every small sync and each call to the JVM takes 0.1 ms.
 _BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row_id & 63 AS int))"
@@ -143,41 +136,6 @@ def changed_by_lineage(
         # Rows come back only if a delete is undone. Once Spark sees that none was, it does not read these files.
         added.append(only_in(_NEWER, _OLDER, in_both, "inner"))
     return only_in(_OLDER, _NEWER, older, "left_outer"), added
-
-
-def deleted_rows(rows: DataFrame) -> DataFrame:
-    """Return the rows of data files that their delete files, of whatever kind, delete."""
-    return rows.where("_deleted")
-
-
-def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that are deleted in one state only, of data files that both states have.
-
-    Args:
-        older: Rows of the files in the older state, with ``_file``, ``_pos`` and ``_deleted``.
-        newer: Rows of the same files in the newer state.
-        delete_count: Deleted rows in both, about; many are not sent to every task.
-
-    Returns:
-        The rows only the older state has, and those only the newer has, with the columns they came with.
-    """
-    # Selected as plain columns, because metadata columns get lost in a join.
-    deleted_older, deleted_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
-    # Bit 1: deleted in the older state; bit 2: in the newer one.
-    positions = (
-        deleted_older.select(*_POSITION, F.lit(1).alias(_JOIN_ID))
-        .unionAll(deleted_newer.select(*_POSITION, F.lit(2).alias(_JOIN_ID)))
-        .groupBy(*_POSITION)
-        .agg(F.bit_or(_JOIN_ID).alias(_JOIN_ID))
-    )
-
-    def deleted_only_in(state: int, rows: DataFrame) -> DataFrame:
-        wanted: DataFrame = positions.where(F.col(_JOIN_ID) == F.lit(state)).drop(_JOIN_ID)
-        # Nearly always empty for one of the states; once Spark sees that, it does not read that state's rows.
-        wanted = F.broadcast(wanted) if delete_count <= _BROADCAST_POSITIONS else wanted
-        return rows.join(wanted, _POSITION, "left_semi")
-
-    return deleted_only_in(2, deleted_newer), deleted_only_in(1, deleted_older)
 
 
 def _is_old(unchanged_until: int) -> str:

@@ -50,7 +50,7 @@ def plan_scans(
     if mode == "net":
         steps = [part for step in steps for part in _cut(table, metadata, step)]
     scans = [_scan(table, metadata, step, trust_commits) for step in steps]
-    return [scan for scan in scans if any(len(tasks) for tasks in (*scan.older, *scan.newer))]
+    return [scan for scan in scans if any(len(tasks) for tasks in (*scan.read_older, *scan.read_newer))]
 
 
 def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
@@ -60,7 +60,7 @@ def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
         table: The table the scans were planned on.
         scans: The planned steps.
     """
-    return sum(size for scan in scans for tasks in (*scan.older, *scan.newer) for size in table.sizes(tasks))
+    return sum(size for scan in scans for tasks in (*scan.read_older, *scan.read_newer) for size in table.sizes(tasks))
 
 
 def is_insert_only(scans: Sequence[StepScan]) -> bool:
@@ -84,8 +84,8 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commit
     """Compare the scans of both ends; only files that a commit between them touched are considered."""
     nothing = table.no_tasks()
     if step.path is None:
-        before = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
-        return compare_scans(table, metadata, step, before, table.plan(step.to_snapshot_id))
+        older = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
+        return compare_scans(table, metadata, step, older, table.plan(step.to_snapshot_id))
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
     touched = {location for commit in commits for location in (*commit.added, *commit.removed, *commit.referenced)}
     anywhere = any(commit.adds_untargeted_deletes or commit.removes_untargeted_deletes for commit in commits)
@@ -98,16 +98,16 @@ def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commit
         return compare_scans(table, metadata, step, *sides)
     if step.from_snapshot_id is None or (not undoes and all(commit.only_adds for commit in commits)):
         return compare_scans(table, metadata, step, nothing, table.plan(step.to_snapshot_id, touched))
-    before = table.plan(step.from_snapshot_id, touched, deletes=anywhere)
-    after = table.plan(step.to_snapshot_id, touched, deletes=anywhere)
+    older = table.plan(step.from_snapshot_id, touched, deletes=anywhere)
+    newer = table.plan(step.to_snapshot_id, touched, deletes=anywhere)
     if anywhere:
         # A delete file that names no data file can hit any: the files it hits on one side are looked up on the other.
-        seen_before, seen_after = set(table.locations(before)), set(table.locations(after))
-        if seen_after - seen_before - touched:
-            before = table.plan(step.from_snapshot_id, touched | seen_before | seen_after)
-        if seen_before - seen_after - touched:
-            after = table.plan(step.to_snapshot_id, touched | seen_before | seen_after)
-    return compare_scans(table, metadata, step, before, after)
+        seen_older, seen_newer = set(table.locations(older)), set(table.locations(newer))
+        if seen_newer - seen_older - touched:
+            older = table.plan(step.from_snapshot_id, touched | seen_older | seen_newer)
+        if seen_older - seen_newer - touched:
+            newer = table.plan(step.to_snapshot_id, touched | seen_older | seen_newer)
+    return compare_scans(table, metadata, step, older, newer)
 
 
 def _sides_by_commits(
@@ -136,11 +136,11 @@ def _sides_by_commits(
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
     if all(commit.only_adds for commit in commits):
-        after = table.tasks_of(newer, {})
+        tasks = table.tasks_of(newer, {})
         since = sequence_number(metadata, start) if start is not None else -1
-        if all(number > since for number in table.sequence_numbers(after)):
+        if all(number > since for number in table.sequence_numbers(tasks)):
             # Delete files apply to older data files only.
-            return table.no_tasks(), after
+            return table.no_tasks(), tasks
     in_both = {location for commit in commits for location in commit.referenced} - added - removed
     removed_deletes = {place for commit in commits for place in commit.removed_deletes}
     removed_deletes -= {place for commit in commits for place in commit.added_deletes}
@@ -152,8 +152,8 @@ def _sides_by_commits(
         return None
     in_both |= older_deletes[1] - removed
     shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()
-    shared_before = table.tasks_of(table.data_files(shared), older_deletes[0])
+    shared_older = table.tasks_of(table.data_files(shared), older_deletes[0])
     return (
-        table.union(table.tasks_of(older, older_deletes[0]), shared_before),
+        table.union(table.tasks_of(older, older_deletes[0]), shared_older),
         table.union(table.tasks_of(newer, newer_deletes[0]), shared),
     )

@@ -144,7 +144,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
     with run.stage("plan"):
         plan = plan_batch(source, config, position.snapshot_id, wanted.end, wanted.cuts)
     with run.stage("changes"):
-        changes = compute_changes(source, config, plan)  # shuffle, drop carryovers, merge updates
+        changes = compute_changes(source, config, plan)  # shuffle, carryovers, updates: changes/net_changes.py
     with closing(changes):
         with run.stage("documents"):
             documents = to_documents(source, plan, changes, epoch)

@@ -8,19 +8,22 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from icecdc_core.changes.changed_identifiers import delete_rows, find_changed_identifiers
-from icecdc_core.changes.net_changes import INSERT_ONLY, LAST_ROWS, NetChanges, compute_net_changes
-from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.net_changes import (
+    INSERT_ONLY,
+    NetChanges,
+    compute_inserts,
+    compute_last_rows,
+    compute_net_changes,
+)
+from icecdc_core.changes.planned_range import PlannedRange
 from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.step_scan import StepScan
 from icecdc_core.changes.steps import snapshots_between
-from icecdc_core.columns import quoted
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.logs import set_fields
 from icecdc_core.session.spark_settings import shuffle_partitions_for
-from icecdc_core.table.schemas.identifiers import require_no_null, require_unique
+from icecdc_core.table.schemas.identifiers import require_no_null
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -133,65 +136,33 @@ def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int
     """
     if changes.strategy != INSERT_ONLY:
         return changes.upserts + changes.deletes
-    return sum(count for scan in plan.scans for tasks in scan.newer for count in source.table.row_counts(tasks))
+    return sum(count for scan in plan.scans for tasks in scan.read_newer for count in source.table.row_counts(tasks))
 
 
 def _changes_of_files(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
+    planned = PlannedRange(
+        source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
+    )
     with shuffle_partitions_for(source.table.spark, plan.file_bytes):
         if plan.is_insert_only and config.on_duplicate_identifier == "fail":
-            return _inserts(source, config, plan)
-        return _net_changes(source, config, plan)
+            return compute_inserts(planned, count=config.dry_run)
+        source.require_identifier_columns("rows were deleted or updated since the position")
+        if config.on_duplicate_identifier == "last":
+            changes = compute_last_rows(planned, source.current_rows(plan.end, "last"))
+        else:
+            changes = compute_net_changes(planned)
+        return _without_null(changes, planned)
 
 
-def _inserts(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    rows = changes_frame(source.table, plan.scans, source.selection)
-    if source.identifier_columns:
-        require_unique(rows, source.key_columns, config.table, allow_duplicates=False)
-    return NetChanges(rows, INSERT_ONLY, upserts=rows.count() if config.dry_run else 0)
-
-
-def _net_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """Compute one change row for each identifier: by the policy for duplicates, with the cheapest strategy."""
-    source.require_identifier_columns("rows were deleted or updated since the position")
-    if config.on_duplicate_identifier == "last":
-        changes = _last_rows(source, config, plan)
-    else:
-        changes = compute_net_changes(
-            source.table, plan.scans, source.key_columns, plan.file_bytes, source.selection, config.row_hash
-        )
+def _without_null(changes: NetChanges, planned: PlannedRange) -> NetChanges:
+    """Check that no changed identifier is null; changes that fail the check are released."""
     if changes.nulls and changes.rows is not None:
         try:
-            require_no_null(changes.rows, source.key_columns, config.table)
+            require_no_null(changes.rows, planned.identifier_columns, planned.table.name)
         except BaseException:
             changes.close()
             raise
     return changes
-
-
-def _last_rows(source: Source, config: SyncConfig, plan: BatchPlan) -> NetChanges:
-    """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
-    ids = source.key_columns
-    raw = changes_frame(source.table, plan.scans, source.selection)
-    found = find_changed_identifiers(raw, ids, row_hash=config.row_hash)
-    try:
-        if found.nulls:
-            require_no_null(found.identifiers, ids, config.table)
-        changes = _current_rows(source, plan, found.identifiers)
-        return NetChanges.from_rows(changes, ids, plan.file_bytes, LAST_ROWS, found.carryovers)
-    finally:
-        found.close()
-
-
-def _current_rows(source: Source, plan: BatchPlan, changed: DataFrame) -> DataFrame:
-    """The changes of these identifiers: an INSERT of the row in the end snapshot, or a DELETE where there is none."""
-    ids = source.key_columns
-    pairs = [(quoted(name), f"_icecdc_changed_{position}") for position, name in enumerate(ids)]
-    wanted = changed.select(*(F.col(name).alias(alias) for name, alias in pairs))
-    same = [F.col(name) == F.col(alias) for name, alias in pairs]
-    rows = source.current_rows(plan.end, "last").join(wanted, same, "left_semi")
-    remaining = rows.select(*(F.col(name).alias(alias) for name, alias in pairs))
-    deleted = changed.join(remaining, same, "left_anti")
-    return rows.unionAll(delete_rows(deleted, rows.schema, ids))
 
 
 def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
@@ -199,7 +170,7 @@ def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
         "ordinal": scan.step.ordinal,
         "from_snapshot_id": scan.step.from_snapshot_id,
         "to_snapshot_id": scan.step.to_snapshot_id,
-        "files_before": sum(len(tasks) for tasks in scan.older),
-        "files_after": sum(len(tasks) for tasks in scan.newer),
+        "files_before": sum(len(tasks) for tasks in scan.read_older),
+        "files_after": sum(len(tasks) for tasks in scan.read_newer),
         "bytes": file_bytes(source.table, [scan]),
     }

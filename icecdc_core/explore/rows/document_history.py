@@ -152,13 +152,13 @@ class _Planned:
             return [place for place, location in enumerate(table.locations(tasks)) if location in either]
 
         def shared(files: SharedFiles) -> SharedFiles:
-            places = kept(files.before)
-            return SharedFiles(table.select(files.before, places), table.select(files.after, places))
+            places = kept(files.older)
+            return SharedFiles(table.select(files.older, places), table.select(files.newer, places))
 
         return replace(
             scan,
-            before=table.select(scan.before, kept(scan.before)),
-            after=table.select(scan.after, kept(scan.after)),
+            only_older=table.select(scan.only_older, kept(scan.only_older)),
+            only_newer=table.select(scan.only_newer, kept(scan.only_newer)),
             deletes_added=shared(scan.deletes_added),
             deletes_removed=shared(scan.deletes_removed),
             deletes_changed=shared(scan.deletes_changed),
@@ -192,4 +192,4 @@ def _named_at(source: Source, snapshot_id: int, values: Mapping[str, Any]) -> di
 
 
 def _file_count(scan: StepScan) -> int:
-    return sum(len(tasks) for tasks in (*scan.older, *scan.newer))
+    return sum(len(tasks) for tasks in (*scan.read_older, *scan.read_newer))

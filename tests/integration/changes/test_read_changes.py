@@ -206,7 +206,10 @@ class DescribePlanningByCommits:
         ]
 
         def sides(scan):
-            return [sorted(zip(*(fact(tasks) for fact in facts), strict=True)) for tasks in (*scan.older, *scan.newer)]
+            return [
+                sorted(zip(*(fact(tasks) for fact in facts), strict=True))
+                for tasks in (*scan.read_older, *scan.read_newer)
+            ]
 
         return [(sides(scan), scan.unchanged_until, scan.by_value) for scan in found]
 
@@ -271,7 +274,7 @@ class DescribePlanningByCommits:
         newer = table.select(newer, places[::-1] if turned else places)
         (hit,) = table.commit_files(last).referenced
         scan = compare_scans(table, table.metadata(), Step(0, first, last, None), older, newer)
-        assert [table.locations(files.after) for files in scan.shared] == [[], [], [hit]]
+        assert [table.locations(files.newer) for files in scan.shared] == [[], [], [hit]]
 
     def it_plans_nothing_for_an_append_whatever_delete_files_there_are(self, spark, commit, name, plans):
         commit("INSERT INTO {t} SELECT id, 'a', 'north' FROM range(100)")

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from icecdc_core.changes.narrow_rows import DELETED, IS_DUPLICATE, KIND, ROWS, UPSERTED, changed_steps, narrow_rows
+from icecdc_core.changes.narrow_rows import (
+    DECIDING_STEP,
+    DELETED,
+    IS_DELETED,
+    IS_DUPLICATE,
+    IS_UPSERTED,
+    KIND,
+    ROWS,
+    UPSERTED,
+    drop_narrow_carryovers,
+    merge_narrow_updates,
+    narrow_rows,
+)
+from icecdc_core.shuffle import shuffle_by_identifiers
 
 SCHEMA = "id string, name string, _change_type string, _change_ordinal int, _commit_snapshot_id long"
 
@@ -19,14 +32,14 @@ def kinds(spark, groups, with_step):
         for row in text.split()
     ]
     narrow = narrow_rows(spark.createDataFrame(rows, SCHEMA), ["id"], "fast", with_step)
-    found = changed_steps(narrow, ["id"], with_step).collect()
+    found = drop_narrow_carryovers(shuffle_by_identifiers(narrow, ["id"]), ["id"], with_step).collect()
     return {
         (row["id"], *([row["_change_ordinal"]] if with_step else [])): (row[KIND], row[IS_DUPLICATE], row[ROWS])
         for row in found
     }
 
 
-class DescribeChangedSteps:
+class DescribeDropNarrowCarryovers:
     def it_shows_by_two_numbers_what_a_step_did(self, spark):
         groups = {
             "an insert": ["+a"],
@@ -67,4 +80,42 @@ class DescribeChangedSteps:
             ("is inserted twice", 1): (UPSERTED, True),
             ("is deleted twice", 0): (DELETED, False),
             ("is deleted twice", 1): (DELETED, True),
+        }
+
+
+STEPS = f"id string, _change_ordinal int, {KIND} int, {IS_DUPLICATE} boolean, {ROWS} long"
+
+
+def decisions(merged):
+    """What is left to do for each identifier: upsert, delete and the step that decides, duplicate, rows compared."""
+    found = merged.selectExpr("id", IS_UPSERTED, IS_DELETED, DECIDING_STEP, IS_DUPLICATE, ROWS).collect()
+    return {row[0]: tuple(row)[1:] for row in found}
+
+
+class DescribeMergeNarrowUpdates:
+    def it_lets_the_last_step_decide(self, spark):
+        rows = [
+            ("updated", 0, UPSERTED, False, 2),
+            ("updated", 2, UPSERTED, False, 2),
+            ("goes", 0, UPSERTED, False, 1),
+            ("goes", 1, DELETED, False, 1),
+            ("comes back", 0, DELETED, False, 1),
+            ("comes back", 3, UPSERTED, False, 1),
+            ("twice", 0, UPSERTED, True, 3),
+            ("twice", 1, DELETED, False, 1),
+        ]
+        assert decisions(merge_narrow_updates(spark.createDataFrame(rows, STEPS), ["id"], None)) == {
+            "updated": (True, False, 2, False, 4),
+            "goes": (False, True, 1, False, 2),
+            "comes back": (True, False, 3, False, 2),
+            "twice": (False, False, 1, True, 4),
+        }
+
+    def it_takes_the_only_step_as_it_is(self, spark):
+        rows = [("new", None, UPSERTED, False, 1), ("gone", None, DELETED, False, 1), ("twice", None, DELETED, True, 2)]
+        steps = spark.createDataFrame(rows, STEPS).drop("_change_ordinal")
+        assert decisions(merge_narrow_updates(steps, ["id"], 5)) == {
+            "new": (True, False, 5, False, 1),
+            "gone": (False, True, 5, False, 1),
+            "twice": (False, False, 5, True, 2),
         }

@@ -18,7 +18,7 @@ ALL = None
 def sides(scans):
     """The files that are read of the older and of the newer state, step by step."""
     return [
-        tuple(shown(sorted(file for tasks in side for file in tasks)) for side in (scan.older, scan.newer))
+        tuple(shown(sorted(file for tasks in side for file in tasks)) for side in (scan.read_older, scan.read_newer))
         for scan in scans
     ]
 

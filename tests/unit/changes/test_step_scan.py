@@ -32,18 +32,18 @@ class DescribeCompareScans:
     )
     def it_leaves_out_files_that_both_states_have(self, before, after, only_before, only_after):
         scan = compared(before, after)
-        assert (shown(scan.before), shown(scan.after)) == (only_before, only_after)
-        assert not any(files.before or files.after for files in scan.shared)
+        assert (shown(scan.only_older), shown(scan.only_newer)) == (only_before, only_after)
+        assert not any(files.older or files.newer for files in scan.shared)
 
     def it_sorts_shared_files_by_what_happened_to_their_deletes(self):
         scan = compared("same+x added removed+x changed+x more+x", "more+x+y changed+y removed added+x same+x")
-        actual = [(shown(files.before), shown(files.after)) for files in scan.shared]
+        actual = [(shown(files.older), shown(files.newer)) for files in scan.shared]
         assert actual == [("added", "added+x"), ("removed+x", "removed"), ("changed+x more+x", "changed+y more+x+y")]
-        assert (scan.before, scan.after) == ([], [])
+        assert (scan.only_older, scan.only_newer) == ([], [])
 
     def it_reads_a_file_that_was_added_twice_on_both_sides(self):
         scan = compared("a b", "a a b", has_row_ids=True)
-        assert (shown(scan.before), shown(scan.after)) == ("a", "a a")
+        assert (shown(scan.only_older), shown(scan.only_newer)) == ("a", "a a")
         assert (scan.by_value, scan.unchanged_until) == (True, None)
 
 
