@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from icecdc_core.errors import ServiceStartError
@@ -60,11 +61,11 @@ def running_opensearch(
     try:
         yield server.url
     finally:
-        died = server.process.poll() is not None
-        if keep and not died and server.process.stdin:
-            server.process.stdin.write(b"keep\n")
-            server.process.stdin.flush()
+        if keep and server.process.stdin:
+            with suppress(OSError):  # the server has died
+                os.write(server.process.stdin.fileno(), b"keep\n")
         end(server.process)
+        died = server.process.returncode != 0  # the watchdog's: it may notice a death only now
         if keep:
             _logger.warning("Data and log of the embedded OpenSearch are in %s", folder)
         elif died:

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -344,7 +343,6 @@ def _listens(url: str) -> bool:
 def _kill_and_wait(pid: int, url: str) -> None:
     os.kill(pid, signal.SIGKILL)
     assert is_true_within(10, lambda: not _listens(url))
-    time.sleep(1)  # its guardian looks twice a second
 
 
 def _pid_of_server(temporary_folder: Path) -> int:
