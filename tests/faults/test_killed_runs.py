@@ -46,7 +46,7 @@ def change(sql):
 @pytest.mark.parametrize(
     ("target", "meaning"),
     [
-        pytest.param("commits.lock.IndexLock.begin", "begun, nothing written", marks=LONG),
+        ("commits.lock.IndexLock.begin", "begun, nothing written"),
         ("jobs.sync.write_batch", "everything written, not committed"),
         pytest.param("commits.positions.PositionStore.append_log", "logged, position not moved", marks=LONG),
     ],
