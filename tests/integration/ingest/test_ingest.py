@@ -276,14 +276,21 @@ class DescribeTopics:
         assert datetime.fromisoformat(report.valid_through) > before
         assert [moment is not None for moment in times] == [False, True]
 
-    def it_continues_until_its_time_is_over(self, spark, sql, make_ingest, topic):
-        config = make_ingest(trigger="continuous", trigger_interval_seconds=0.5, max_seconds=12)
+    def it_continues_until_its_time_is_over(self, spark, sql, make_ingest, topic, monkeypatch):
+        writes = []
+
+        def write(*given):
+            writes.append(written(*given))
+            if len(writes) == 1:
+                topic.send(*people(5, 10))
+            return writes[-1]
+
+        written = Writer.write
+        monkeypatch.setattr(Writer, "write", write)
+        config = make_ingest(trigger="continuous", trigger_interval_seconds=0.5, max_seconds=3600)
         sql(CREATE)
         topic.send(*people(0, 5))
-        later = threading.Timer(6, lambda: topic.send(*people(5, 10)))
-        later.start()
-        report = ingest(spark, config)
-        later.join()
+        report = IngestRun(spark, config, clock=lambda: 4000.0 if len(writes) > 1 else 0.0).run()
         assert rows(spark, config) == expected(0, 10)
         assert report.batches >= 2
 

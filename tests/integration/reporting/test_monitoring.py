@@ -137,7 +137,7 @@ class DescribeTraces:
 
     def it_covers_an_ingest_that_goes_on(self, spark, sql, watched, make_ingest, topic, tmp_path):
         config = make_ingest(
-            trigger="continuous", trigger_interval_seconds=1, max_seconds=6, metrics_folder=str(tmp_path)
+            trigger="continuous", trigger_interval_seconds=1, max_seconds=15, metrics_folder=str(tmp_path)
         )
         sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
         topic.send({"id": 1})
