@@ -78,11 +78,7 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         if position.batch is not None:
             dead_letters = dead_letters.where(F.col("epoch") != position.batch.epoch)
         dead_letters = _with_resolution(source, position, dead_letters).persist()
-        try:
-            counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
-        except BaseException:
-            dead_letters.unpersist()
-            raise
+        counts = {row["resolution"]: row["count"] for row in dead_letters.groupBy("resolution").count().collect()}
     try:
         result = BulkResult()
         if counts.get("replayed"):

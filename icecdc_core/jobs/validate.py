@@ -182,21 +182,17 @@ def _compared(table_side: DataFrame, index_side: DataFrame, by_content: bool) ->
         F.sum("documents").alias("documents"),
         F.count(F.lit(1)).alias("ids"),
     )
-    try:
-        groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
-        samples = {
-            verdict: [
-                row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
-            ]
-            for verdict in (MISSING, EXTRA, STALE)
-            if verdict in groups
-        }
-    except BaseException:
-        compared.unpersist()
-        raise
+    groups = {row["verdict"]: row for row in compared.groupBy("verdict").agg(*total).collect()}
     counts = {
         verdict: abs(groups[verdict]["rows"] - groups[verdict]["documents"]) if by_content else groups[verdict]["ids"]
         for verdict in groups
+    }
+    samples = {
+        verdict: [
+            row["id"] for row in compared.where(F.col("verdict") == verdict).orderBy("id").limit(SAMPLES).collect()
+        ]
+        for verdict in (MISSING, EXTRA, STALE)
+        if verdict in groups
     }
     return _Comparison(
         sum(group["rows"] for group in groups.values()),

@@ -10,12 +10,10 @@ from pyspark.sql import functions as F
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.position_format import Batch
 from icecdc_core.commits.positions import PositionStore
-from icecdc_core.errors import ConfigError, DataReadError, RejectedDocumentsError
+from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit
-from tests.conftest import GIVEN_CATALOG
 from tests.exported_tables import exported_table
-from tests.faults.test_storage_faults import missing, newest_file
 from tests.loopback_proxy import loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, value DOUBLE) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -236,16 +234,6 @@ class DescribeReplay:
         take_nan(opensearch, exported)
         assert replay_dead_letters(spark, exported).upserts == 1
         assert [letter["resolution"] for letter in dead_letters()] == ["replayed", "replayed"]
-
-    @pytest.mark.skipif(bool(GIVEN_CATALOG), reason="needs the files of the embedded catalog")
-    def it_leaves_nothing_cached_when_the_letters_cannot_be_read(self, spark, sql, exported):
-        sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")
-        sync_changes(spark, exported)
-        missing(newest_file(spark, exported.dead_letter_table))
-        spark.catalog.clearCache()
-        with pytest.raises(DataReadError):
-            replay_dead_letters(spark, exported)
-        assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
     def it_is_superseded_by_an_export(self, spark, sql, exported, dead_letters):
         sql(f"UPDATE {{t}} SET value = {NAN} WHERE id = 7")

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
-from icecdc_core.errors import ConfigError, IndexNotFoundError, OpenSearchUnreachableError, TableLockedError
+from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, TableLockedError
 from icecdc_core.jobs import validate
 from icecdc_core.opensearch.checksums import index_pages
 from icecdc_core.opensearch.checksums.content_checksums import index_checksums
@@ -175,32 +175,17 @@ def it_takes_as_long_a_point_in_time_as_the_cluster_allows(spark, exported, open
     assert (report.missing, report.extra, report.stale) == (1, 1, 1)
 
 
-class DescribeAValidationThatFails:
-    @pytest.fixture
-    def config(self, spark, make_config):
-        """Nothing is cached before."""
-        spark.catalog.clearCache()
-        yield make_config
-        assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
-
-    def it_leaves_nothing_cached_when_a_row_cannot_be_read(self, spark, sql, config):
-        sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, '1')")
-        numbers = config(row_filter="cast(name AS int) > 0")
-        export_table(spark, numbers)
-        sql("INSERT INTO {t} VALUES (2, 'two')")
-        with pytest.raises(ConfigError, match="row_filter fails for a row"):
-            validate_table(spark, numbers)
-
-    def it_leaves_nothing_cached_when_the_repair_fails(self, spark, sql, config, opensearch):
-        sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
-        sql("INSERT INTO {t} VALUES (1, '1')")
-        exported = config()
-        export_table(spark, exported)
-        opensearch.delete(index=exported.index, id="1", refresh=True)
-        lock = PositionStore(opensearch, exported).lock(exported.table, "", "the-other-run")
-        try:
-            with pytest.raises(TableLockedError):
-                validate_table(spark, exported.replace(repair=True))
-        finally:
-            lock.release()
+def it_leaves_nothing_cached_when_the_repair_fails(spark, sql, make_config, opensearch):
+    sql("CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg")
+    sql("INSERT INTO {t} VALUES (1, '1')")
+    config = make_config()
+    export_table(spark, config)
+    opensearch.delete(index=config.index, id="1", refresh=True)
+    lock = PositionStore(opensearch, config).lock(config.table, "", "the-other-run")
+    spark.catalog.clearCache()
+    try:
+        with pytest.raises(TableLockedError):
+            validate_table(spark, config.replace(repair=True))
+    finally:
+        lock.release()
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
