@@ -12,6 +12,7 @@ import icecdc_core
 
 PACKAGE = Path(icecdc_core.__file__).parent
 TEXT = (Path(__file__).parents[3] / "docs" / "log-events.md").read_text(encoding="utf-8")
+CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 TABLE = TEXT.split("| Message | Level | Fields |")[1].split("\n\n")[0]
 ROWS = re.findall(r"^\| `([^`]+)`[^|]*\| (\w+) \| ([^|]*) ?\|", TABLE, re.MULTILINE)
 DOCUMENTED = {message.removesuffix(": ...") for message in re.findall(r"^\| `([^`]+)`", TABLE, re.MULTILINE)}
@@ -58,3 +59,8 @@ def it_lists_the_fields_that_an_event_names():
 def it_lists_no_event_that_does_not_exist():
     sources = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     assert [message for message in DOCUMENTED if message not in sources] == []
+
+
+def it_lists_the_new_name_of_every_renamed_event():
+    renamed = re.findall(r"^\| event `[^`]+`[^|]*\| `([^`]+)`", CHANGELOG, re.MULTILINE)
+    assert (bool(renamed), {message.removesuffix(": ...") for message in renamed} - DOCUMENTED) == (True, set())
