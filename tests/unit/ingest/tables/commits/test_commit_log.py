@@ -1,0 +1,80 @@
+"""What the commit log says of a job, by its entries in any order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from pyspark.sql import functions as F
+
+from icecdc_core.ingest.kafka.offsets import to_json
+from icecdc_core.ingest.tables.commits import commit_log
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, SCHEMA, LoggedJob, TableEntry
+
+
+def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):
+    """A row of the log; offsets are those of one partition."""
+    return {
+        "job": job,
+        "batch": batch,
+        "kind": "batch",
+        "committed_at": f"2026-01-01T00:00:{second:02}Z",
+        "offsets": to_json({"t": {0: offset}}),
+        "topic_ids": json.dumps({"t": "id"} if topic_ids is None else topic_ids),
+        "tables": [asdict(table) if isinstance(table, TableEntry) else table for table in tables],
+    }
+
+
+@pytest.fixture
+def read(spark, name):
+    """Read what a log with these entries says of job `j`."""
+
+    def run(*entries, schema=SCHEMA):
+        lines = spark.createDataFrame([(json.dumps(entry),) for entry in entries], "line string")
+        rows = lines.select(F.from_json("line", schema).alias("entry")).select("entry.*")
+        rows.createOrReplaceTempView(f"log_{name}")
+        return commit_log.read(spark, f"log_{name}", "j")
+
+    yield run
+    spark.catalog.dropTempView(f"log_{name}")
+
+
+def it_says_nothing_of_a_job_without_entries(read):
+    assert read(entry(3, 9, TableEntry("a"), job="k")) == LoggedJob()
+
+
+def it_reads_the_last_batch_of_the_job_and_no_other(read):
+    actual = read(entry(7, 99, job="k"), entry(2, 5), entry(3, 9), entry(1, 3))
+    assert actual == LoggedJob(True, 3, {"t": {0: 9}}, {"t": "id"}, {})
+
+
+def it_reads_the_highest_offsets_although_two_runs_wrote_their_entries_in_any_order(read):
+    actual = read(entry(3, 9, second=1), entry(3, 7, second=2), entry(2, 8, second=3))
+    assert (actual.batch, actual.offsets) == (3, {"t": {0: 9}})
+
+
+def it_reads_the_newest_id_of_each_topic(read):
+    old, new = {"t": "old", "gone": "g"}, {"t": "new", "more": "m"}
+    actual = read(entry(1, 3, topic_ids=old), entry(2, 5, topic_ids=new))
+    assert actual.topic_ids == {"t": "new", "gone": "g", "more": "m"}
+
+
+def it_reads_the_last_entry_of_each_table_however_old(read):
+    a = [TableEntry("a", "u", number, rows=number) for number in range(3)]
+    b = TableEntry("b", "u", 9, state=BEHIND, offsets='{"t":{"0":4}}', error="x")
+    entries = [entry(0, 1, a[0], b), entry(1, 2, a[1], second=1), entry(1, 2, a[2], second=2)]
+    actual = read(*entries, *(entry(number, 9) for number in range(2, 30)))
+    assert actual.tables == {"a": a[2], "b": b}
+    assert actual.behind == {"b": {"t": {0: 4}}}
+
+
+def it_reads_logs_of_earlier_and_later_releases(read):
+    table = {"name": "a", "uuid": "u", "state": "written", "offsets": "{}", "error": "", "more": 1}
+    table |= dict.fromkeys(("rows", "deletes", "files", "bytes"), 2)
+    table |= {"snapshot_id": 7, "sequence_number": 3, "snapshot_ms": 99}
+    expected = TableEntry("a", "u", 7, 3, rows=2, deletes=2, files=2, bytes=2)
+    earlier = SCHEMA.replace(", snapshot_ms:long", "")
+    assert read(entry(1, 3, table), schema=earlier).tables == {"a": expected}
+    later = SCHEMA.replace("snapshot_ms:long", "snapshot_ms:long, more:long")
+    assert read(entry(1, 3, table), schema=later).tables == {"a": TableEntry(**{**asdict(expected), "snapshot_ms": 99})}

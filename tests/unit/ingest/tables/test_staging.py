@@ -1,0 +1,127 @@
+"""Which records are staged, and which become dead letters; the snapshots and the dead letter table are recorders."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import StructType
+
+from icecdc_core.errors import ColumnNotFoundError
+from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.rows.row_parsing import parse_rows
+from icecdc_core.ingest.tables import staging
+from icecdc_core.ingest.tables.commits.publish import StagedSnapshot
+from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, Staging
+from tests import kafka_records
+
+SCHEMA = StructType().add("id", "long").add("x", "double")
+NOT_A_NUMBER = "field id: 'one' is not of type bigint"
+
+
+class DeadLetters:
+    """Keeps the reasons, by offset."""
+
+    def __init__(self):
+        self.reasons = {}
+
+    def write(self, rejected, table):
+        rows = rejected.select("offset", "problem").collect()
+        self.reasons |= {row.offset: row.problem for row in rows}
+        return len(rows)
+
+
+@pytest.fixture
+def stage(spark, monkeypatch):
+    """Make a `Staging`, and the decoded records of values; `staged` has what each staged snapshot would have."""
+    monkeypatch.setattr(staging, "identifiers", lambda spark, table, config: config.identifier_columns)
+    cached = []
+
+    def run(*values, **given):
+        config = kafka_records.settings(
+            **{
+                "mode": "append",
+                "metadata_columns": [],
+                "sort_columns": [],
+                "ordering_column": "",
+                "target_file_bytes": 0,
+                "distribution": "table",
+                **given,
+            }
+        )
+        staged = []
+
+        def snapshot(spark, name, table, properties, write):
+            write(properties)
+            return StagedSnapshot(len(staged), 1, 1000, None, properties, True, len(staged[-1]), 1, 1)
+
+        def keep(frame, *given):
+            staged.append([tuple(row) for row in frame.collect()])
+
+        monkeypatch.setattr(staging, "stage", snapshot)
+        monkeypatch.setattr(staging, "append", keep)
+        monkeypatch.setattr(staging, "merge_rows", lambda last, *given: keep(last.selectExpr("op", "row.*")))
+        source = kafka_records.records(spark, [(None, value) for value in values])
+        decoded = decode_records(source, config).persist()
+        cached.append(decoded)
+        target = Staging(config, DeadLetters(), "t", None, SCHEMA, {"a": "b"})
+        return SimpleNamespace(
+            staging=target,
+            decoded=lambda: decoded,
+            rows=lambda: parse_rows(decoded, SCHEMA, config),
+            staged=staged,
+            reasons=target.dead_letters.reasons,
+        )
+
+    yield run
+    for frame in cached:
+        frame.unpersist()
+
+
+class DescribeAppends:
+    def it_appends_what_fits_and_keeps_the_reasons_of_the_rest(self, stage):
+        given = stage({"id": 1, "op": "c"}, {"id": "one", "op": "c"}, {"id": 2, "op": "d"}, op_field="op")
+        actual = given.staging.append(given.rows())
+        assert given.staged == [[(1, None)]]
+        assert given.reasons == {1: NOT_A_NUMBER, 2: DELETE_IN_APPEND}
+        assert (actual.rows, actual.dead_letters, actual.snapshot.properties) == (1, 2, {"a": "b"})
+
+    def it_adds_the_metadata_and_sorts(self, stage):
+        given = stage({"id": 3}, {"id": 1}, {"id": 2}, metadata_columns=["offset", "topic"], sort_columns=["id"])
+        given.staging.append(given.rows())
+        assert given.staged == [[(1, None, 1, "topic"), (2, None, 2, "topic"), (3, None, 0, "topic")]]
+
+    def it_parses_records_again_only_to_find_the_reasons(self, stage):
+        given = stage({"id": 1, "x": 5}, {"id": "one"})
+        actual = given.staging.append_fast(given.decoded)
+        assert (given.staged, given.reasons) == ([[(1, 5.0)]], {1: NOT_A_NUMBER})
+        assert (actual.rows, actual.dead_letters) == (1, 1)
+
+    def it_stages_again_if_the_slower_parse_accepts_more(self, stage):
+        given = stage({"id": 1, "x": "Infinity"}, {"id": "one"}, {"id": 2})
+        actual = given.staging.append_fast(given.decoded)
+        assert given.staged == [[(2, None)], [(1, float("inf")), (2, None)]]
+        assert (given.reasons, actual.snapshot.snapshot_id) == ({1: NOT_A_NUMBER}, 2)
+
+
+class DescribeUpserts:
+    def upsert(self, stage, *values, **given):
+        return stage(*values, mode="upsert", op_field="op", identifier_columns=["id"], **given)
+
+    def it_merges_the_last_record_of_each_identifier(self, stage):
+        given = self.upsert(stage, {"id": 1, "x": 1, "op": "u"}, {"id": 1, "x": 2, "op": "u"}, {"id": 2, "op": "d"})
+        actual = given.staging.upsert(given.rows())
+        assert [sorted(rows) for rows in given.staged] == [[("delete", 2, None), ("upsert", 1, 2.0)]]
+        assert (actual.rows, actual.deletes, actual.dead_letters) == (1, 1, 0)
+
+    def it_rejects_records_without_an_identifier(self, stage):
+        given = self.upsert(stage, {"id": 1, "op": "u"}, {"x": 5, "op": "u"}, {"id": "one", "op": "u"})
+        actual = given.staging.upsert(given.rows())
+        assert (actual.rows, actual.dead_letters, sorted(given.reasons)) == (1, 2, [1, 2])
+        assert given.reasons[2] == NOT_A_NUMBER
+
+    def it_refuses_an_ordering_column_that_the_table_lacks(self, stage):
+        given = self.upsert(stage, {"id": 1, "op": "u"}, ordering_column="ts")
+        with pytest.raises(ColumnNotFoundError, match="ordering column"):
+            given.staging.upsert(given.rows())
+        assert given.staged == []
