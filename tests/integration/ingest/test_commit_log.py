@@ -50,6 +50,6 @@ def it_tries_to_commit_more_often_than_iceberg_does(spark, sql, name):
     ids=["read", "write", "create"],
 )
 def it_reports_a_log_that_cannot_be_used(spark, name, use):
-    with pytest.raises(IngestWriteError, match=r"The commit log cannot be used: \w") as caught:
+    with pytest.raises(IngestWriteError, match=r"The commit log cannot be used: \S") as caught:
         use(spark, f"lake.ns.{name}")
     assert caught.value.subject == "commit_log_table"
