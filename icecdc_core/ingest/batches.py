@@ -221,7 +221,9 @@ class Batches:
             tables: The entries of the tables that have records in the batch.
             batch: The batch.
         """
-        arrived = offsets.covers(batch.end, self.complete)
+        # The job may no longer read a topic that it once did.
+        read = {topic: complete for topic, complete in self.complete.items() if topic in batch.end}
+        arrived = offsets.covers(batch.end, read)
         entries = {entry.name: entry for entry in tables}
         for name in sorted(self.recovering - set(self.behind)):
             last = self.writer.offsets.last_entries[name]

@@ -27,6 +27,10 @@ class DescribeTablesThatRecover:
         [actual] = batches(complete).recover_tables([], BATCH)
         assert actual == TableEntry("t", "uuid", 7, 3, state, offsets='{"a":{"0":6}}', snapshot_ms=99)
 
+    def it_does_not_wait_for_a_topic_that_is_no_longer_read(self):
+        [actual] = batches({"a": {0: 6}, "removed": {0: 9}}).recover_tables([], BATCH)
+        assert actual.state == WRITTEN
+
     def it_uses_the_entry_of_the_batch_if_there_is_one(self):
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
         [actual] = batches({"a": {0: 6}}).recover_tables([written], BATCH)
