@@ -83,7 +83,7 @@ def opened(spark, name, start, end):
     """The data files that the changes of a range read, by side."""
     table = IcebergTable(spark, f"lake.ns.{name}")
     scans = plan_scans(table, table.metadata(), start, end, "net")
-    return [[sum(len(tasks) for tasks in side) for side in (scan.older, scan.newer)] for scan in scans]
+    return [[sum(len(tasks) for tasks in side) for side in (scan.read_older, scan.read_newer)] for scan in scans]
 
 
 class DescribeEveryFileFormat:
