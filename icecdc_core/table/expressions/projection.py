@@ -26,7 +26,6 @@ from icecdc_core.session.jvm import java_class
 from icecdc_core.table.expressions.determinism import (
     EXTERNAL,
     SUBQUERIES,
-    end_of,
     expression_names,
     is_stable,
     registered_functions,
@@ -39,6 +38,7 @@ from icecdc_core.table.expressions.field_origins import (
     node_class,
 )
 from icecdc_core.table.expressions.stars import without_excepted
+from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import used_columns
 from icecdc_core.table.schemas.projection import find_ambiguous_names, is_case_sensitive
 
@@ -49,13 +49,6 @@ _REMEDY = (
     "whenever they are computed"
 )
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
-# They read or write times of the session's zone as texts, so no type of the plan shows the time.
-_ZONED = frozenset({"FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
-_TIMES = ('"timestamp"', '"variant"', "Timestamp")
-# They have the zone whatever the types of their values are.
-_OF_ANY_TYPE = frozenset(
-    {"Cast", "JsonToStructs", "StructsToJson", "CsvToStructs", "StructsToCsv", "XmlToStructs", "StructsToXml"}
-)
 # The process in which Spark numbered an expression.
 _PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
@@ -184,31 +177,6 @@ def _analyse(rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown:
         raise
     except Exception as error:  # whatever the user's function raises
         raise _select_error(f"fails with {type(error).__name__}: {error}", shown) from error
-
-
-def zone_of(spark: SparkSession, selections: Sequence[list[list[dict[str, Any]]]]) -> str:
-    """Return the session's time zone if an expression depends on it, else an empty text.
-
-    Args:
-        spark: The session.
-        selections: Lists of expressions in Spark's JSON form.
-    """
-    items = [item for fields in selections for item in fields]
-    depends = any(_depends_on_zone(item, position) for item in items for position in range(len(item)))
-    return (spark.conf.get("spark.sql.session.timeZone", "") or "") if depends else ""
-
-
-def _depends_on_zone(item: Sequence[dict[str, Any]], position: int) -> bool:
-    """Whether a node of an expression is computed in the session's time zone."""
-    node, kind = item[position], node_class(item[position])
-    if kind in _ZONED:
-        return True
-    if kind == "Literal":  # Spark's parser reads `timestamp '2026-01-31'` in the zone
-        return bool(node.get("dataType") == "timestamp")
-    if not isinstance(node.get("timeZoneId"), str):
-        return False
-    text = json.dumps(item[position : end_of(item, position)])
-    return kind not in _OF_ANY_TYPE or any(each in text for each in _TIMES)
 
 
 def _digest(canonical: str, fields: StructType) -> str:

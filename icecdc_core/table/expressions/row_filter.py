@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from icecdc_core.errors import ConfigError
 from icecdc_core.table.expressions.determinism import SUBQUERIES, expression_names, is_stable
 from icecdc_core.table.expressions.field_origins import expression_id
-from icecdc_core.table.expressions.projection import zone_of
+from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import UsedColumns, used_columns
 
 

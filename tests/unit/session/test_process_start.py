@@ -1,4 +1,4 @@
-"""The start time of a process, which tells it from a later process with the same id."""
+"""The start time of a process, which distinguishes it from a later process with the same id."""
 
 from __future__ import annotations
 
