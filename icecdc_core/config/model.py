@@ -134,6 +134,8 @@ class ParameterModel(BaseModel):
         except ValidationError as error:
             help_texts = {name: field.description or "" for name, field in fields.items()}
             problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
+        else:
+            cleaned = {name: getattr(self, name) for name in cleaned}  # "[]" is as empty as []
         problems += self._combination_problems(cleaned)
         if problems:
             verb = "parameter is" if len(problems) == 1 else "parameters are"

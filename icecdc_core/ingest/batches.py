@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -26,14 +26,15 @@ from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.parameters import quoted_table
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.shared_parse import SharedParser, cache_and_count
+from icecdc_core.ingest.start_offsets import with_new_topics
 from icecdc_core.ingest.tables.commits import commit_log
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, LogEntry, TableEntry
 from icecdc_core.ingest.tables.commits.offsets_reader import RefillError
 from icecdc_core.ingest.tables.commits.publish import WAP_ID
-from icecdc_core.ingest.tables.compaction import compact
 from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, persisted, unpersist
 from icecdc_core.session.spark import settings_unless_set
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 _ROWS_PER_WRITER = 250_000
 # Compressing the cached records takes longer than it saves.
 _CACHE_SETTINGS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
-# Each batch adds a file to the commit log.
-_COMPACT_LOG_EVERY = 100
 
 
 @dataclass
@@ -60,8 +59,8 @@ class Batches:
         number: Number of the next batch.
         complete: All records below are written, except in tables that are behind.
         recovering: Tables that an earlier run left behind, until they reach `complete` again.
-        topic_ids: The id of each topic that is read.
-        entries: The commit log entries of the batches so far.
+        topic_ids: The id of each topic that the job ever read.
+        last: The commit log entry of the last batch; None before the first.
         behind: Tables that failed in this run, with the error. Later batches skip them, so that a table never misses
             records between others; the next run reads their records again.
         refills: Those of them that read records again because of `on_table_reset`.
@@ -76,12 +75,12 @@ class Batches:
     complete: Offsets
     recovering: set[str]
     topic_ids: dict[str, str]
-    entries: list[LogEntry] = field(default_factory=list)
+    last: LogEntry | None = None
     behind: dict[str, Exception] = field(default_factory=dict)
     refills: set[str] = field(default_factory=set)
 
-    def process(self, records: DataFrame, start: Offsets, end: Offsets) -> None:
-        """Process a batch. Afterwards each table has its records or is behind.
+    def process(self, records: DataFrame, start: Offsets, end: Offsets) -> LogEntry:
+        """Process a batch; returns its entry. Afterwards each table has its records or is behind.
 
         Args:
             records: Spark's Kafka columns.
@@ -91,6 +90,8 @@ class Batches:
         # The batch has a session of its own, with catalogs of its own. A commit through another session may be
         # invisible in it.
         spark = records.sparkSession
+        # A pattern matches topics that came later, and one that came again.
+        self.topic_ids = with_new_topics(self.topic_ids, self.topics.ids(list(end)))
         batch = MicroBatch(self.number, start, end, self._valid_through(end), self.run_id)
         with _staged_writes(spark, self.run_id), settings_unless_set(spark, _CACHE_SETTINGS):
             tables, dead_letters = self._write_tables(records, batch)
@@ -111,9 +112,9 @@ class Batches:
             tables=tables,
         )
         commit_log.write(spark, self.config.quoted_commit_log, entry)
-        if batch.number % _COMPACT_LOG_EVERY == _COMPACT_LOG_EVERY - 1:
-            compact(spark, [self.config.quoted_commit_log], _COMPACT_LOG_EVERY)
-        self.entries.append(entry)
+        if batch.number % commit_log.KEEP == commit_log.KEEP - 1:
+            commit_log.trim(spark, self.config.quoted_commit_log, self.config.job)
+        self.last = entry
         self.number += 1
         event(
             "batch ended",
@@ -123,6 +124,7 @@ class Batches:
             dead_letters=dead_letters,
             rows=sum(table.rows for table in tables),
         )
+        return entry
 
     def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         """Write all tables; returns their entries and the number of dead letters."""
@@ -135,7 +137,7 @@ class Batches:
             try:
                 return self._write_routed(parts, counts, batch)
             finally:
-                parts.unpersist()
+                unpersist(parts)
         try:
             everything = route_records(decoded, self.config)
             records_of = {
@@ -154,7 +156,7 @@ class Batches:
                 tables, dead_letters = tables + more, dead_letters + others
             return tables, dead_letters
         finally:
-            shared.cached.unpersist()
+            unpersist(shared.cached)
 
     def _write_one_table(self, decoded: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         name = quoted_table(self.config.table)
@@ -162,11 +164,8 @@ class Batches:
         if not (self.config.evolve_schema or self.config.column_case != "sensitive"):
             # Read and written in one pass.
             return self._write_each(spark, {name: TableRecords(lambda: decoded)}, batch)
-        cached = decoded.persist()
-        try:
+        with persisted(decoded) as cached:
             return self._write_each(spark, {name: TableRecords(lambda: cached)}, batch)
-        finally:
-            cached.unpersist()
 
     def _write_routed(
         self, parts: DataFrame, counts: dict[str | None, int], batch: MicroBatch
@@ -258,4 +257,5 @@ def _staged_writes(spark: SparkSession, run_id: str) -> Iterator[None]:
     try:
         yield
     finally:
-        spark.conf.unset(WAP_ID)
+        with suppress(*SPARK_HAS_ENDED):
+            spark.conf.unset(WAP_ID)

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.errors import LostOffsetsError
+from icecdc_core.errors import LostOffsetsError, SparkJobError
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.failures import typed_stream_failure
@@ -21,7 +21,7 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.stream import run_stream
 from icecdc_core.ingest.kafka.topics import Topics
 from icecdc_core.ingest.progress import Progress
-from icecdc_core.ingest.report import IngestReport, totals
+from icecdc_core.ingest.report import IngestReport, Totals
 from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.start_offsets import StreamStart, find_start
@@ -35,12 +35,13 @@ from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
 from icecdc_core.session.shutdown import StopRequest, stop_on_sigterm
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds until a continuous run retries the tables that are behind; doubled after each failure."""
 
-_LOST_AGAIN = 5
+_MOST_LOSSES_IN_A_ROW = 5
 
 
 class IngestRun(JobRun[IngestConfig]):
@@ -61,7 +62,7 @@ class IngestRun(JobRun[IngestConfig]):
         first_pause: float = FIRST_PAUSE,
     ) -> None:
         super().__init__("ingest", spark, config, clock)
-        self.entries: list[LogEntry] = []
+        self.written = Totals()
         self.lost: list[dict[str, Any]] = []
         self.done: Offsets = {}
         self.compacted: list[str] = []
@@ -80,8 +81,18 @@ class IngestRun(JobRun[IngestConfig]):
         Raises:
             IcecdcError: See `icecdc_core.ingest.ingest`.
         """
-        with stop_on_sigterm() as self.stop:
-            return self._run()
+        try:
+            with stop_on_sigterm() as self.stop:
+                return self._run()
+        except (PySparkException, *SPARK_HAS_ENDED) as error:
+            if not has_ended(self.spark):
+                raise
+            raise SparkJobError(
+                f"Spark's Java process ended during the ingest ({type(error).__name__})",
+                subject="spark_conf",
+                remedy="run again in a new process, no record is lost or written twice; if it ends again, give it more "
+                "memory (spark.driver.memory through spark_conf)",
+            ) from error
 
     def _run(self) -> IngestReport:
         check_expressions(self.spark, self.config)
@@ -93,7 +104,7 @@ class IngestRun(JobRun[IngestConfig]):
             self._run_streams(topics)
         finally:
             topics.close()
-        written = {table.name for entry in self.entries for table in entry.tables if table.files}
+        written = [name for name, total in self.written.counts["tables"].items() if total["files"]]
         if self.config.compact_min_files and written and not self.stop.requested:
             with self.stage("compact"):
                 self.compacted = compact(self.spark, sorted(written), self.config.compact_min_files)
@@ -105,7 +116,7 @@ class IngestRun(JobRun[IngestConfig]):
     def _run_streams(self, topics: Topics) -> None:
         """Run stream after stream: a new one to refill tables, after lost records, and to retry tables behind."""
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
-        pause, lost_again = self._first_pause, 0
+        pause, losses_in_a_row = self._first_pause, 0
         while True:
             planned_at = datetime.now(timezone.utc)
             with self.stage("plan"):
@@ -119,13 +130,13 @@ class IngestRun(JobRun[IngestConfig]):
                 with self.stage("batches"):
                     self._stream(stream_start, batches, retry_at)
             except LostOffsetsError:
-                lost_again += 1
-                if self.config.on_lost_offsets == "fail" or lost_again > _LOST_AGAIN:
+                losses_in_a_row = 1 if batches.last else losses_in_a_row + 1
+                if self.config.on_lost_offsets == "fail" or losses_in_a_row > _MOST_LOSSES_IN_A_ROW:
                     raise
                 continue
             finally:
-                self.entries += batches.entries
-                self.done = batches.entries[-1].offsets if batches.entries else stream_start.start
+                self.done = batches.last.offsets if batches.last else stream_start.start
+            losses_in_a_row = 0
             self._note_completeness(batches, planned_at if stream_start.is_at_end and not logged.behind else None)
             self.failed = batches.behind
             if self.stop.requested:
@@ -145,13 +156,14 @@ class IngestRun(JobRun[IngestConfig]):
             # A scheduled run reads on for the other tables; the next run retries those that are behind.
             retry = not available_now and batches.behind and self._clock() > retry_at
             if not available_now:
-                self._progress.publish(batches, totals([*self.entries, *batches.entries]))
+                self._progress.publish(batches, self.written.counts)
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
             with self.observers.batch(batches.number) as written:
-                batches.process(records, start, end)
-                written |= totals(batches.entries[-1:])
+                entry = batches.process(records, start, end)
+                self.written.add(entry)
+                written |= Totals(entry).counts
 
         if stream_start.is_at_end and available_now:
             return
@@ -165,7 +177,7 @@ class IngestRun(JobRun[IngestConfig]):
 
     def _note_completeness(self, batches: Batches, empty_at: datetime | None) -> None:
         """Note the time up to which the tables have every record, for the metrics."""
-        through = batches.entries[-1].valid_through if batches.entries else empty_at
+        through = batches.last.valid_through if batches.last else empty_at
         if through is not None:
             self.note(complete_through=through.timestamp())
 
@@ -208,14 +220,12 @@ class IngestRun(JobRun[IngestConfig]):
         return self.config.trigger == "continuous" and bool(limit) and self.seconds > limit
 
     def _report(self) -> IngestReport:
-        batches = [entry for entry in self.entries if entry.kind == "batch"]
-        last = batches[-1].valid_through if batches else None
-        written = totals(self.entries)
+        written, last = self.written.counts, self.written.valid_through
         tables: dict[str, dict[str, Any]] = written["tables"]
         return IngestReport(
             job=self.config.job,
             topics=self.topic_names,
-            batches=len(batches),
+            batches=self.written.batches,
             **written,
             behind=sorted(name for name, total in tables.items() if total["state"] == BEHIND),
             lost=self.lost,

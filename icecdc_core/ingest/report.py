@@ -1,9 +1,9 @@
-"""The report of an ingest, for people and schedulers; `totals` adds up the commit log for it."""
+"""The report of an ingest, for people and schedulers; `Totals` adds up the batches for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.reporting.reports import Report
@@ -104,21 +104,32 @@ class IngestReport(Report):
         return NotebookFrame.of(pd.DataFrame(rows))
 
 
-def totals(entries: Sequence[LogEntry]) -> dict[str, Any]:
-    """Return what entries of the commit log wrote, by the names of the report."""
-    tables: dict[str, dict[str, Any]] = {}
-    for entry in entries:
+class Totals:
+    """What batches wrote, added up entry by entry: a run may have no end, so it keeps no entry.
+
+    Attributes:
+        batches: How many there were.
+        valid_through: Up to when all partitions are complete; None if unknown.
+        counts: What they wrote, by the names of the report.
+    """
+
+    def __init__(self, *entries: LogEntry) -> None:
+        self.batches = 0
+        self.valid_through: datetime | None = None
+        self.counts: dict[str, Any] = dict.fromkeys(("records", "rows_written", "deletes", "dead_letters", "files"), 0)
+        self.counts["tables"] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: LogEntry) -> None:
+        """Add what a batch wrote."""
+        self.batches += 1
+        self.valid_through = entry.valid_through
+        self.counts["records"] += entry.records
+        self.counts["dead_letters"] += entry.dead_letters
         for each in entry.tables:
-            total = tables.setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
-            for count in ("rows", "deletes", "files"):
+            total = self.counts["tables"].setdefault(each.name, {"rows": 0, "deletes": 0, "files": 0})
+            for count, of_all in (("rows", "rows_written"), ("deletes", "deletes"), ("files", "files")):
                 total[count] += getattr(each, count)
+                self.counts[of_all] += getattr(each, count)
             total |= {"state": each.state, "snapshot_id": each.snapshot_id, "error": each.error}
-    batches = [entry for entry in entries if entry.kind == "batch"]
-    return {
-        "records": sum(entry.records for entry in batches),
-        "rows_written": sum(total["rows"] for total in tables.values()),
-        "deletes": sum(total["deletes"] for total in tables.values()),
-        "dead_letters": sum(entry.dead_letters for entry in batches),
-        "files": sum(total["files"] for total in tables.values()),
-        "tables": tables,
-    }

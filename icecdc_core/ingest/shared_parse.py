@@ -24,6 +24,7 @@ from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
 from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema
 from icecdc_core.ingest.tables.staging import needs_only_rows
+from icecdc_core.session.jvm import unpersist
 from icecdc_core.table.catalogs import load_table
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def cache_and_count(column: str, records: DataFrame) -> tuple[DataFrame, dict[An
     try:
         return cached, {row[column]: int(row["count"]) for row in cached.groupBy(column).count().collect()}
     except BaseException:
-        cached.unpersist()
+        unpersist(cached)
         raise
 
 

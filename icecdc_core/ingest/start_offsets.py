@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.config.parsing.values import parse_start_point
-from icecdc_core.errors import LostOffsetsError, TopicReplacedError
+from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.parameters import parse_offsets
@@ -27,7 +27,7 @@ class StreamStart:
         start: The first offset to read, of every partition.
         latest: The end of each partition at this moment.
         lost: Partitions that lost records before they were read.
-        topic_ids: The id of each topic, if the brokers have ids.
+        topic_ids: The id of each topic that the job ever read, if the brokers have ids.
     """
 
     topics: list[str]
@@ -55,12 +55,10 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
         LostOffsetsError: Records were removed before they were read, and `on_lost_offsets` is `fail`.
         TopicReplacedError: A topic was deleted and made again, or ends before the offsets that were read.
         TopicNotFoundError: A topic does not exist.
+        ConfigError: `starting_offsets` names a topic, a partition or an offset that is not there.
     """
     names = topics.names()
-    topic_ids = topics.ids(names)
-    for name, identifier in topic_ids.items():
-        if logged.topic_ids.get(name, identifier) != identifier:
-            raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)
+    topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)
     if logged.exists:
         # A partition that the log, or a table left behind, lacks was added since: it is read from its beginning.
@@ -78,6 +76,14 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     return StreamStart(names, start, latest, lost, topic_ids)
 
 
+def with_new_topics(known: dict[str, str], present: dict[str, str]) -> dict[str, str]:
+    """Return the known ids of topics and the present ones. Raises TopicReplacedError if they contradict each other."""
+    for name, identifier in present.items():
+        if known.get(name, identifier) != identifier:
+            raise _replaced_error("The topic is not the one that was read: it was deleted and made again", name)
+    return {**known, **present}
+
+
 def _with_new_partitions(wanted: Offsets, earliest: Offsets) -> Offsets:
     """Return an offset for every partition: the wanted one, else its beginning."""
     return offsets.from_entries(
@@ -88,7 +94,18 @@ def _with_new_partitions(wanted: Offsets, earliest: Offsets) -> Offsets:
 def _first_start(topics: Topics, names: list[str], config: IngestConfig, earliest: Offsets, latest: Offsets) -> Offsets:
     wanted = config.starting_offsets
     if wanted.startswith("{"):
-        return _with_new_partitions(parse_offsets(wanted), earliest)
+        given = parse_offsets(wanted)
+        for topic, partition, offset in offsets.each(given):
+            end = latest.get(topic, {}).get(partition)
+            if end is None or offset > end:
+                missing = "which this job does not read" if end is None else f"which ends before offset {offset}"
+                raise ConfigError(
+                    f"starting_offsets names partition {partition} of topic {topic}, {missing}",
+                    subject="starting_offsets",
+                    value=wanted,
+                    remedy="name partitions of the topics that are read, and offsets that they have",
+                )
+        return _with_new_partitions(given, earliest)
     moment = parse_start_point(wanted)
     if isinstance(moment, datetime):
         return topics.at(names, moment)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import resources
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+SPARK_HAS_ENDED = (Py4JError, OSError)
+"""What cleaning up raises once Spark's Java process is gone. It must not hide the error that ended it."""
 
 _PART = 2500  # characters that fit into 8 KB, however many bytes each takes
 _LONG = 1_000_000  # characters from which the parts take longer than the wait that they avoid
@@ -25,6 +31,31 @@ def java_class(spark: SparkSession, name: str) -> Any:
         name: The name with its package, such as ``java.util.ArrayList``.
     """
     return getattr(spark._jvm, name)
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Return whether Spark's Java process is gone."""
+    try:
+        java_class(spark, "java.lang.System").nanoTime()
+    except SPARK_HAS_ENDED:
+        return True
+    return False
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Cache a frame for the block."""
+    cached = frame.persist()
+    try:
+        yield cached
+    finally:
+        unpersist(cached)
+
+
+def unpersist(frame: DataFrame) -> None:
+    """Drop a frame from the cache, if Spark still runs."""
+    with suppress(*SPARK_HAS_ENDED):
+        frame.unpersist()
 
 
 def iceberg_class(spark: SparkSession, name: str) -> Any:

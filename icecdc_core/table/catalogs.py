@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
 from icecdc_core.secrets import mask_secrets
@@ -137,7 +138,9 @@ def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
     return CatalogView(is_rest, names, recorded_snapshots)
 
 
-def create_table_once(spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None) -> None:
+def create_table_once(
+    spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None, partition: str = ""
+) -> None:
     """Create a table of icecdc's own unless it exists; another run may do the same at the same time.
 
     Args:
@@ -145,6 +148,7 @@ def create_table_once(spark: SparkSession, name: str, schema: str, properties: M
         name: The table, every part quoted.
         schema: Its columns in Spark's DDL.
         properties: Table properties beside the format version, which is 2.
+        partition: The column to partition it by; "": none.
 
     Raises:
         PySparkException, Py4JError: The table could not be created and is still missing.
@@ -154,6 +158,8 @@ def create_table_once(spark: SparkSession, name: str, schema: str, properties: M
     writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg")
     for key, value in {"format-version": "2", **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
+    if partition:
+        writer = writer.partitionedBy(F.col(partition))
     try:
         writer.create()
     except (PySparkException, Py4JError):

@@ -111,3 +111,17 @@ class DescribeSigterm:
         assert report == left
         assert took < 20
         assert indexed(config.index) == rows_as_documents(spark, config.table)
+
+
+class DescribeAJavaProcessThatIsKilled:
+    def it_ends_an_ingest_that_is_to_be_run_again(self, spark, sql, make_ingest, topic, start):
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        topic.send({"id": 1})
+        job = start("ingest", make_ingest(trigger="continuous", trigger_interval_seconds=0.1))
+        job.says('"batch ended"')
+        found = subprocess.check_output(["pgrep", "-x", "-g", str(job.process.pid), "java"], text=True)
+        for number in found.split():
+            os.kill(int(number), signal.SIGKILL)
+        code = job.process.wait(120)
+        report = json.loads(job.report_path.read_text())
+        assert (code, report["state"], report["error"]) == (5, "retry", "SparkJobError")

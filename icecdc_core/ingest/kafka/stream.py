@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
+from icecdc_core.session.jvm import SPARK_HAS_ENDED
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -153,8 +155,9 @@ def run_stream(
             raise callback.failure from None
         raise
     finally:
-        if query is not None and query.isActive:
-            query.stop()
+        if query is not None:
+            with suppress(*SPARK_HAS_ENDED):
+                query.stop()
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.secrets import mask_secrets
 from icecdc_core.session.java_causes import Cause, causes
-from icecdc_core.session.jvm import java_class
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
@@ -61,6 +61,7 @@ class Topics:
             readers.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
         with kafka_errors(config.bootstrap_servers):
             self._consumer = self._class("clients.consumer.KafkaConsumer")(readers)
+            self._admin = self._class("clients.admin.AdminClient").create(self._properties)
 
     def names(self) -> list[str]:
         """Return the names of the topics to read.
@@ -87,15 +88,11 @@ class Topics:
     def ids(self, names: list[str]) -> dict[str, str]:
         """Return the id of each topic; brokers before Kafka 2.8 have none."""
         with kafka_errors(self._config.bootstrap_servers):
-            admin = self._class("clients.admin.AdminClient").create(self._properties)
-            try:
-                requested = java_class(self._spark, "java.util.ArrayList")()
-                for name in names:
-                    requested.add(name)
-                described = admin.describeTopics(requested).allTopicNames().get()
-                ids = {name: str(described.get(name).topicId().toString()) for name in names}
-            finally:
-                admin.close()
+            requested = java_class(self._spark, "java.util.ArrayList")()
+            for name in names:
+                requested.add(name)
+            described = self._admin.describeTopics(requested).allTopicNames().get()
+            ids = {name: str(described.get(name).topicId().toString()) for name in names}
         return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
 
     def earliest(self, names: list[str]) -> Offsets:
@@ -128,7 +125,9 @@ class Topics:
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
+        with suppress(*SPARK_HAS_ENDED):
+            self._consumer.close()
+            self._admin.close()
 
     def _offsets(self, method: str, names: list[str]) -> Offsets:
         with kafka_errors(self._config.bootstrap_servers):

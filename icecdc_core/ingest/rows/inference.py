@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +16,7 @@ from icecdc_core.ingest.rows.column_names import Path
 from icecdc_core.ingest.rows.type_conflicts import TypeConflicts
 from icecdc_core.ingest.rows.type_widening import merge_schemas, promote_type
 from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
+from icecdc_core.session.jvm import SPARK_HAS_ENDED
 
 
 def infer_schema(
@@ -96,7 +97,8 @@ def _case_sensitive_names(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty(key, before)  # type: ignore[arg-type]
+        with suppress(*SPARK_HAS_ENDED):
+            context.setLocalProperty(key, before)  # type: ignore[arg-type]
 
 
 def _confirm_widening(decoded: DataFrame, seen: T.StructType, current: T.StructType) -> T.StructType:

@@ -17,6 +17,7 @@ from icecdc_core.errors import ConcurrentIngestError
 from icecdc_core.ingest.tables.commits.publish import MovedError, append, publish, stage
 from icecdc_core.ingest.tables.commits.table_offsets import JOB, RUN, current_snapshot_id
 from icecdc_core.secrets import LONGEST
+from icecdc_core.session.jvm import persisted
 from icecdc_core.table.catalogs import create_table_once, load_table
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class DeadLetters:
         retrying = Retrying(retry=retry_if_exception_type(MovedError), stop=stop_after_attempt(_ATTEMPTS))
         with self._lock:
             create_table_once(spark, name, SCHEMA)
-            rows = rows.persist()
             try:
-                return retrying(self._write_new, spark, name, rows)
+                with persisted(rows) as rows:
+                    return retrying(self._write_new, spark, name, rows)
             except RetryError as error:
                 raise ConcurrentIngestError(
                     f"Other writers committed dead letters first, {_ATTEMPTS} times",
@@ -78,8 +79,6 @@ class DeadLetters:
                     value=name,
                     remedy="give each job its own dead letter table, or run again",
                 ) from error
-            finally:
-                rows.unpersist()
 
     def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
         """Append the rows that are new; raises MovedError if the table has changed since they were compared."""

@@ -18,6 +18,7 @@ from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.micro_batch import TableRecords
 from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
+from icecdc_core.session.jvm import persisted
 from icecdc_core.session.row_counts import RowCount
 
 if TYPE_CHECKING:
@@ -82,12 +83,9 @@ class Staging:
         if not unfit:
             return StagedRecords(staged, 0, staged.rows)
         rows = parse_rows(decoded(), self.schema, self.config)
-        rejected = _rejected(rows).persist()
-        try:
+        with persisted(_rejected(rows)) as rejected:
             if rejected.count() == unfit:
                 return StagedRecords(staged, self.dead_letters.write(rejected, self.name), staged.rows)
-        finally:
-            rejected.unpersist()
         # The slower parse accepts more records. The snapshot without them is never published.
         return self.append(rows)
 

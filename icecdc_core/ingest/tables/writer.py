@@ -21,7 +21,12 @@ from icecdc_core.ingest.tables.commits.publish import MovedError, StagedSnapshot
 from icecdc_core.ingest.tables.commits.table_offsets import TableOffsets, current_snapshot_id
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
-from icecdc_core.ingest.tables.schemas.columns import metadata_checks, payload_schema, with_metadata_problems
+from icecdc_core.ingest.tables.schemas.columns import (
+    identifiers,
+    metadata_checks,
+    payload_schema,
+    with_metadata_problems,
+)
 from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_or_create_table
 from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, IS_DELETE, StagedRecords, Staging, needs_only_rows
 from icecdc_core.table.catalogs import load_table
@@ -147,6 +152,8 @@ class Writer:
         if self.config.evolve_schema:
             seen = evolve_for_records(spark, name, decoded(), self.config)
             table = load_table(spark, name)
+        if self.config.identifier_columns:
+            identifiers(spark, table, self.config)
         schema = payload_schema(spark, table, self.config)
         properties = self._offsets_after(recorded, batch).properties(self.config.job, batch.run_id)
         staging = Staging(self.config, self.dead_letters, name, table, schema, properties)

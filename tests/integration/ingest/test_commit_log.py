@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.errors import IngestWriteError
 from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.commit_log import LogEntry
+from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, TableEntry
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 
@@ -53,3 +53,46 @@ def it_reports_a_log_that_cannot_be_used(spark, name, use):
     with pytest.raises(IngestWriteError, match=r"The commit log cannot be used: \S") as caught:
         use(spark, f"lake.ns.{name}")
     assert caught.value.subject == "commit_log_table"
+
+
+def it_stays_small_and_says_the_same_however_many_batches_there_were(spark, sql, name):
+    log = f"lake.ns.{name}"
+    commit_log.create(spark, log)
+    commit_log.write(spark, log, entry("other", 0))
+    behind = TableEntry("b", "u", 9, state=BEHIND, offsets='{"t":{"0":4}}', error="x")
+    for batch in range(60):
+        table = behind if batch == 0 else TableEntry("a", "u", batch)
+        ids = {"t": "id", **({"gone": "g"} if batch < 3 else {})}
+        offsets = {"t": {0: batch}}
+        commit_log.write(spark, log, LogEntry("j", batch, "r", "batch", offsets, topic_ids=ids, tables=[table]))
+        if batch % 20 == 19:
+            said = commit_log.read(spark, log, "j")
+            commit_log.trim(spark, log, "j", keep=5, readers_minutes=0)
+            assert commit_log.read(spark, log, "j") == said
+    assert (said.batch, said.offsets, said.topic_ids) == (59, {"t": {0: 59}}, {"t": "id", "gone": "g"})
+    assert said.tables == {"a": TableEntry("a", "u", 59), "b": behind}
+    counts = {of: spark.table(f"{log}.{of}").count() for of in ("files", "snapshots", "metadata_log_entries")}
+    kinds = [row.kind for row in spark.table(log).where("job = 'j'").orderBy("batch").collect()]
+    assert kinds == ["checkpoint", *["batch"] * 5]
+    assert counts["files"] == 2
+    assert counts["snapshots"] == 1
+    assert counts["metadata_log_entries"] <= 101
+    assert commit_log.read(spark, log, "other").exists
+
+
+def it_does_not_trim_what_another_copy_of_the_job_writes_meanwhile(spark, sql, name, monkeypatch):
+    log = f"lake.ns.{name}"
+    commit_log.create(spark, log)
+    for batch in range(3):
+        commit_log.write(spark, log, entry("j", batch))
+    row = commit_log._row
+
+    def row_after_another_entry(session, made):
+        if made.kind == "checkpoint":
+            row(session, LogEntry("j", 0, "r", "batch", {"t": {0: 0}}, topic_ids={"x": "y"})).writeTo(log).append()
+        return row(session, made)
+
+    monkeypatch.setattr(commit_log, "_row", row_after_another_entry)
+    commit_log.trim(spark, log, "j", keep=1)
+    assert commit_log.read(spark, log, "j").topic_ids == {"x": "y"}
+    assert spark.table(log).count() == 4

@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from icecdc_core.errors import CatalogError, TableNotFoundError, TableResetError
+from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError, TableResetError
 from icecdc_core.ingest import ingest, shared_parse
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.shared_parse import SharedParser
-from icecdc_core.ingest.tables.commits import commit_log
 from icecdc_core.ingest.tables.schemas import evolution
 from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
@@ -408,10 +407,15 @@ class DescribeTablesLeftBehind:
         assert (broken.state, repaired.state, repaired.behind) == ("partial", "ok", [])
         assert spark.table(seldom).where("id = 2").count() == 1
 
-    def it_raises_the_error_of_the_only_table(self, spark, make_ingest, topic):
+    def it_raises_the_error_of_the_only_table(self, spark, sql, make_ingest, topic):
         topic.send({"id": 1})
         with pytest.raises(TableNotFoundError):
             ingest(spark, make_ingest())
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        config = make_ingest(identifier_columns="nope")
+        with pytest.raises(IdentifierColumnsError, match="missing in the table"):
+            ingest(spark, config)
+        assert ids(spark, config.table) == []
 
 
 class DescribeTablesThatWereReset:
@@ -511,20 +515,6 @@ class DescribeTablesThatWereReset:
         logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
         entries = logged.selectExpr("batch", "explode(tables) AS t").where("t.name LIKE '%good%'").select("t.*")
         assert [row.snapshot_id is not None for row in entries.collect()] == [True, True]
-
-    def it_reads_and_writes_the_log_of_an_earlier_release(self, spark, sql, make_ingest, topic):
-        config = make_ingest()
-        sql(CREATE)
-        fields = commit_log.SCHEMA.replace(", snapshot_ms:long", "")
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.quoted_namespace}")
-        spark.sql(f"CREATE TABLE {config.quoted_commit_log} ({fields}) USING iceberg")
-        topic.send(*people(0, 3))
-        ingest(spark, config)
-        topic.send(*people(3, 5))
-        ingest(spark, config)
-        entries = spark.table(config.quoted_commit_log).where("kind = 'batch'").selectExpr("tables[0] AS t").collect()
-        assert [row.t.snapshot_ms is not None for row in entries] == [True, True]
-        assert ids(spark, config.table) == list(range(5))
 
     def it_uses_the_offsets_of_the_log_for_a_table_whose_snapshots_have_expired(self, spark, make_ingest, topic, name):
         routes = {f"lake.{name}.good": ".*", f"lake.{name}.bad": ".*"}

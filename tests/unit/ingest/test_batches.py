@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from icecdc_core.errors import TopicReplacedError
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, TableEntry
 from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
@@ -35,3 +38,11 @@ class DescribeTablesThatRecover:
         written = TableEntry("t", "uuid", 8, 4, rows=2, snapshot_ms=100)
         [actual] = batches({"a": {0: 6}}).recover_tables([written], BATCH)
         assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets='{"a":{"0":6}}', snapshot_ms=100)
+
+
+class DescribeTopicsThatComeAgain:
+    def it_refuses_one_that_was_made_again_while_the_stream_runs(self):
+        made = batches({})
+        made.topics, made.topic_ids = SimpleNamespace(ids=lambda names: dict.fromkeys(names, "new")), {"a": "old"}
+        with pytest.raises(TopicReplacedError, match="made again"):
+            made.process(SimpleNamespace(sparkSession=None), {}, {"a": {0: 6}})

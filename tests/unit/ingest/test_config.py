@@ -111,3 +111,11 @@ def parameter_table() -> str:
 def it_is_documented_parameter_by_parameter():
     listed = KAFKA.split("<!-- parameters: begin -->")[1].split("<!-- parameters: end -->")[0]
     assert listed.strip() == parameter_table()
+
+
+@pytest.mark.parametrize("empty", ["[]", []])
+def it_reads_empty_values_alike_as_text_and_as_value(empty):
+    given = {"job": "j", "bootstrap_servers": "127.0.0.1:9", "table": "lake.ns.t"}
+    assert IngestConfig(**given, topics=empty, topic_pattern="a.*", routes="{}").topics == []
+    with pytest.raises(ConfigError):
+        IngestConfig(**given, topics=empty)

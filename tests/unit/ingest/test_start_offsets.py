@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.errors import LostOffsetsError, TopicReplacedError
+from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
 from icecdc_core.ingest.start_offsets import find_start
 from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LoggedJob, TableEntry
 
@@ -105,3 +105,22 @@ def it_refuses_a_topic_that_was_replaced(policy):
         start(logged({"t": {0: 5, 1: 4}}), brokers=Brokers("another id"), on_lost_offsets=policy)
     with pytest.raises(TopicReplacedError, match="ends at offset 9, before offset 10"):
         start(logged({"t": {0: 10, 1: 4}}), on_lost_offsets=policy)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ('{"other":{"0":3}}', "topic other, which this job does not read"),
+        ('{"t":{"0":3,"7":0}}', "partition 7 of topic t, which this job does not read"),
+        ('{"t":{"0":10}}', "ends before offset 10"),
+    ],
+)
+def it_refuses_starting_offsets_that_are_not_there(given, match):
+    with pytest.raises(ConfigError, match=match) as caught:
+        start(starting_offsets=given)
+    assert caught.value.subject == "starting_offsets"
+
+
+def it_keeps_the_ids_of_topics_that_are_not_there():
+    known = LoggedJob(True, 3, LATEST, {"gone": "g"})
+    assert start(known).topic_ids == {"gone": "g", "t": "id"}

@@ -1,28 +1,32 @@
 """The commit log: a row for each batch, with what it wrote into which table.
 
 Each table records its own offsets (`table_offsets`). The log adds what no single table knows: the offsets
-below which all records are written, which tables were left behind by a failure, and the offsets of tables whose
-snapshots have expired. A run starts from it.
+below which all records are written, the ids of the topics that were read, which tables were left behind by a failure,
+and the offsets of tables whose snapshots have expired. A run starts from it. `trim` keeps it small.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
 
-from icecdc_core.errors import IngestWriteError
+from icecdc_core.errors import IcecdcError, IngestWriteError
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.table.catalogs import create_table_once, describe_failure
+from icecdc_core.ingest.tables.commits.table_offsets import current_snapshot_id
+from icecdc_core.logs import event
+from icecdc_core.secrets import mask_secrets
+from icecdc_core.table.catalogs import create_table_once, describe_failure, load_table
 
 SCHEMA = (
     "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
@@ -32,9 +36,15 @@ SCHEMA = (
 )
 WRITTEN, BEHIND = "written", "behind"
 # All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
-_PROPERTIES = {"commit.retry.num-retries": "20", "commit.retry.max-wait-ms": "5000"}
-_RECENT = 20
-_NEW_FIELD = "snapshot_ms"
+_PROPERTIES = {
+    "commit.retry.num-retries": "20",
+    "commit.retry.max-wait-ms": "5000",
+    # A commit writes one row into one partition, so there is nothing to distribute.
+    "write.distribution-mode": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+KEEP = 100
+"""So many batches of a job at least keep their entries."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class TableEntry:
         bytes: Their size.
         offsets: All records below are in the table, as JSON.
         error: Why the table is behind.
-        snapshot_ms: When the snapshot was made, in milliseconds since 1970; None in logs of earlier releases.
+        snapshot_ms: When the snapshot was made, in milliseconds since 1970.
     """
 
     name: str
@@ -82,10 +92,11 @@ class LogEntry:
         job: The job.
         batch: Number of the batch.
         run_id: The run.
-        kind: `start`, `batch`, or `lost` for records that retention removed before they were read.
+        kind: `start`, `batch`, `lost` for records that retention removed before they were read, or `checkpoint` for
+            what trimmed entries said.
         offsets: All records below are written, except in tables that are behind.
         started_at: Where the batch starts.
-        topic_ids: The id of each topic.
+        topic_ids: The id of each topic that the job ever read.
         records: Offsets from start to end.
         dead_letters: Dead letters of the batch.
         valid_through: All partitions are complete up to this time; None if unknown.
@@ -115,7 +126,7 @@ class LoggedJob:
         exists: Whether there is any entry.
         batch: Number of the last batch; -1 before the first.
         offsets: All records below are written, except in tables that are behind.
-        topic_ids: The id of each topic when it was last read.
+        topic_ids: The id of each topic that the job ever read.
         tables: The last entry of each table, by name.
     """
 
@@ -132,87 +143,90 @@ class LoggedJob:
 
 
 def create(spark: SparkSession, name: str) -> None:
-    """Create the log if it does not exist; add what logs of earlier releases lack.
-
-    Args:
-        spark: The session.
-        name: The log, every part quoted.
-
-    Raises:
-        IngestWriteError: The log cannot be created.
-    """
+    """Create the log if it does not exist; `name` has every part quoted. Raises IngestWriteError."""
     with _typed_failures(name):
-        create_table_once(spark, name, SCHEMA, _PROPERTIES)
-        has_new_field = _NEW_FIELD in _table_fields(spark, name)
-    if not has_new_field:
-        try:
-            spark.sql(f"ALTER TABLE {name} ADD COLUMN tables.element.{_NEW_FIELD} BIGINT")
-        except (PySparkException, Py4JError):
-            # Another run was faster, or this user may not alter the table. The log works without the field.
-            return
+        create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
 
 
 def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
-    """Return what the log says about a job.
-
-    Args:
-        spark: The session.
-        name: The log, every part quoted.
-        job: The job.
-
-    Raises:
-        IngestWriteError: The log cannot be read.
-    """
+    """Return what the log says about a job. Raises IngestWriteError."""
     with _typed_failures(name):
-        entries = spark.table(name).where(F.col("job") == job)
-        # Two runs at once may write their entries in any order. All of them are true.
-        newest_first = entries.orderBy(F.desc("batch"), F.desc("committed_at"))
-        recent = newest_first.select("batch", "offsets", "topic_ids").limit(_RECENT).collect()
-        tables = _last_of_each(entries) if recent else {}
-    if not recent:
-        return LoggedJob()
-    return LoggedJob(
-        exists=True,
-        batch=int(recent[0]["batch"]),
-        offsets=offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in recent)),
-        topic_ids={
-            topic: topic_id for row in reversed(recent) for topic, topic_id in json.loads(row["topic_ids"]).items()
-        },
-        tables=tables,
-    )
+        return _summary(spark.table(name).where(F.col("job") == job))
 
 
 def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
-    """Append an entry.
+    """Append an entry. Raises IngestWriteError: what the batch wrote into its tables stays."""
+    with _typed_failures(name):
+        _row(spark, entry).writeTo(name).append()
+
+
+def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_minutes: float = 10.0) -> None:
+    """Replace all entries of a job except the last ones by one that says the same; drop old snapshots of the log.
+
+    One commit replaces all files of the job, so a plan reads few files, and a crash leaves the log as it was or as it
+    should be. A failure is logged: most often another copy of the job wrote an entry, and the next trim succeeds.
 
     Args:
         spark: The session.
         name: The log, every part quoted.
-        entry: The entry.
-
-    Raises:
-        IngestWriteError: The entry cannot be appended. What the batch wrote into its tables stays.
+        job: The job. The entries of other jobs stay.
+        keep: How many of the last batches keep their entries.
+        readers_minutes: How long a run may take to read the log; snapshots that are older go.
     """
+    try:
+        snapshot_id = current_snapshot_id(load_table(spark, name))
+        entries = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}").where(F.col("job") == job)
+        last = entries.agg(F.max("batch")).first()
+        assert last is not None
+        old = F.col("batch") <= int(last[0]) - keep
+        before = _summary(entries.where(old))
+        if before.exists:
+            checkpoint = LogEntry(
+                job=job,
+                batch=before.batch,
+                run_id="",
+                kind="checkpoint",
+                offsets=before.offsets,
+                topic_ids=before.topic_ids,
+                tables=list(before.tables.values()),
+            )
+            trimmed = entries.where(~old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
+            # Refused if another copy of the job wrote an entry since the snapshot.
+            for key, value in {"isolation-level": "serializable", "validate-from-snapshot-id": snapshot_id}.items():
+                trimmed = trimmed.option(key, str(value))
+            trimmed.overwrite(F.col("job") == job)
+        oldest_ms = int((time.time() - 60 * readers_minutes) * 1000)
+        load_table(spark, name).expireSnapshots().expireOlderThan(oldest_ms).commit()
+    except (IcecdcError, PySparkException, Py4JError) as error:
+        event(f"the commit log was not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
+
+
+def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
     values = {
-        "job": entry.job,
-        "batch": entry.batch,
-        "run_id": entry.run_id,
-        "kind": entry.kind,
+        **asdict(entry),
         "committed_at": datetime.now(timezone.utc).isoformat(),
-        "records": entry.records,
-        "dead_letters": entry.dead_letters,
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
         "topic_ids": json.dumps(entry.topic_ids),
         "valid_through": entry.valid_through.isoformat() if entry.valid_through else None,
-        "lost": entry.lost,
-        "tables": [asdict(table) for table in entry.tables],
     }
-    with _typed_failures(name):
-        # One row from a JSON literal: a frame of Python rows would start Python workers.
-        # The log's own schema, as the log of an earlier release may lack a field.
-        row = F.from_json(F.lit(json.dumps(values)), spark.table(name).schema)
-        spark.range(1).select(row.alias("row")).select("row.*").coalesce(1).writeTo(name).append()
+    # One row from a JSON literal: a frame of Python rows would start Python workers.
+    row = F.from_json(F.lit(json.dumps(values)), SCHEMA)
+    return spark.range(1).select(row.alias("row")).select("row.*").coalesce(1)
+
+
+def _summary(entries: DataFrame) -> LoggedJob:
+    """Add up entries of one job. Two runs at once may write theirs in any order; all of them are true."""
+    rows = entries.select("batch", "offsets", "topic_ids", "tables").orderBy("batch", "committed_at").collect()
+    topic_ids: dict[str, str] = {}
+    tables: dict[str, TableEntry] = {}
+    for row in rows:
+        topic_ids |= json.loads(row["topic_ids"])
+        tables |= {table["name"]: TableEntry(**table.asDict()) for table in row["tables"]}
+    if not rows:
+        return LoggedJob()
+    read_offsets = offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in rows))
+    return LoggedJob(True, int(rows[-1]["batch"]), read_offsets, topic_ids, tables)
 
 
 @contextmanager
@@ -227,19 +241,3 @@ def _typed_failures(name: str) -> Iterator[None]:
             remedy="run again, no record is lost or written twice; if it persists, check that this user may create, "
             "read and write the table, or give the job a commit_log_table of its own",
         ) from error
-
-
-def _last_of_each(entries: DataFrame) -> dict[str, TableEntry]:
-    each = entries.select("batch", "committed_at", F.explode("tables").alias("t"))
-    last = each.groupBy("t.name").agg(F.max_by("t", F.struct("batch", "committed_at")).alias("t")).select("t.*")
-    names = {each.name for each in fields(TableEntry)}
-    rows = [{key: value for key, value in row.asDict().items() if key in names} for row in last.collect()]
-    return {row["name"]: TableEntry(**row) for row in rows}
-
-
-def _table_fields(spark: SparkSession, name: str) -> list[str]:
-    """Names of the fields that the log has for each table."""
-    tables = spark.table(name).schema["tables"].dataType
-    assert isinstance(tables, ArrayType)
-    assert isinstance(tables.elementType, StructType)
-    return tables.elementType.names
