@@ -135,7 +135,10 @@ class ParameterModel(BaseModel):
             help_texts = {name: field.description or "" for name, field in fields.items()}
             problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
         else:
-            cleaned = {name: getattr(self, name) for name in cleaned}  # "[]" is as empty as []
+            # "[]" is as empty as []
+            parsed = {name: getattr(self, name) for name in cleaned}
+            empty = {name for name, value in parsed.items() if isinstance(value, list | Mapping) and not value}
+            cleaned = {name: value for name, value in cleaned.items() if name not in empty}
         problems += self._combination_problems(cleaned)
         if problems:
             verb = "parameter is" if len(problems) == 1 else "parameters are"

@@ -175,7 +175,8 @@ def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_min
     """
     try:
         snapshot_id = current_snapshot_id(load_table(spark, name))
-        entries = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}").where(F.col("job") == job)
+        seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608
+        entries = seen.where(F.col("job") == job)
         last = entries.agg(F.max("batch")).first()
         assert last is not None
         old = F.col("batch") <= int(last[0]) - keep
