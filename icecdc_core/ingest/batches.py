@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.failures import typed_failure
+from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.topics import Topics
@@ -61,6 +62,7 @@ class Batches:
         recovering: Tables that an earlier run left behind, until they reach `complete` again.
         topic_ids: The id of each topic that the job ever read.
         last: The commit log entry of the last batch; None before the first.
+        known_schemas: The registry's schemas that this run has read, by ID. An outage stops only records of others.
         behind: Tables that failed in this run, with the error. Later batches skip them, so that a table never misses
             records between others; the next run reads their records again.
         refills: Those of them that read records again because of `on_table_reset`.
@@ -76,6 +78,7 @@ class Batches:
     recovering: set[str]
     topic_ids: dict[str, str]
     last: LogEntry | None = None
+    known_schemas: dict[int, RegisteredSchema] = field(default_factory=dict)
     behind: dict[str, Exception] = field(default_factory=dict)
     refills: set[str] = field(default_factory=set)
 
@@ -128,7 +131,7 @@ class Batches:
 
     def _write_tables(self, records: DataFrame, batch: MicroBatch) -> tuple[list[TableEntry], int]:
         """Write all tables; returns their entries and the number of dead letters."""
-        decoded = decode_records(records, self.config)
+        decoded = decode_records(records, self.config, self.known_schemas)
         if self.config.route_by == "table":
             return self._write_one_table(decoded, batch)
         shared = self.parser.parse(decoded)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
@@ -13,6 +14,7 @@ from icecdc_core.ingest.formats.confluent_wire import WireFormat
 from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, parse_operation
 from icecdc_core.ingest.formats.json_text import field
 from icecdc_core.ingest.formats.record_keys import delete_by_key
+from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.row_parsing import check_records
 
@@ -24,7 +26,9 @@ _NOT_UTF8 = "the value is not valid UTF-8"
 _NO_VALUE = "the record has no value"
 
 
-def decode_records(records: DataFrame, settings: FormatSettings) -> DataFrame:
+def decode_records(
+    records: DataFrame, settings: FormatSettings, known_schemas: dict[int, RegisteredSchema] | None = None
+) -> DataFrame:
     """Decode the records of a batch.
 
     Plain JSON is not parsed yet: `parse_rows` finds what is wrong in it. The formats with a schema registry, and
@@ -33,6 +37,7 @@ def decode_records(records: DataFrame, settings: FormatSettings) -> DataFrame:
     Args:
         records: Spark's Kafka columns; `headers` may be absent. Not a streaming frame.
         settings: The format, and the URL of the registry.
+        known_schemas: The registry's schemas of earlier batches, by ID; new ones are added.
 
     Returns:
         The columns `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value`, unchanged,
@@ -43,6 +48,7 @@ def decode_records(records: DataFrame, settings: FormatSettings) -> DataFrame:
           plain text, else null
         - `op`: ``upsert``, ``delete``, or null if the table's mode decides
         - `problem`: why the record cannot be used, else null
+        - `before`: the row before an update as JSON text, if Debezium gives it, else null
 
         Records that describe no row (control records, messages, and tombstones with ``tombstones=ignore``) are left
         out.
@@ -66,12 +72,16 @@ def decode_records(records: DataFrame, settings: FormatSettings) -> DataFrame:
     if settings.format in ("debezium_json", "dms"):
         result = F.when(body.isNull(), missing).otherwise(_decode_json(records, body, tombstone, settings))
         return expand_results(records, result, columns)
-    wire = WireFormat(records, body, tombstone, settings)
+
+    def check_json(kind: T.StructType) -> None:
+        check_records(expand_results(records, decode_result(), columns), kind, F.lit(True))
+
+    wire = WireFormat(records, body, tombstone, settings, {} if known_schemas is None else known_schemas, check_json)
     result = F.when(body.isNull(), missing).otherwise(wire.decode())
     if settings.format != "json_schema":
         return expand_results(records, result, columns)
     rows = expand_results(records.withColumn(_SCHEMA_ID, wire.schema_id), result, [*columns, _SCHEMA_ID])
-    for schema_id, kind in wire.json_types().items():
+    for schema_id, kind in wire.json_types.items():
         rows = check_records(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
     return rows.drop(_SCHEMA_ID)
 
@@ -92,6 +102,7 @@ def _decode_plain(
         "payload_type": F.when(tombstone, key["payload_type"]),
         "op": op,
         "problem": problem,
+        "before": F.lit(None).cast("string"),
     }
     return records.select(*columns, *(column.alias(name) for name, column in result.items()))
 

@@ -16,6 +16,7 @@ from icecdc_core.errors import LostOffsetsError, SparkJobError
 from icecdc_core.ingest.batches import Batches
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.failures import typed_stream_failure
+from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.kafka import offsets
 from icecdc_core.ingest.kafka.offsets import Offsets
 from icecdc_core.ingest.kafka.stream import run_stream
@@ -69,6 +70,7 @@ class IngestRun(JobRun[IngestConfig]):
         self.failed: dict[str, Exception] = {}
         self.topic_names: list[str] = []
         self.stop = StopRequest()
+        self._known_schemas: dict[int, RegisteredSchema] = {}
         self._first_pause = first_pause
         self._progress = Progress(config, clock)
 
@@ -213,6 +215,7 @@ class IngestRun(JobRun[IngestConfig]):
             complete=logged.offsets,
             recovering=set(logged.behind),
             topic_ids=stream_start.topic_ids,
+            known_schemas=self._known_schemas,
         )
 
     def _time_is_over(self) -> bool:

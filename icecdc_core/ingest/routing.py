@@ -94,7 +94,8 @@ def _by_expression(decoded: DataFrame, config: IngestConfig, value: Column) -> D
         F.when(value.rlike(_whole(expression)), F.lit(quoted_table(table)))
         for table, expression in config.routes.items()
     ]
-    matching = F.filter(F.array(*tables), lambda table: table.isNotNull())
+    # A record that could not be decoded has no table, so it is one dead letter, however many expressions match.
+    matching = F.when(F.col("problem").isNull(), F.filter(F.array(*tables), lambda table: table.isNotNull()))
     what = f"the field {config.route_field}" if config.route_field else "the topic"
     shown = F.coalesce(F.substring(value, 1, 200), F.lit("nothing"))
     problem = F.when(F.col(TABLE).isNull(), F.concat(F.lit(f"no table: no expression matches {what}: "), shown))

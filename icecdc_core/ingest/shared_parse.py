@@ -109,7 +109,7 @@ class SharedParser:
         other_counts = {name: count for name, count in counts.items() if name not in within}
         others = every.where(F.col(TABLE).isNull() | ~F.col(TABLE).isin(names))
         others = others.select(
-            TABLE, *_KAFKA, "op", *(F.col(_RAW)[column].alias(column) for column in _OF_PAYLOAD), "problem"
+            TABLE, *_KAFKA, "op", "before", *(F.col(_RAW)[column].alias(column) for column in _OF_PAYLOAD), "problem"
         )
         rows = every.drop(_RAW)
         return SharedParse(
@@ -166,7 +166,7 @@ class SharedParser:
             columns[column] = F.when(may_be_rejected, F.col(column))
         metadata = [value.alias(column) for column, value in columns.items()]
         raw = F.when(~within, F.col(_RAW)).alias(_RAW)
-        validated = ("op", problem.alias("problem"), fits.alias(IS_VALID))
+        validated = ("op", "before", problem.alias("problem"), fits.alias(IS_VALID))
         return rows.select(TABLE, *metadata, *validated, F.when(within, F.col(ROW)).alias(ROW), raw)
 
     def _largest_group(self, spark: SparkSession) -> tuple[list[str], StructType] | None:

@@ -5,14 +5,16 @@ The format is described in Confluent's Schema Registry documentation, "Wire form
 
 from __future__ import annotations
 
-from pyspark.errors import PySparkException
+from collections.abc import Callable
+from functools import partial
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats import debezium, json_schemas
 from icecdc_core.ingest.formats.avro import AvroSchema, require_avro
-from icecdc_core.ingest.formats.decode_results import decode_result, evaluate_once
+from icecdc_core.ingest.formats.decode_results import decode_by_schema, decode_result, evaluate_once
 from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_single_key
@@ -26,13 +28,15 @@ _SCHEMA_TYPES = {"avro": "AVRO", "debezium_avro": "AVRO", "json_schema": "JSON"}
 
 
 class WireFormat:
-    """Decodes a batch of records, with the schemas that the registry has when the object is made.
+    """Decodes a batch of records, with the schemas that the registry has.
 
     Args:
         records: The records. One pass collects the IDs of their schemas.
         body: The bytes of the value, or of the key of a record without a value.
         tombstone: Whether it is the key.
         settings: The format, and the URL of the registry.
+        known_schemas: The schemas that the registry is not asked for; those that it has are added.
+        check_json: Throws if records cannot be compared with the Spark schema of a JSON Schema.
 
     Raises:
         SchemaRegistryError: The registry cannot be reached or rejects the request.
@@ -40,29 +44,40 @@ class WireFormat:
         DependencyError: The session has no Avro reader.
     """
 
-    def __init__(self, records: DataFrame, body: Column, tombstone: Column, settings: FormatSettings) -> None:
+    def __init__(
+        self,
+        records: DataFrame,
+        body: Column,
+        tombstone: Column,
+        settings: FormatSettings,
+        known_schemas: dict[int, RegisteredSchema],
+        check_json: Callable[[T.StructType], object],
+    ) -> None:
+        self.json_types: dict[int, T.StructType] = {}
+        self._records, self._check_json = records, check_json
         self._body, self._tombstone, self._settings = body, tombstone, settings
         self._spark = records.sparkSession
         if _SCHEMA_TYPES[settings.format] == "AVRO":
             require_avro(self._spark)
-        registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth)
+        registry = SchemaRegistry(settings.schema_registry_url, settings.schema_registry_auth, known_schemas)
         self._schema_id = F.when(self._has_header(), F.conv(F.hex(F.substring(body, 2, 4)), 16, 10).cast("bigint"))
         ids = records.select(self._schema_id.alias("id")).where(F.col("id").isNotNull()).distinct().collect()
         self._schemas = {int(row["id"]): registry.schema(int(row["id"])) for row in ids}
 
     def decode(self) -> Column:
-        """Return the decode result of every record."""
+        """Return the decode result of every record, and fill in `json_types`.
+
+        They are the Spark schemas of the JSON Schemas of the batch that describe an object, by schema ID.
+        """
         head = F.concat(F.lit("0x"), F.hex(F.substring(self._body, 1, HEADER_BYTES)))
         problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
         result = F.when(~self._has_header(), self._decode_without_header(decode_result(problem=problem)))
         for schema_id, schema in sorted(self._schemas.items()):
-            result = result.when(self._schema_id == schema_id, self._decode_by_schema(schema_id, schema))
+            text = "" if schema is None else schema.text
+            decode = partial(self._decode_by_schema, schema_id, schema)
+            understood = decode_by_schema(self._records, f"schema {schema_id}", text, decode)
+            result = result.when(self._schema_id == schema_id, understood)
         return result
-
-    def json_types(self) -> dict[int, T.StructType]:
-        """Return the Spark schema of each JSON Schema of the batch that describes an object, by schema ID."""
-        kinds = {schema_id: self._json_type(schema) for schema_id, schema in self._schemas.items()}
-        return {schema_id: kind for schema_id, kind in kinds.items() if kind is not None}
 
     @property
     def schema_id(self) -> Column:
@@ -87,16 +102,12 @@ class WireFormat:
         data = F.substring(self._body, HEADER_BYTES + 1, _MAX_BYTES)
         if expected == "JSON":
             return self._decode_json(schema_id, schema, data)
-        try:
-            avro = AvroSchema(self._spark, schema)
-        except (PySparkException, ValueError, KeyError) as error:
-            return decode_result(problem=F.lit(f"Spark cannot read schema {schema_id}: {_first_line(error)}"))
+        avro = AvroSchema(self._spark, schema)
         return evaluate_once(avro.read(data), lambda row: self._decode_avro(schema_id, row, avro.logical_type))
 
     def _decode_avro(self, schema_id: int, row: Column, logical_type: LogicalType) -> Column:
         unreadable = decode_result(problem=F.lit(f"the bytes do not fit schema {schema_id}"))
-        fields = logical_type.fields
-        if not fields:
+        if not logical_type.fields:
             single = delete_by_single_key(row, logical_type, self._settings)
             other = decode_result(problem=F.lit(f"schema {schema_id} does not describe a record"))
             result = F.when(self._tombstone, single).otherwise(other)
@@ -107,29 +118,19 @@ class WireFormat:
             F.when(self._tombstone, F.lit("delete")),
         )
         if self._settings.format == "debezium_avro":
-            event = decode_result(problem=F.lit(f"schema {schema_id} does not describe a change event"))
-            if {"before", "after", "op"} <= set(fields):
-                before, after = (
-                    F.to_json(to_payload(row[name], fields[name]), PAYLOAD_OPTIONS) for name in ("before", "after")
-                )
-                event = debezium.decode_event(row["op"], before, after, column_type(fields["after"]).json())
+            event = debezium.decode_envelope(row, logical_type)
+            if event is None:
+                event = decode_result(problem=F.lit(f"schema {schema_id} does not describe a change event"))
             result = F.when(self._tombstone, result).otherwise(event)
         return F.when(row.isNull(), unreadable).otherwise(result)
 
     def _decode_json(self, schema_id: int, schema: RegisteredSchema, data: Column) -> Column:
-        kind = self._json_type(schema)
+        kind = json_schemas.spark_struct(schema)
         text = data.cast("string")
         if kind is None:
             other = decode_result(problem=F.lit(f"schema {schema_id} does not describe an object"))
             return F.when(self._tombstone, delete_by_key(text, self._settings, is_json=True)).otherwise(other)
+        self._check_json(kind)
+        self.json_types[schema_id] = kind
         problem = F.when(~F.is_valid_utf8(text), F.lit("the value is not valid UTF-8"))
         return decode_result(text, kind.json(), F.when(self._tombstone, F.lit("delete")), problem)
-
-    def _json_type(self, schema: RegisteredSchema | None) -> T.StructType | None:
-        if schema is None or schema.kind != "JSON":
-            return None
-        return json_schemas.spark_struct(schema)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200]

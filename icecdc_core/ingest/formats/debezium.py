@@ -7,13 +7,20 @@ documentation, "Change events". `logical_types` converts the values.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, parse_operation
+from icecdc_core.ingest.formats.decode_results import (
+    IGNORED,
+    decode_by_schema,
+    decode_result,
+    evaluate_once,
+    parse_operation,
+)
 from icecdc_core.ingest.formats.json_text import (
     JSON_READ_OPTIONS,
     MALFORMED,
@@ -29,6 +36,8 @@ UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92
 """What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""
 
 _ROW_FIELDS = ("before", "after")
+_ENVELOPE_FIELDS = {"op", *_ROW_FIELDS}
+_JSON_DOCUMENT = "io.debezium.data.Json"
 _SIMPLE_TYPES: dict[str, T.DataType] = {
     "int8": T.IntegerType(),
     "int16": T.IntegerType(),
@@ -37,6 +46,8 @@ _SIMPLE_TYPES: dict[str, T.DataType] = {
     "float32": T.FloatType(),
     "float64": T.DoubleType(),
     "boolean": T.BooleanType(),
+    "string": T.StringType(),
+    "bytes": T.StringType(),
 }
 
 
@@ -65,7 +76,28 @@ def decode_event(op: Column, before: Column, after: Column, payload_type: str | 
         .when(~deletes & unavailable, F.lit(f"a value is {UNAVAILABLE[0]}: unchanged, and not in the source's log"))
     )
     row = F.when(deletes, before).otherwise(after)
-    return decode_result(row, payload_type, F.when(op == "m", F.lit(IGNORED)).otherwise(row_op), problem)
+    row_op = F.when(op == "m", F.lit(IGNORED)).otherwise(row_op)
+    return decode_result(row, payload_type, row_op, problem, F.when(row_op == "upsert", before))
+
+
+def decode_envelope(event: Column, envelope: LogicalType) -> Column | None:
+    """Return the decode result of a change event with a schema; None if the schema describes none.
+
+    A row is a struct, or a text with the document (MongoDB).
+
+    Args:
+        event: The event.
+        envelope: Its type.
+    """
+    if not envelope.fields.keys() >= _ENVELOPE_FIELDS:
+        return None
+    row = envelope.fields["after"]
+    if row.name == _JSON_DOCUMENT:
+        return decode_event(event["op"], event["before"], event["after"])
+    if not row.fields:
+        raise ValueError("after is no row")
+    before, after = (F.to_json(to_payload(event[name], row), PAYLOAD_OPTIONS) for name in _ROW_FIELDS)
+    return decode_event(event["op"], before, after, column_type(row).json())
 
 
 def decode_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
@@ -83,13 +115,15 @@ def decode_json(records: DataFrame, text: Column, tombstone: Column, settings: F
     if not parts:
         return plain
 
-    def decode_by_schema(part: Column) -> Column:
+    def choose(part: Column) -> Column:
         branches = F.when(part.isNull(), plain)
         for schema in parts:
-            branches = branches.when(part == schema, _decode_with_schema(text, schema, tombstone, settings))
+            decode = partial(_decode_with_schema, text, schema, tombstone, settings)
+            understood = decode_by_schema(records, "the schema part of the record", schema, decode)
+            branches = branches.when(part == schema, understood)
         return branches
 
-    return evaluate_once(schema_part, decode_by_schema)
+    return evaluate_once(schema_part, choose)
 
 
 def _decode_without_schema(text: Column) -> Column:
@@ -109,8 +143,10 @@ def _decode_without_schema(text: Column) -> Column:
 
 
 def _row_text(variant: Column) -> Column:
-    """A variant as JSON; null for a JSON null."""
-    return F.when(~F.is_variant_null(variant), F.to_json(variant))
+    """A variant as JSON; null for a JSON null. A text is the document itself (MongoDB)."""
+    is_text = F.schema_of_variant(variant) == "STRING"
+    row = F.when(is_text, F.variant_get(variant, "$", "string")).otherwise(F.to_json(variant))
+    return F.when(~F.is_variant_null(variant), row)
 
 
 def _not_an_event(text: Column) -> Column:
@@ -118,19 +154,14 @@ def _not_an_event(text: Column) -> Column:
 
 
 def _decode_with_schema(text: Column, schema_part: str, tombstone: Column, settings: FormatSettings) -> Column:
-    node = json.loads(schema_part)
-    names = {field.get("field") for field in node.get("fields", ())}
-    whole = _logical_type(node)
+    whole = _logical_type(json.loads(schema_part))
     shape = T.StructType([T.StructField("payload", whole.kind), T.StructField(MALFORMED, T.StringType())])
     mismatch = decode_result(problem=unreadable_reason(text, F.lit("the record does not fit its own schema part")))
 
     def decode(parsed: Column) -> Column:
         payload = parsed["payload"]
-        if {"op", "after"} <= names:
-            row = whole.fields["after"]
-            before, after = (F.to_json(to_payload(payload[name], row), PAYLOAD_OPTIONS) for name in _ROW_FIELDS)
-            result = decode_event(payload["op"], before, after, column_type(row).json())
-        else:
+        result = decode_envelope(payload, whole)
+        if result is None:
             result = F.when(tombstone, delete(payload)).otherwise(decode_result(problem=_not_an_event(text)))
         return F.when(parsed[MALFORMED].isNotNull(), mismatch).otherwise(result)
 
@@ -149,7 +180,9 @@ def _logical_type(node: dict[str, Any]) -> LogicalType:
     kind, name, optional = node["type"], node.get("name") or "", bool(node.get("optional"))
     parameters = {key: str(value) for key, value in (node.get("parameters") or {}).items()}
     if kind == "struct":
-        fields = {field["field"]: _logical_type(field) for field in node.get("fields", ())}
+        fields = {field["field"]: _logical_type(field) for field in node["fields"]}
+        if len(fields) < len(node["fields"]):
+            raise ValueError("two fields have the same name")
         struct: T.DataType = T.StructType([T.StructField(key, each.kind) for key, each in fields.items()])
         return LogicalType(struct, name, parameters, optional, fields, in_json=True)
     if kind == "array":
@@ -161,4 +194,4 @@ def _logical_type(node: dict[str, Any]) -> LogicalType:
         return LogicalType(map_type, name, parameters, optional, value=value, in_json=True)
     if kind == "bytes" and not name.endswith(".Decimal"):
         name = "bytes"
-    return LogicalType(_SIMPLE_TYPES.get(kind, T.StringType()), name, parameters, optional, in_json=True)
+    return LogicalType(_SIMPLE_TYPES[kind], name, parameters, optional, in_json=True)

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import OWN_PREFIX
+from icecdc_core.ingest.formats.json_text import SHOWN
 
 IGNORED = "ignore"
 """The operation of a record that is dropped because it does not describe a row."""
@@ -15,8 +16,9 @@ IGNORED = "ignore"
 _UPSERTS = ("c", "r", "u", "i", "insert", "update", "create", "read", "upsert", "load")
 _DELETES = ("d", "delete")
 
-_FIELDS = ("payload", "payload_type", "op", "problem")
+_FIELDS = ("payload", "payload_type", "op", "problem", "before")
 _RESULT = f"{OWN_PREFIX}decode_result"
+_REASON = 300
 
 
 def decode_result(
@@ -24,6 +26,7 @@ def decode_result(
     payload_type: Column | str | None = None,
     op: Column | None = None,
     problem: Column | None = None,
+    before: Column | None = None,
 ) -> Column:
     """Return the struct of a decoded record; a field that is not given is null.
 
@@ -32,9 +35,10 @@ def decode_result(
         payload_type: The Spark schema of the payload as JSON, or `TEXT_KEY`.
         op: ``upsert``, ``delete`` or `IGNORED`.
         problem: Why the record cannot be used.
+        before: The row before an update, as JSON text.
     """
     null = F.lit(None).cast("string")
-    given = (payload, F.lit(payload_type), op, problem)
+    given = (payload, F.lit(payload_type), op, problem, before)
     columns = [null if column is None else column for column in given]
     return F.struct(*(column.cast("string").alias(name) for name, column in zip(_FIELDS, columns, strict=True)))
 
@@ -53,6 +57,28 @@ def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -
     fields["op"] = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(fields["op"])
     expanded = decoded.select(*columns, *(field.alias(name) for name, field in fields.items()))
     return expanded.where(F.col("op").isNull() | (F.col("op") != IGNORED))
+
+
+def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callable[[], Column]) -> Column:
+    """Return what a decoder makes of records with a schema; a problem if that schema cannot be understood.
+
+    This is the one place where a producer's schema is read. Whatever it is, and whatever reading it throws, it concerns
+    only its own records.
+
+    Args:
+        records: The records.
+        schema: How the problem names the schema.
+        text: The schema.
+        decode: Reads the schema, and returns the decode result.
+    """
+    try:
+        result = decode()
+        records.select(result)  # Spark checks the types here
+    except Exception as error:
+        found = getattr(error, "java_exception", error)  # Py4J's own text is about the call
+        reason = " ".join(f"{type(error).__name__}: {found}".split())[:_REASON]
+        return decode_result(problem=F.lit(f"{schema} cannot be understood ({reason}): '{text[:SHOWN]}'"))
+    return result
 
 
 def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:

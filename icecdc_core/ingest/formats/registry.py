@@ -47,13 +47,20 @@ class SchemaRegistry:
     Args:
         url: ``http(s)://[user:password@]host:port[/path]``.
         auth: ``user:password``; empty for none.
+        known: Schemas that the registry is not asked for; those that it has are added. An ID never gets another schema.
         sleep: Waits between attempts.
 
     Raises:
         ConfigError: The URL is missing.
     """
 
-    def __init__(self, url: str, auth: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        url: str,
+        auth: str = "",
+        known: dict[int, RegisteredSchema] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ConfigError(
                 "The format needs a schema registry",
@@ -68,7 +75,7 @@ class SchemaRegistry:
         self._headers = {"Accept": _ACCEPT}
         if auth:
             self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
-        self._cache: dict[int, RegisteredSchema | None] = {}
+        self._known = {} if known is None else known
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Return a schema with its references; None if the registry does not have it.
@@ -76,10 +83,12 @@ class SchemaRegistry:
         Raises:
             SchemaRegistryError: The registry cannot be reached or rejects the request.
         """
-        if schema_id not in self._cache:
+        if schema_id not in self._known:
             answer = self._get(f"/schemas/ids/{schema_id}")
-            self._cache[schema_id] = None if answer is None else self._registered(answer)
-        return self._cache[schema_id]
+            if answer is None:
+                return None
+            self._known[schema_id] = self._registered(answer)
+        return self._known[schema_id]
 
     def _registered(self, answer: dict[str, Any]) -> RegisteredSchema:
         references: dict[str, RegisteredSchema] = {}

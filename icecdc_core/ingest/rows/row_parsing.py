@@ -143,6 +143,17 @@ def check_records(decoded: DataFrame, schema: T.StructType, chosen: Column) -> D
     return rows.withColumn("problem", F.coalesce(F.col("problem"), problem)).drop(PARSED, ROW)
 
 
+def read_values(
+    payload: Column, schema: T.StructType, any_case: bool = False, seen: T.StructType | None = None
+) -> Column:
+    """Return a struct with the values of a payload, unchecked: null for one that is missing or does not fit."""
+    reader = ColumnMatching(any_case, False, frozenset()).struct_reader(schema, seen)
+    parsed = F.from_json(wrap_payload(payload), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    if reader.by_position:
+        parsed = parsed.cast(wrapped_type(reader.parsed_type()))
+    return _row(reader, parsed[RECORD])
+
+
 def _row(reader: StructReader, record: Column) -> Column:
     fields = reader.parsed_fields(record)
     return F.struct(*(field.value(columns).alias(field.name) for field, columns in fields if field.has_column))

@@ -19,6 +19,13 @@ from icecdc_core.ingest.tables.micro_batch import TableRecords
 from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, identifiers
 from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
 from icecdc_core.session.jvm import persisted
+from icecdc_core.ingest.tables.upserts import (
+    IDENTIFIER,
+    ORDER,
+    delete_old_identifiers,
+    last_row_of_each,
+    merge_rows,
+)
 from icecdc_core.session.row_counts import RowCount
 
 if TYPE_CHECKING:
@@ -114,15 +121,24 @@ class Staging:
             )
         for number, column in enumerate(identifier_columns):
             rows = rows.withColumn(f"{IDENTIFIER}{number}", columns[column])
+            columns[column] = F.col(f"{IDENTIFIER}{number}")
         rows = rows.withColumn(ORDER, columns[ordering] if ordering else F.lit(0))
         incomplete: Column = F.lit(False)
         for number in range(len(identifier_columns)):
             incomplete = incomplete | F.col(f"{IDENTIFIER}{number}").isNull()
-        rows = rows.withColumn("problem", F.coalesce("problem", F.when(incomplete, F.lit(_NO_IDENTIFIER))))
-        fit = F.col(IS_VALID) & ~incomplete
+        # A delete without an ordering value is the newest record.
+        unordered = F.col(ORDER).isNull() & ~F.expr(IS_DELETE)
+        problem = F.when(incomplete, F.lit(_NO_IDENTIFIER))
+        problem = problem.when(unordered, F.lit(f"field {ordering}, the ordering column, is missing or null"))
+        rows = rows.withColumn("problem", F.coalesce("problem", problem))
+        fit = F.col(IS_VALID) & ~incomplete & ~unordered
         rejected = RowCount(rows, ~fit)
         # A merge reads its source more than once, and refuses one that may differ the second time.
-        last = last_row_of_each(rejected.rows.where(fit)).localCheckpoint()
+        fitting = rejected.rows.where(fit)
+        if self.config.format.startswith("debezium"):
+            any_case = self.config.column_case != "sensitive"
+            fitting = delete_old_identifiers(fitting, identifier_columns, self.schema, any_case)
+        last = last_row_of_each(fitting).localCheckpoint()
         deleted = F.expr(IS_DELETE)
         counts = last.agg(F.count_if(~deleted).alias("rows"), F.count_if(deleted).alias("deletes")).first()
         assert counts is not None

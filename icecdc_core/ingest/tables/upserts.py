@@ -22,8 +22,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from icecdc_core.columns import quoted
+from icecdc_core.ingest.rows.inference import infer_schema
+from icecdc_core.ingest.rows.row_parsing import read_values
 from icecdc_core.session.jvm import create_java_helper, java_class
 
 IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
@@ -32,7 +35,43 @@ IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
 CLEARED = "_icecdc_cleared"
 """Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
 
-_SOURCE, _RANK = "_icecdc_source_", "_icecdc_rank"
+_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
+
+
+def delete_old_identifiers(
+    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
+) -> DataFrame:
+    """Add a delete of the old row to each update that gave its row another identifier.
+
+    It has the offset and the ordering value of the update. A `before` without the identifiers says nothing.
+
+    Args:
+        rows: As for `last_row_of_each`, with `before`, the row before an update as JSON text.
+        identifiers: The columns that identify a row.
+        schema: The columns that come from the payload.
+        any_case: Whether fields match columns in any case.
+
+    Example:
+        offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
+    """
+    kinds, own = StructType([column for column in schema if column.name in identifiers]), []
+    seen = None
+    if any_case:
+        befores = rows.selectExpr("before AS payload", "CAST(NULL AS STRING) AS payload_type", "problem")
+        seen = infer_schema(befores, kinds, widen=False, any_case=True)
+    old = read_values(F.col("before"), kinds, any_case, seen)
+    now, then = [], []
+    for number, column in enumerate(identifiers):
+        own.append(f"{IDENTIFIER}{number}")
+        now.append(F.col(own[-1]))
+        then.append(old.getField(column) if column in kinds.names else now[-1])
+    known, other = F.lit(True), F.lit(False)
+    for mine, theirs in zip(now, then, strict=True):
+        known, other = known & theirs.isNotNull(), other | ~mine.eqNullSafe(theirs)
+    delete = F.struct(*(value.alias(name) for value, name in zip(then, own, strict=True)), F.lit("delete").alias("op"))
+    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(known & other, delete)))
+    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
+    return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
 
 
 def last_row_of_each(rows: DataFrame) -> DataFrame:

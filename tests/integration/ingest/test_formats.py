@@ -12,6 +12,8 @@ from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
 from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.formats.registry import RegisteredSchema
+from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.rows.row_parsing import parse_rows
 from tests.kafka_records import records, settings
@@ -46,6 +48,17 @@ def rows(spark):
         return [(row.op, None if row.problem else tuple(row.row), row.problem) for row in found]
 
     return run
+
+
+def it_routes_an_undecodable_record_to_no_table_although_two_expressions_match(spark):
+    source = decode_records(records(spark, [(None, b"\xff"), (None, "{}")]), settings())
+    routes = {"lake.a.x": "topic", "lake.a.y": "t.*"}
+    found = route_records(source, settings(route_by="regex", route_field="", routes=routes)).collect()
+    assert sorted((row.offset, row[TABLE] or "") for row in found) == [
+        (0, ""),
+        (1, "`lake`.`a`.`x`"),
+        (1, "`lake`.`a`.`y`"),
+    ]
 
 
 class DescribeJson:
@@ -242,6 +255,16 @@ class DescribeAvro:
         chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9")
         with pytest.raises(SchemaRegistryError, match=r"Cannot read from.*nothing of the batch was written"):
             decode_records(records(spark, [(None, framed(1, b"x"))]), chosen)
+
+    def it_asks_the_registry_once_for_all_batches(self, spark, registry):
+        number, known = registry.register(AVRO_ORDER, "orders"), {}
+        source = records(spark, [(None, framed(number, avro_order(1)))])
+        for url in (registry.url, "http://127.0.0.1:9"):
+            [row] = decode_records(source, settings(format="avro", schema_registry_url=url), known).collect()
+            assert row.problem is None
+        unknown = records(spark, [(None, framed(999_999, b"x"))])
+        decode_records(unknown, settings(format="avro", schema_registry_url=registry.url), known)
+        assert list(known) == [number]
 
     def it_fails_when_the_server_is_not_a_registry(self, spark, registry):
         chosen = settings(format="avro", schema_registry_url=registry.url.replace("ccompat", "nothing"))
@@ -485,6 +508,131 @@ class DescribeDebeziumJson:
     def it_rejects_a_record_that_does_not_fit_its_schema_part(self, decode):
         source = [(None, self.with_schema(envelope("c", None, {"id": "x"})))]
         assert decode("debezium_json", source)[0][2] == "the record does not fit its own schema part"
+
+
+CONNECT_ID = {"field": "id", "type": "int32"}
+
+
+def connect_struct(*fields, **more):
+    return {"type": "struct", "fields": list(fields), **more}
+
+
+def connect_envelope(*fields, before=True, **more):
+    rows = [connect_struct(*fields, field=name, **more) for name in (["before"] if before else []) + ["after"]]
+    return connect_struct(*rows, {"field": "op", "type": "string"})
+
+
+NOT_UNDERSTOOD_CONNECT = {
+    "text": "v1",
+    "number": 5,
+    "list": [],
+    "boolean": True,
+    "empty": {},
+    "no type": {"fields": []},
+    "unknown type": {"type": "int46"},
+    "field without name": connect_envelope({"type": "int32"}),
+    "field without type": connect_envelope({"field": "id"}),
+    "fields null": {"type": "struct", "fields": None},
+    "row fields null": connect_struct({"field": "after", "type": "struct", "fields": None}),
+    "array without items": connect_envelope(CONNECT_ID, {"field": "a", "type": "array"}),
+    "duplicate field": connect_envelope(CONNECT_ID, CONNECT_ID),
+    "scale": connect_envelope(
+        {**CONNECT_ID, "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "x"}}
+    ),
+    "rows are texts": connect_struct(
+        *({"field": name, "type": "string"} for name in ("before", "after", "op")),
+    ),
+}
+
+
+def avro_record(*fields):
+    return {"type": "record", "name": "R", "fields": list(fields)}
+
+
+NOT_UNDERSTOOD_AVRO = {
+    "recursive": avro_record({"name": "value", "type": "long"}, {"name": "next", "type": ["null", "R"]}),
+    "unknown type": avro_record({"name": "a", "type": "int46"}),
+    "unknown name": avro_record({"name": "a", "type": "shop.Nobody"}),
+    "duplicate field": avro_record({"name": "a", "type": "int"}, {"name": "a", "type": "int"}),
+    "case": avro_record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}),
+    "fields null": {"type": "record", "name": "R", "fields": None},
+    "empty": {},
+    "null": None,
+    "number": 5,
+    "scale": avro_record(
+        {
+            "name": "a",
+            "type": {
+                "type": "bytes",
+                "connect.name": "org.apache.kafka.connect.data.Decimal",
+                "connect.parameters": {"scale": "x"},
+            },
+        }
+    ),
+}
+
+
+class DescribeSchemasThatCannotBeUnderstood:
+    """They make dead letters of their own records; the good records beside them are rows."""
+
+    def it_rejects_the_records_of_a_schema_part(self, decode):
+        bad = [
+            {"schema": schema, "payload": envelope("c", None, {"id": 1})} for schema in NOT_UNDERSTOOD_CONNECT.values()
+        ]
+        source = [pair for each in bad for pair in ((None, each), (each, None))]
+        good = {"schema": connect_envelope(CONNECT_ID), "payload": envelope("c", None, {"id": 1})}
+        only_after = {"schema": connect_envelope(CONNECT_ID, before=False), "payload": good["payload"]}
+        source += [(None, only_after), (None, good)]
+        actual = decode("debezium_json", source, identifier_columns=["id"])
+        start = "the schema part of the record cannot be understood ("
+        cases = [name for name in NOT_UNDERSTOOD_CONNECT for _ in ("value", "key")]
+        assert [name for name, row in zip(cases, actual, strict=False) if not (row[2] or "").startswith(start)] == []
+        assert actual[-2][2].startswith("not a change event: ")
+        assert actual[-1] == ('{"id":1}', "upsert", None)
+        assert actual[2 * list(NOT_UNDERSTOOD_CONNECT).index("empty")][2].endswith("(KeyError: 'type'): '{}'")
+
+    def it_rejects_the_records_of_a_registered_schema(self, spark):
+        schemas = [json.dumps(schema) for schema in NOT_UNDERSTOOD_AVRO.values()] + ["no json"]
+        known = {number: RegisteredSchema("AVRO", text) for number, text in enumerate(schemas)}
+        good = len(known)
+        known[good] = RegisteredSchema("AVRO", json.dumps(avro_record({"name": "id", "type": "int"})))
+        chosen = settings(format="avro", schema_registry_url="http://127.0.0.1:9", identifier_columns=["id"])
+        bodies = [framed(number, zigzag(7)) for number in known]
+        source = records(spark, [(None, body) for body in bodies] + [(body, None) for body in bodies])
+        found = decode_records(source, chosen, known).orderBy("offset").collect()
+        names = [*NOT_UNDERSTOOD_AVRO, "no json", "good"]
+        understood = [
+            (names[row.offset % len(known)], row.payload)
+            for row in found
+            if not (row.problem or "").startswith(f"schema {row.offset % len(known)} cannot be understood (")
+        ]
+        assert understood == [("good", '{"id":7}')] * 2
+
+    def it_rejects_the_records_of_a_json_schema(self, spark):
+        bad = [{"properties": {"a": {"type": "integer"}, "A": {"type": "integer"}}}, {"properties": 5}, 5, None]
+        texts = [*map(json.dumps, bad), "no json", '{"properties":{"id":{"type":"integer"}}}']
+        known = {number: RegisteredSchema("JSON", text) for number, text in enumerate(texts)}
+        chosen = settings(format="json_schema", schema_registry_url="http://127.0.0.1:9")
+        source = records(spark, [(None, framed(number, b'{"id":1}')) for number in known])
+        found = decode_records(source, chosen, known).orderBy("offset").collect()
+        assert [row.problem is None for row in found] == [False] * 5 + [True]
+        assert found[0].problem.startswith("schema 0 cannot be understood (AnalysisException: ")
+
+    def it_reads_mongodb_documents_that_are_texts(self, spark, rows):
+        document = {"type": "string", "name": "io.debezium.data.Json", "optional": True}
+        fields = [{**document, "field": name} for name in ("before", "after")]
+        schema = connect_struct(*fields, {"field": "op", "type": "string"})
+        events = [envelope("c", None, '{"id": 1}'), envelope("d", '{"id": 2}'), envelope("c", None, "no json")]
+        source = [(None, {"schema": schema, "payload": event}) for event in events] + [(None, each) for each in events]
+        expected = [("upsert", (1,), None), ("delete", (2,), None), ("upsert", None, "not one JSON object: 'no json'")]
+        assert rows("debezium_json", source, "id int") == expected * 2
+        avro = {"type": "string", "connect.name": "io.debezium.data.Json"}
+        names = [{"name": name, "type": ["null", avro]} for name in ("before", "after")]
+        known = {1: RegisteredSchema("AVRO", json.dumps(avro_record(*names, {"name": "op", "type": "string"})))}
+        chosen = settings(format="debezium_avro", schema_registry_url="http://127.0.0.1:9")
+        body = framed(1, NULL + SOME + text('{"id": 1}') + text("c"))
+        [row] = decode_records(records(spark, [(None, body)]), chosen, known).collect()
+        assert (row.payload, row.payload_type, row.op, row.problem) == ('{"id": 1}', None, "upsert", None)
 
 
 class DescribeRecordsBeyondTheLimit:

@@ -106,6 +106,22 @@ class DescribeUpserts:
         report = ingest(spark, config)
         assert (sorted(rows(spark, config)), report.deletes) == (["0", "1.1", "1000.0", "5", "q"], 6)
 
+    @pytest.mark.parametrize("evolve_schema", [False, True])
+    def it_deletes_the_row_that_a_debezium_update_renamed(self, spark, sql, make_upsert, topic, evolve_schema):
+        def event(op, before, after):
+            return {"op": op, "before": before, "after": after}
+
+        sql("CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg PARTITIONED BY (id)")
+        config = make_upsert(format="debezium_json", op_field="", evolve_schema=evolve_schema, ordering_column="v")
+        topic.send(event("c", None, upsert(1, 1)), event("c", None, upsert(2, 1)), partition=0)
+        ingest(spark, config)
+        topic.send(event("u", {"id": 1}, {"id": 3, "v": 2}), event("u", {"id": 2}, {"id": 4, "v": 2}), partition=0)
+        topic.send(event("c", None, {"id": 1, "v": 3}), event("u", {"id": 9}, {"id": 5}), partition=0)
+        report = ingest(spark, config)
+        assert (rows(spark, config), report.rows_written, report.deletes, report.dead_letters) == (
+            {1: 3, 3: 2, 4: 2}, 3, 1, 1,
+        )  # fmt: skip
+
     def it_needs_identifier_columns(self, spark, sql, make_upsert, topic):
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1))

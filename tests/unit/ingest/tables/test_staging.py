@@ -49,7 +49,7 @@ def stage(spark, monkeypatch):
                 **given,
             }
         )
-        staged = []
+        staged, merged = [], []
 
         def snapshot(spark, name, table, properties, write):
             write(properties)
@@ -60,7 +60,12 @@ def stage(spark, monkeypatch):
 
         monkeypatch.setattr(staging, "stage", snapshot)
         monkeypatch.setattr(staging, "append", keep)
-        monkeypatch.setattr(staging, "merge_rows", lambda last, *given: keep(last.selectExpr("op", "row.*")))
+
+        def merge(last, name, columns, *given):
+            keep(last.selectExpr("op", "row.*"))
+            merged.append([tuple(row) for row in last.select("op", columns["id"], "row.id").collect()])
+
+        monkeypatch.setattr(staging, "merge_rows", merge)
         source = kafka_records.records(spark, [(None, value) for value in values])
         decoded = decode_records(source, config).persist()
         cached.append(decoded)
@@ -70,6 +75,7 @@ def stage(spark, monkeypatch):
             decoded=lambda: decoded,
             rows=lambda: parse_rows(decoded, SCHEMA, config),
             staged=staged,
+            merged=merged,
             reasons=target.dead_letters.reasons,
         )
 
@@ -119,6 +125,29 @@ class DescribeUpserts:
         actual = given.staging.upsert(given.rows())
         assert (actual.rows, actual.dead_letters, sorted(given.reasons)) == (1, 2, [1, 2])
         assert given.reasons[2] == NOT_A_NUMBER
+
+    @pytest.mark.parametrize("column_case", ["sensitive", "lower"])
+    def it_deletes_the_old_row_of_an_update_with_another_identifier(self, stage, column_case):
+        def update(before, after):
+            return {"op": "u", "before": before, "after": after}
+
+        given = stage(
+            update({"id": 1}, {"id": 2, "x": 1}),
+            {"op": "c", "after": {"id": 1, "x": 5}},
+            update({"id": 3}, {"id": 4, "x": 1}),
+            update({"id": 5}, {"id": 5, "x": 1}),
+            update(None, {"id": 6, "x": 1}),
+            update({"x": 1}, {"id": 7, "x": 1}),
+            update({"id": 8}, {"id": "one"}),
+            update({"id": 9}, {"id": 10, "x": None}),
+            mode="upsert", format="debezium_json", identifier_columns=["id"], ordering_column="x",
+            column_case=column_case,
+        )  # fmt: skip
+        actual = given.staging.upsert(given.rows())
+        expected = [("delete", 3, 4), *(("upsert", number, number) for number in (1, 2, 4, 5, 6, 7))]
+        assert [sorted(rows) for rows in given.merged] == [expected]
+        no_order = "field x, the ordering column, is missing or null"
+        assert (actual.rows, actual.deletes, given.reasons) == (6, 1, {6: NOT_A_NUMBER, 7: no_order})
 
     def it_refuses_an_ordering_column_that_the_table_lacks(self, stage):
         given = self.upsert(stage, {"id": 1, "op": "u"}, ordering_column="ts")
