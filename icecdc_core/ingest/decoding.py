@@ -11,8 +11,16 @@ from pyspark.sql import types as T
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
-from icecdc_core.ingest.formats.decode_results import decode_result, expand_results, parse_operation
-from icecdc_core.ingest.formats.json_text import field
+from icecdc_core.ingest.formats.decode_results import decode_result, evaluate_once, expand_results, parse_operation
+from icecdc_core.ingest.formats.json_text import (
+    LONE_SURROGATE,
+    NOT_ONE_OBJECT,
+    field,
+    has_lone_surrogate,
+    has_too_big_number,
+    is_one_object,
+    quoted_start,
+)
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.formats.settings import FormatSettings
@@ -81,6 +89,8 @@ def decode_records(
     if settings.format != "json_schema":
         return expand_results(records, result, columns)
     rows = expand_results(records.withColumn(_SCHEMA_ID, wire.schema_id), result, [*columns, _SCHEMA_ID])
+    lone = F.when(has_lone_surrogate(F.col("payload")), F.lit(LONE_SURROGATE))
+    rows = rows.withColumn("problem", F.coalesce("problem", lone))
     for schema_id, kind in wire.json_types.items():
         rows = check_records(rows, kind, (F.col(_SCHEMA_ID) == schema_id) & ~F.col("op").eqNullSafe("delete"))
     return rows.drop(_SCHEMA_ID)
@@ -91,14 +101,15 @@ def _decode_plain(
 ) -> DataFrame:
     key = delete_by_key(text, settings)
     problem = F.when(text.isNull(), F.lit(_NO_VALUE)).when(~F.is_valid_utf8(text), F.lit(_NOT_UTF8))
-    problem = problem.when(tombstone, key["problem"])
+    payload = F.when(tombstone, key["payload"]).otherwise(text)
+    problem = problem.when(has_lone_surrogate(payload), F.lit(LONE_SURROGATE)).when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
         row_op, unknown = parse_operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
         op = op.otherwise(row_op)
         problem = problem.when(~tombstone, unknown)
     result = {
-        "payload": F.when(tombstone, key["payload"]).otherwise(text),
+        "payload": payload,
         "payload_type": F.when(tombstone, key["payload_type"]),
         "op": op,
         "problem": problem,
@@ -113,4 +124,20 @@ def _decode_json(records: DataFrame, body: Column, tombstone: Column, settings: 
         result = dms.decode_json(text, tombstone, settings)
     else:
         result = debezium.decode_json(records, text, tombstone, settings)
+    result = evaluate_once(result, lambda decoded: _with_lost_values(decoded, text, tombstone))
     return F.when(~F.is_valid_utf8(text), decode_result(problem=F.lit(_NOT_UTF8))).otherwise(result)
+
+
+def _with_lost_values(decoded: Column, text: Column, tombstone: Column) -> Column:
+    """The decode result, with a problem if the text has more than the payload that was made of it."""
+    payload = decoded["payload"]
+    # A key without a schema is the payload, or plain text.
+    is_parsed = ~tombstone | F.coalesce(decoded["payload_type"].startswith("{"), F.lit(False))
+    infinite = payload.contains('Infinity"') & has_too_big_number(text, T.DoubleType())
+    problem = (
+        F.when(has_lone_surrogate(F.when(is_parsed, text).otherwise(payload)), F.lit(LONE_SURROGATE))
+        .when(is_parsed & ~is_one_object(text), F.concat(F.lit(NOT_ONE_OBJECT), quoted_start(text)))
+        .when(is_parsed & infinite, F.lit("a number in it is too big for double"))
+    )
+    is_usable = decoded["problem"].isNotNull() | problem.isNull()
+    return F.when(is_usable, decoded).otherwise(decode_result(problem=problem))

@@ -28,7 +28,7 @@ from icecdc_core.ingest.formats.json_text import (
     quoted_start,
     unreadable_reason,
 )
-from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
+from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.record_keys import KEY_WITHOUT_IDENTIFIERS, delete_by_key, delete_by_single_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 
@@ -43,7 +43,7 @@ _SIMPLE_TYPES: dict[str, T.DataType] = {
     "int16": T.IntegerType(),
     "int32": T.IntegerType(),
     "int64": T.LongType(),
-    "float32": T.FloatType(),
+    "float32": T.DoubleType(),
     "float64": T.DoubleType(),
     "boolean": T.BooleanType(),
     "string": T.StringType(),
@@ -192,6 +192,8 @@ def _logical_type(node: dict[str, Any]) -> LogicalType:
         value = _logical_type(node["values"])
         map_type = T.MapType(T.StringType(), value.kind)
         return LogicalType(map_type, name, parameters, optional, value=value, in_json=True)
-    if kind == "bytes" and not name.endswith(".Decimal"):
-        name = "bytes"
+    if kind == "bytes" and name == DECIMAL:
+        return LogicalType(T.VariantType(), name, parameters, optional, in_json=True)
+    if kind in ("bytes", FLOAT):
+        name = kind
     return LogicalType(_SIMPLE_TYPES[kind], name, parameters, optional, in_json=True)

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats.json_text import SHOWN
+from icecdc_core.ingest.formats.json_text import SECRET, SHOWN
 
 IGNORED = "ignore"
 """The operation of a record that is dropped because it does not describe a row."""
@@ -43,6 +43,13 @@ def decode_result(
     return F.struct(*(column.cast("string").alias(name) for name, column in zip(_FIELDS, columns, strict=True)))
 
 
+def unusable(why: str, value: Column) -> Column:
+    """Return the text for a field of a payload that makes its record unusable, whatever the type of its column."""
+    return F.concat(
+        F.lit(f"{SECRET}'"), F.left(F.regexp_replace(value, '["\\\\]', "?"), F.lit(SHOWN)), F.lit(f"' {why}")
+    )
+
+
 def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -> DataFrame:
     """Return columns of the records and the fields of their results, without the ignored records.
 
@@ -53,6 +60,8 @@ def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -
     """
     decoded = records.select(*columns, result.alias(_RESULT))
     fields = {name: F.col(_RESULT).getField(name) for name in _FIELDS}
+    reason = F.regexp_extract(fields["payload"], f'{SECRET}([^"]*)', 1)
+    fields["problem"] = F.coalesce(fields["problem"], F.when(fields["payload"].contains(SECRET), reason))
     # The nondeterministic condition stops Spark from pushing the filter below, where it would decode twice.
     fields["op"] = F.when(F.monotonically_increasing_id() < 0, F.lit("")).otherwise(fields["op"])
     expanded = decoded.select(*columns, *(field.alias(name) for name, field in fields.items()))

@@ -1,7 +1,8 @@
-"""JSON texts: Spark's options to read and write them, single fields, and the limit on their length."""
+"""JSON texts: Spark's options to read and write them, one whole object, single fields, and what a text may not hold."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from pyspark.sql import Column
@@ -27,11 +28,69 @@ JSON_READ_OPTIONS = {
 PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
 """How `to_json` writes payloads. A null field is left out, which means the same."""
 
+SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
+"""A name that no record can know, so that no record can forge what stands under it."""
+
 LONGEST_TEXT = 20_000_000
 """Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
 
 SHOWN = 100
 """Characters of a value that a problem shows."""
+
+
+LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no character"
+NOT_ONE_OBJECT = "not one JSON object: "
+
+# An escape with a surrogate behind an even number of backslashes; a pair of them is a character.
+_ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+
+def wrap_object(text: Column) -> Column:
+    """Return a JSON object around a text, from which `whole_object` tells whether the text is exactly one object.
+
+    `from_json` stops after the first value and ignores what follows. Here the text is the first of two elements of an
+    array, and the second has a name that no record can know: whatever the text opens, closes or adds, the array is
+    complete only if the text is one value.
+    """
+    return F.concat(F.lit(f'{{"{SECRET}":['), text, F.lit(f',{{"{SECRET}":1}}]}}'))
+
+
+def wrapped_type(record: T.StructType) -> T.StructType:
+    """Return the type of a text from `wrap_object`; its last field gets the whole text if anything does not fit."""
+    element = T.StructType([*record.fields, T.StructField(SECRET, T.LongType())])
+    return T.StructType([T.StructField(SECRET, T.ArrayType(element)), T.StructField(MALFORMED, T.StringType())])
+
+
+def wrapped_record(parsed: Column) -> Column:
+    """Return the object that `from_json` read from a text of `wrap_object`."""
+    return F.get(parsed[SECRET], F.lit(0))
+
+
+def is_whole_object(parsed: Column) -> Column:
+    """Whether the text was exactly one object, with values that fit."""
+    elements = parsed[SECRET]
+    ends = (F.size(elements) == 2) & F.get(elements, F.lit(1))[SECRET].isNotNull()
+    return F.coalesce(parsed[MALFORMED].isNull() & ends & wrapped_record(parsed).isNotNull(), F.lit(False))
+
+
+def is_one_object(text: Column) -> Column:
+    """Whether a text is exactly one JSON object."""
+    return is_whole_object(F.from_json(wrap_object(text), wrapped_type(T.StructType()), JSON_READ_OPTIONS))
+
+
+def has_lone_surrogate(text: Column) -> Column:
+    """Whether a string in a JSON text has half of a surrogate pair, which Spark reads as a question mark."""
+    without_pairs = F.regexp_replace(text, _ESCAPE + _PAIR, "$1 ")
+    has_escape = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
+    return F.coalesce(has_escape & without_pairs.rlike(_ESCAPE + "[89a-fA-F]"), F.lit(False))
+
+
+def has_too_big_number(text: Column, kind: T.DataType) -> Column:
+    """Whether a JSON text has a number, outside its strings, that a float or double stores as infinity."""
+    # Without escapes a string ends at the next quote. No pattern has a group that repeats: Java would recurse.
+    without_strings = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*+"', "")
+    numbers = F.regexp_extract_all(without_strings, F.lit(r"[0-9][0-9.eE+-]*+"), 0)
+    return F.exists(numbers, lambda number: F.coalesce(number.try_cast(kind) == F.lit(float("inf")), F.lit(False)))
 
 
 def unreadable_reason(text: Column, problem: Column) -> Column:

@@ -7,11 +7,12 @@ The names and their meaning come from Connect's ``org.apache.kafka.connect.data`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from icecdc_core.ingest.formats.decode_results import unusable
 
 _DATES = {"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"}
 _LOCAL = {"io.debezium.time.Timestamp": 1, "io.debezium.time.MicroTimestamp": 0, "io.debezium.time.NanoTimestamp": -1}
@@ -23,9 +24,12 @@ _TIMES = {
 }
 _INSTANT = "org.apache.kafka.connect.data.Timestamp"
 _ZONED = "io.debezium.time.ZonedTimestamp"
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+FLOAT = "float32"
+"""The name of a float in JSON, which is read as a double, so that a number too big for a float is not infinity."""
 _DECIMAL_BYTES = 16
+_DAY = 86_400_000_000
 # The years 1 to 9999. Debezium sends a database's "infinity" as a number far outside.
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -35,7 +39,8 @@ class LogicalType:
     """The type of a value in a record, and the logical type that the record's schema gives it.
 
     Attributes:
-        kind: The type of the value as read from the record. In JSON, bytes are text (Base64).
+        kind: The type of the value as read from the record. In JSON, bytes are text (Base64), and a decimal is a
+            variant: a number, or the Base64 text of its unscaled value (`decimal.format` of Connect's converter).
         name: Connect's name of the logical type; empty if there is none.
         parameters: Connect's parameters of the logical type.
         optional: Whether the value may be null.
@@ -76,7 +81,8 @@ def column_type(logical_type: LogicalType) -> T.DataType:
 def to_payload(column: Column, logical_type: LogicalType) -> Column:
     """Convert a value such that `to_json` with `PAYLOAD_OPTIONS` writes what `parse_rows` reads as the `column_type`.
 
-    A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times.
+    A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
+    cannot be converted makes its record unusable, whatever the type of the column.
 
     Args:
         column: The value as read from the record.
@@ -112,7 +118,9 @@ def _converted_type(logical_type: LogicalType) -> T.DataType | None:
         return T.TimestampType()
     if name == _VARIABLE_DECIMAL:
         return T.StringType()
-    if name == _DECIMAL and isinstance(logical_type.kind, (T.StringType, T.BinaryType)):
+    if name == FLOAT and logical_type.in_json:
+        return T.FloatType()
+    if name == DECIMAL and isinstance(logical_type.kind, (T.VariantType, T.BinaryType)):
         scale = int(logical_type.parameters.get("scale", 0))
         digits = int(logical_type.parameters.get("connect.decimal.precision", 38))
         return T.DecimalType(min(max(digits, scale, 1), 38), min(scale, 38)) if scale >= 0 else T.DecimalType(38, 0)
@@ -129,14 +137,23 @@ def _scalar_to_payload(column: Column, logical_type: LogicalType) -> Column:
     if name == _INSTANT:
         return _time_text(column.cast("long"), 1, "Z")
     if name in _TIMES:
-        return F.substr(_time_text(column.cast("long"), _TIMES[name], ""), F.lit(len("1970-01-01T") + 1))
-    if name == _DECIMAL:
-        data = F.unbase64(column) if isinstance(logical_type.kind, T.StringType) else column
-        return _decimal_text(data, F.lit(int(logical_type.parameters.get("scale", 0))))
+        time = F.substr(_time_text(column.cast("long"), _TIMES[name], ""), F.lit(len("1970-01-01T") + 1))
+        within = (
+            column.between(0, _DAY // 1000 ** _TIMES[name] - 1)
+            if _TIMES[name] >= 0
+            else column.between(0, _DAY * 1000 - 1)
+        )
+        return F.when(within, time).otherwise(unusable("is no time of day", text))
+    if name == DECIMAL:
+        scale = int(logical_type.parameters.get("scale", 0))
+        if isinstance(logical_type.kind, T.BinaryType):
+            return _decimal_text(column, F.base64(column), F.lit(scale))
+        return _json_decimal(column, scale)
     if name == _VARIABLE_DECIMAL:
         value = column.getField("value")
-        data = value if isinstance(logical_type.fields["value"].kind, T.BinaryType) else F.unbase64(value)
-        return _decimal_text(data, column.getField("scale"))
+        if isinstance(logical_type.fields["value"].kind, T.BinaryType):
+            return _decimal_text(value, F.base64(value), column.getField("scale"))
+        return _decimal_text(_decode_base64(value), value, column.getField("scale"))
     return column
 
 
@@ -145,17 +162,36 @@ def _time_text(number: Column, thousands: int, zone: str) -> Column:
     micros = number if thousands == 0 else number * 1000 if thousands == 1 else _nanos_to_micros(number)
     limits = [limit // 1000 if thousands == 1 else limit for limit in (_FIRST_MICROS, _LAST_MICROS)]
     inside = number.between(*limits) if thousands >= 0 else F.lit(True)
-    time = F.timestamp_add("MICROSECOND", micros, F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz"))
+    time = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
     text = F.concat(F.replace(time.cast("string"), F.lit(" "), F.lit("T")), F.lit(zone))
     return F.when(inside, text).otherwise(number.cast("string"))
 
 
 def _nanos_to_micros(nanos: Column) -> Column:
-    return F.call_function("div", nanos - F.pmod(nanos, F.lit(1000)), F.lit(1000))
+    # Rounded down, without a subtraction that overflows.
+    return F.call_function("div", nanos, F.lit(1000)) - F.when(nanos % 1000 < 0, F.lit(1)).otherwise(F.lit(0))
 
 
-def _decimal_text(data: Column, scale: Column) -> Column:
-    """The text of a decimal given as its scale and its unscaled value, big-endian in two's complement."""
+def _decode_base64(text: Column) -> Column:
+    """The bytes; null if the text is not Base64, which `unbase64` reads as something, or fails for."""
+    return F.try_to_binary(text, F.lit("base64"))
+
+
+def _json_decimal(variant: Column, scale: int) -> Column:
+    """The text of a decimal in JSON: its number, or the Base64 text of its unscaled value."""
+    text, kind = F.try_variant_get(variant, "$", "string"), F.schema_of_variant(variant)
+    # A variant has a number with an exponent, or of more than 38 digits, as a double, which is exact for 15 digits.
+    number = F.abs(F.try_variant_get(variant, "$", "double"))
+    is_exact = (
+        (kind == "BIGINT") | kind.startswith("DECIMAL") | ((kind == "DOUBLE") & (number < 10.0 ** min(15 - scale, 300)))
+    )
+    decoded = _decimal_text(_decode_base64(text), text, F.lit(scale))
+    other = F.when(is_exact, text).otherwise(unusable("is no decimal of at most 38 digits", text))
+    return F.when(text.isNotNull(), F.when(kind == "STRING", decoded).otherwise(other))
+
+
+def _decimal_text(data: Column, given: Column, scale: Column) -> Column:
+    """The text of a decimal of a scale and an unscaled value, big-endian in two's complement; given as a text."""
     # Byte by byte, because Spark converts at most eight bytes at once.
     positions = F.sequence(F.lit(1), F.octet_length(data))
     zero = F.lit(0).cast("decimal(38,0)")
@@ -169,4 +205,5 @@ def _decimal_text(data: Column, scale: Column) -> Column:
     digits = F.aggregate(positions, zero, next_byte)
     fits = F.octet_length(data).between(1, _DECIMAL_BYTES)
     text = F.concat(digits.cast("string"), F.lit("E"), (-scale).cast("string"))
-    return F.when(data.isNotNull(), F.when(fits, text).otherwise(F.lit("a decimal of more than 38 digits")))
+    wrong = unusable("is no Base64 text of a decimal of at most 38 digits", given)
+    return F.when(given.isNotNull(), F.coalesce(F.when(fits, text), wrong))

@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 from icecdc_core.ingest.rows.column_names import Path, name_problem, nested_name_problem
 from icecdc_core.ingest.rows.nested_readers import ArrayReader, FieldReader, MapReader, StructReader
 from icecdc_core.ingest.rows.type_widening import map_value_type, merge_all_types
-from icecdc_core.ingest.rows.value_readers import FloatReader, TimeReader, ValueReader
-from icecdc_core.ingest.rows.writer_checks import FOLDERS, WRITTEN_AS, hidden_type_reader
+from icecdc_core.ingest.rows.value_readers import FloatReader, KeyReader, TimeReader, ValueReader
+from icecdc_core.ingest.rows.writer_checks import DEFAULT, FOLDERS, WRITTEN_AS, hidden_type_reader
 
 
 class ColumnMatching:
@@ -44,7 +44,8 @@ class ColumnMatching:
             metadata = column.metadata or {}
             reader = self.reader(column.dataType, column_seen, json.loads(metadata.get(WRITTEN_AS, '""')))
             folders = tuple(json.loads(metadata.get(FOLDERS, "[]")))
-            fields.append(FieldReader(column.name, spellings, reader, True, not column.nullable, folders=folders))
+            rules = {"folders": folders, "default": metadata.get(DEFAULT)}
+            fields.append(FieldReader(column.name, spellings, reader, True, not column.nullable, **rules))
         if self._unknown_fields:
             allowed = self._without_column if top else frozenset()
             for name in sorted(name for names in by_name.values() for name in names if name not in allowed):
@@ -68,7 +69,8 @@ class ColumnMatching:
         if isinstance(kind, T.MapType):
             hidden = written_as or {"key": "", "value": ""}
             # JSON has keys as text, as Spark shows a UUID.
-            key = hidden_type_reader(kind.keyType, hidden["key"]) if isinstance(kind.keyType, T.StringType) else None
+            is_text = isinstance(kind.keyType, T.StringType)
+            key = hidden_type_reader(kind.keyType, hidden["key"]) if is_text else KeyReader(kind.keyType)
             return MapReader(kind, self.reader(kind.valueType, map_value_type(seen), hidden["value"]), key)
         if isinstance(kind, (T.TimestampType, T.DateType)):
             return TimeReader(kind)

@@ -20,6 +20,7 @@ from icecdc_core.ingest.rows.inference import begins_object, infer_schema
 from icecdc_core.ingest.rows.nested_readers import StructReader
 from icecdc_core.ingest.rows.row_parsing import parse_rows
 
+_NULL_TYPE = "the table does not exist, and the schema of the record has a field of the type null, which no column has"
 _NO_COLUMNS = "the table does not exist, and the record has no value from which it could get a column"
 
 
@@ -34,7 +35,7 @@ def infer_first_schema(decoded: DataFrame, settings: FormatSettings) -> T.Struct
         settings: See `FormatSettings`.
     """
     is_object = begins_object("payload") & F.try_parse_json("payload").isNotNull()
-    usable = F.col("problem").isNull() & ~_is_delete() & is_object
+    usable = F.col("problem").isNull() & ~_is_delete() & is_object & ~_has_null_type()
     for name in settings.identifier_columns:
         usable = usable & _has_value(name, settings)
     rows = decoded.where(usable)
@@ -118,6 +119,7 @@ def reject_without_table(decoded: DataFrame, settings: FormatSettings) -> DataFr
     """
     columns = T.StructType([T.StructField(name, T.StringType()) for name in settings.identifier_columns])
     refused = find_refused_fields(T.StructType(), infer_first_schema(decoded, settings), settings)
+    decoded = decoded.withColumn("problem", F.coalesce("problem", F.when(_has_null_type(), F.lit(_NULL_TYPE))))
     rows = parse_rows(reject_fields(decoded, refused), columns, cast(FormatSettings, _IgnoringUnknownFields(settings)))
     return rows.withColumn("problem", F.coalesce("problem", F.when(~_is_delete(), F.lit(_NO_COLUMNS))))
 
@@ -132,6 +134,11 @@ class _IgnoringUnknownFields:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._settings, name)
+
+
+def _has_null_type() -> Column:
+    """Whether the writer's schema of a record has the type null, so that it decides the type of no column."""
+    return F.coalesce(F.col("payload_type").rlike('"(type|elementType|valueType)":"void"'), F.lit(False))
 
 
 def _is_delete() -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.rows.column_names import Path, path_text
-from icecdc_core.ingest.rows.value_readers import TimeReader, ValueReader, Violation
+from icecdc_core.ingest.rows.value_readers import KeyReader, TimeReader, ValueReader, Violation
 from icecdc_core.ingest.rows.writer_checks import UuidReader, partition_folder_violation
 
 
@@ -50,7 +50,7 @@ class MapReader(ValueReader):
 
     Attributes:
         item: Reads a value of the map.
-        key: Checks a key; None if any text is a valid key.
+        key: Reads or checks a key; None if any text is a valid key.
     """
 
     item: ValueReader
@@ -66,14 +66,22 @@ class MapReader(ValueReader):
         return T.MapType(T.StringType(), self.item.parsed_type())
 
     def value(self, parsed: Column) -> Column:
-        """Convert every value of the map."""
+        """Convert every key and value of the map; null if a key does not fit."""
+        if isinstance(self.key, KeyReader):
+            keys, items = F.transform(F.map_keys(parsed), self.key.value), F.map_values(parsed)
+            items = F.transform(items, self.item.value) if needs_conversion(self.item) else items
+            # Spark would fail for a null key, and for one that is there twice.
+            return F.when(_are_keys(keys), F.map_from_arrays(keys, items))
         convert = needs_conversion(self.item)
         return F.transform_values(parsed, lambda _, item: self.item.value(item)) if convert else parsed
 
     def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A null value where none is allowed, and the violations of a key or a value."""
         assert isinstance(self.kind, T.MapType)
-        if self.key is not None:
+        if isinstance(self.key, KeyReader):
+            wrong = ~_are_keys(F.transform(F.map_keys(parsed), self.key.value))
+            yield Violation(wrong, path, f"has a key that is no {self.key.kind.simpleString()}, or is there twice")
+        elif self.key is not None:
             yield from _item_violations(parsed, F.map_keys(parsed), self.key, True, path, "(a key) ")
         yield from _item_violations(parsed, F.map_values(parsed), self.item, self.kind.valueContainsNull, path)
 
@@ -90,6 +98,7 @@ class FieldReader:
         required: Whether it must be there.
         refusal: Why there is no column for it.
         folders: The names of partition folders that come from its value, see `writer_checks`.
+        default: The value of a record without the field, as Spark SQL; None for null.
     """
 
     name: str
@@ -99,10 +108,24 @@ class FieldReader:
     required: bool
     refusal: str = ""
     folders: tuple[dict[str, Any], ...] = ()
+    default: str | None = None
 
-    def value(self, parsed: Sequence[Column]) -> Column:
+    @property
+    def json_fields(self) -> list[T.StructField]:
+        """The field under each spelling; Spark's parser fills in the default of a missing one."""
+        defaults = {"EXISTS_DEFAULT": self.default} if self.default and len(self.spellings) == 1 else {}
+        return [T.StructField(name, self.reader.json_type, True, defaults) for name in self.spellings]
+
+    def parsed(self, spellings: Sequence[Column]) -> Column:
+        """Return what was parsed, given under each spelling."""
+        if len(spellings) == 1:
+            return spellings[0]
+        # Which of several spellings is missing says nothing, so that here a null gets the default, too.
+        return F.coalesce(*spellings, *([F.expr(self.default)] if self.default else []))
+
+    def value(self, spellings: Sequence[Column]) -> Column:
         """Convert what was parsed, given under each spelling."""
-        return self.reader.value(_first(parsed))
+        return self.reader.value(self.parsed(spellings))
 
 
 @dataclass(frozen=True)
@@ -121,8 +144,7 @@ class StructReader(ValueReader):
     @property
     def json_type(self) -> T.DataType:
         """A struct with the names in the records."""
-        fields = [(spelling, field.reader) for field in self.fields for spelling in field.spellings]
-        return T.StructType([T.StructField(spelling, reader.json_type) for spelling, reader in fields])
+        return T.StructType([each for field in self.fields for each in field.json_fields])
 
     def parsed_type(self) -> T.StructType:
         """The same struct, with names by position if need be."""
@@ -151,16 +173,16 @@ class StructReader(ValueReader):
                 continue
             if field.required:
                 # A delete often names only the identifier columns.
-                missing = parsed.isNotNull() & _first(values).isNull() & ~F.col("op").eqNullSafe("delete")
+                missing = parsed.isNotNull() & field.parsed(values).isNull() & ~F.col("op").eqNullSafe("delete")
                 yield Violation(missing, (*path, field.name), "is required, but missing or null")
             for other in range(1, len(values)):
                 both = _first(values[:other]).isNotNull() & values[other].isNotNull()
                 yield Violation(both, (*path, field.name), f"is there twice, as {' and '.join(field.spellings)}")
             field_path = (*path, field.spellings[0])
             field_value = None if value is None else value.getField(field.name)
-            yield from field.reader.violations(_first(values), field_path, field_value)
+            yield from field.reader.violations(field.parsed(values), field_path, field_value)
             for folder in field.folders:
-                yield partition_folder_violation(_first(values), field_path, field.reader.kind, folder)
+                yield partition_folder_violation(field.parsed(values), field_path, field.reader.kind, folder)
 
     def parsed_fields(self, parsed: Column) -> Iterator[tuple[FieldReader, list[Column]]]:
         """Every field with what was parsed under each of its spellings."""
@@ -178,13 +200,17 @@ def needs_conversion(reader: ValueReader) -> bool:
     if isinstance(reader, ArrayReader):
         return needs_conversion(reader.element)
     if isinstance(reader, MapReader):
-        return needs_conversion(reader.item)
+        return isinstance(reader.key, KeyReader) or needs_conversion(reader.item)
     if isinstance(reader, StructReader):
         return reader.by_position or any(
             field.spellings != (field.name,) or not field.has_column or needs_conversion(field.reader)
             for field in reader.fields
         )
     return isinstance(reader, (TimeReader, UuidReader))
+
+
+def _are_keys(keys: Column) -> Column:
+    return ~F.exists(keys, lambda key: key.isNull()) & (F.size(F.array_distinct(keys)) == F.size(keys))
 
 
 def _position_name(position: int) -> str:

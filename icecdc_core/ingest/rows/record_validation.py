@@ -17,24 +17,25 @@ from icecdc_core.ingest.formats.decode_results import evaluate_once
 from icecdc_core.ingest.formats.json_text import (
     JSON_READ_OPTIONS,
     MALFORMED,
+    NOT_ONE_OBJECT,
     SHOWN,
+    is_one_object,
+    is_whole_object,
     quoted_start,
     unreadable_reason,
+    wrap_object,
+    wrapped_record,
+    wrapped_type,
 )
 from icecdc_core.ingest.rows.column_names import path_text
 from icecdc_core.ingest.rows.nested_readers import StructReader
 from icecdc_core.ingest.rows.value_readers import Violation
 
 PARSED = f"{OWN_PREFIX}parsed"
-"""The column with the result of `from_json` for a payload from `wrap_payload`."""
-
-RECORD = f"{OWN_PREFIX}record"
-"""Its field with the record."""
+"""The column with the result of `from_json` for a payload from `wrap_object`."""
 
 INVALID_JSON = "!"
 """A text that fits no columns."""
-
-_END = f"{OWN_PREFIX}end"
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,13 @@ def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -
         identifiers: Columns that the record must have.
         compared: Whether the reader was made for the fields seen in all records.
     """
-    checks = [(_is_malformed(F.col(PARSED)), _parse_problem(reader))]
+    checks = [(~is_whole_object(F.col(PARSED)), _parse_problem(reader))]
     if compared:
         # The fields were seen in Spark's variants, which accept no object with a repeated key and no bare NaN.
         unseen = F.col("payload_type").isNull() & F.try_parse_json(F.col("payload")).isNull()
         text = "cannot be compared with the columns: a key occurs twice, a value is not JSON, or the record is too big"
         checks.append((unseen, F.lit(text)))
-    record, needed = F.col(PARSED)[RECORD], {name.lower() for name in identifiers}
+    record, needed = wrapped_record(F.col(PARSED)), {name.lower() for name in identifiers}
     for field, columns in reader.parsed_fields(record) if needed else ():
         if field.has_column and field.name.lower() in needed:
             reason = F.lit(f"field {field.name}, an identifier column, is missing or null")
@@ -79,25 +80,6 @@ def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -
     return Verdict(F.when(is_invalid, F.lit(False)).otherwise(F.lit(True)), problem)
 
 
-def wrap_payload(payload: Column) -> Column:
-    """Return the payload as the first of two fields of an object.
-
-    `from_json` stops after the first JSON value and ignores what follows, so a second object would be lost. Here,
-    anything after the payload makes the object around it malformed.
-    """
-    return F.concat(F.lit(f'{{"{RECORD}":'), payload, F.lit(f',"{_END}":1}}'))
-
-
-def wrapped_type(record: T.DataType) -> T.StructType:
-    """Return the type of a payload from `wrap_payload`; its last field gets the whole text if anything does not fit."""
-    kinds = {RECORD: record, _END: T.LongType(), MALFORMED: T.StringType()}
-    return T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
-
-
-def _is_malformed(parsed: Column) -> Column:
-    return parsed[MALFORMED].isNotNull() | parsed[RECORD].isNull() | parsed[_END].isNull()
-
-
 def _violation_problem(violation: Violation) -> Column:
     name = f"field {path_text(violation.path)}"
     if violation.value is None:
@@ -109,14 +91,12 @@ def _violation_problem(violation: Violation) -> Column:
 def _parse_problem(reader: StructReader) -> Column:
     """Why a record could not be parsed. Spark evaluates this for such records only."""
     payload = F.col("payload")
-    nothing = T.StructType([T.StructField(_END, T.LongType())])
-    is_object = ~_is_malformed(F.from_json(wrap_payload(payload), wrapped_type(nothing), JSON_READ_OPTIONS))
-    problem = F.when(~is_object, F.concat(F.lit("not one JSON object: "), quoted_start(payload)))
+    problem = F.when(~is_one_object(payload), F.concat(F.lit(NOT_ONE_OBJECT), quoted_start(payload)))
     texts = F.from_json(payload, "map<string,string>", JSON_READ_OPTIONS)
     # Fields that have a text, but no value of the type of their column.
     names = {spelling: [name, kind] for spelling, name, kind in _columns(reader)}
     columns = F.from_json(F.lit(json.dumps(names)), "map<string,array<string>>")
-    read = F.json_object_keys(F.to_json(F.col(PARSED)[RECORD]))
+    read = F.json_object_keys(F.to_json(wrapped_record(F.col(PARSED))))
     lost = F.filter(
         F.map_entries(texts),
         lambda field: field["value"].isNotNull() & ~F.array_contains(read, F.try_element_at(columns, field["key"])[0]),
@@ -133,7 +113,7 @@ def _parse_problem(reader: StructReader) -> Column:
             kind = field.reader.json_type
             if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
                 alone = wrapped_type(T.StructType([T.StructField(spelling, kind)]))
-                bad = F.from_json(wrap_payload(payload), alone, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
+                bad = F.from_json(wrap_object(payload), alone, JSON_READ_OPTIONS)[MALFORMED].isNotNull()
                 text = F.try_element_at(texts, F.lit(spelling))
                 violation = Violation(bad, (spelling,), f"is not of type {field.reader.kind.simpleString()}", text)
                 problem = problem.when(bad, _violation_problem(violation))

@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import quoted
-from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS
+from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, wrap_object, wrapped_record, wrapped_type
 from icecdc_core.ingest.formats.record_keys import convert_text_key
 from icecdc_core.ingest.formats.settings import FormatSettings
 from icecdc_core.ingest.rows.column_matching import ColumnMatching
 from icecdc_core.ingest.rows.inference import infer_schema
 from icecdc_core.ingest.rows.nested_readers import StructReader
-from icecdc_core.ingest.rows.record_validation import INVALID_JSON, PARSED, RECORD, validate, wrap_payload, wrapped_type
+from icecdc_core.ingest.rows.record_validation import INVALID_JSON, PARSED, validate
 from icecdc_core.session.jvm import java_class
 
 ROW = "row"
@@ -64,11 +64,11 @@ def parse_rows(
     matching = ColumnMatching(any_case, report_unknown, frozenset({op_field} - {""}))
     reader = matching.struct_reader(schema, seen)
     decoded = _with_text_keys(decoded, reader, settings)
-    parsed: Column = F.from_json(wrap_payload(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    parsed: Column = F.from_json(wrap_object(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     if reader.by_position:
         parsed = parsed.cast(wrapped_type(reader.parsed_type()))
     rows = decoded.withColumn(PARSED, parsed)
-    rows = rows.withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    rows = rows.withColumn(ROW, _row(reader, wrapped_record(F.col(PARSED))))
     others = [F.col(quoted(name)) for name in decoded.columns if name not in ("payload", "payload_type", "problem")]
     verdict = validate(reader, settings.identifier_columns, seen is not None)
     problem = _not_pushed_down(F.coalesce(F.col("problem"), verdict.problem), "")
@@ -114,15 +114,16 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
     usable = F.col("problem").isNull() & ~F.col("op").eqNullSafe("delete")
     # A record that already has a problem must not fit.
     texts = decoded.select(
-        F.coalesce(F.when(usable, wrap_payload(F.col("payload"))), F.lit(INVALID_JSON)).alias("value")
+        F.coalesce(F.when(usable, wrap_object(F.col("payload"))), F.lit(INVALID_JSON)).alias("value")
     )
     text_encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
     json_reader = spark.read.schema(wrapped_type(reader.json_type)).options(**JSON_READ_OPTIONS)
     # PySpark offers this reader only for RDDs of Python texts.
     parsed = DataFrame(json_reader._jreader.json(getattr(texts._jdf, "as")(text_encoder)), spark)
     columns = F.struct(*(F.col(name) for name in parsed.columns)).alias(PARSED)
-    missing = (F.lit("").alias("payload"), F.lit(None).cast("string").alias("op"))
-    rows = parsed.select(columns, *missing).withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    # With this payload every infinity is suspect: the slower parse looks at what the record has.
+    missing = (F.lit("1e999").alias("payload"), F.lit(None).cast("string").alias("op"))
+    rows = parsed.select(columns, *missing).withColumn(ROW, _row(reader, wrapped_record(F.col(PARSED))))
     is_valid = _not_pushed_down(validate(reader, settings.identifier_columns, False).is_valid, False)
     return rows.select("op", is_valid.alias(IS_VALID), F.col(ROW))
 
@@ -136,9 +137,9 @@ def check_records(decoded: DataFrame, schema: T.StructType, chosen: Column) -> D
         chosen: Whether to check a record.
     """
     reader = ColumnMatching(False, False, frozenset()).struct_reader(schema, None)
-    parsed = F.from_json(wrap_payload(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    parsed = F.from_json(wrap_object(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     rows = decoded.withColumn(PARSED, F.when(chosen, parsed))
-    rows = rows.withColumn(ROW, _row(reader, F.col(PARSED)[RECORD]))
+    rows = rows.withColumn(ROW, _row(reader, wrapped_record(F.col(PARSED))))
     problem = F.when(chosen, validate(reader, (), False).problem)
     return rows.withColumn("problem", F.coalesce(F.col("problem"), problem)).drop(PARSED, ROW)
 

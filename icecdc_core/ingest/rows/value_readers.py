@@ -9,7 +9,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from icecdc_core.ingest.formats.json_text import has_too_big_number, text_at
 from icecdc_core.ingest.rows.column_names import Path
+
+_INFINITIES = tuple(f"{sign}{word}" for sign in ("", "+", "-") for word in ("Infinity", "INF"))
+_NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,18 @@ class FloatReader(ValueReader):
 
     def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A number that is too big for the type: Jackson reads it as infinity."""
-        written_out = F.col("payload").rlike("Infinity|INF")
-        is_infinite = F.abs(parsed) == F.lit(float("inf"))
-        yield Violation(is_infinite & ~written_out, path, f"is too big for {self.kind.simpleString()}")
+        payload = F.col("payload")
+        # Inside arrays and maps, an infinity is accepted if no number of the record is too big.
+        is_word = F.coalesce(text_at(payload, path).isin(*_INFINITIES), F.lit(False)) if path else F.lit(False)
+        wrong = (F.abs(parsed) == F.lit(float("inf"))) & ~is_word & has_too_big_number(payload, self.kind)
+        yield Violation(wrong, path, f"is too big for {self.kind.simpleString()}")
 
 
 class TimeReader(ValueReader):
     """Reads a date or timestamp as text, because `from_json` reads any number as seconds, and digits as days.
 
-    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in the session's time zone, digits
-    after the microseconds are cut off, and a date must not have a time.
+    The text must be ISO 8601 with a four-digit year. A timestamp without a zone is in UTC, whatever the zone of the
+    session, digits after the microseconds are cut off, and a date must not have a time.
     """
 
     @property
@@ -89,11 +95,40 @@ class TimeReader(ValueReader):
         """Convert the text to a date or timestamp; null if it is neither."""
         is_iso = F.substr(parsed, F.lit(5), F.lit(1)) == "-"
         if isinstance(self.kind, T.DateType):
-            is_iso = is_iso & (F.length(parsed) == len("2026-01-31"))
-        return F.when(is_iso, parsed.try_cast(self.kind))
+            return F.when(is_iso & (F.length(parsed) == len("2026-01-31")), parsed.try_cast(self.kind))
+        no_zone = parsed.rlike(_NO_ZONE)
+        if isinstance(self.kind, T.TimestampNTZType):
+            return F.when(is_iso & no_zone, parsed.try_cast(self.kind))
+        epoch, local = F.lit("1970-01-01").cast("timestamp_ntz"), parsed.try_cast("timestamp_ntz")
+        in_utc = F.timestamp_micros(F.timestamp_diff("MICROSECOND", epoch, local))
+        return F.when(is_iso, F.when(no_zone, in_utc).otherwise(parsed.try_cast(self.kind)))
 
     def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
         """A text that is not a date or timestamp."""
         time = self.value(parsed) if value is None else value
         wrong = parsed.isNotNull() & time.isNull()
         yield Violation(wrong, path, f"is not of type {self.kind.simpleString()}", parsed)
+
+
+class KeyReader(ValueReader):
+    """Reads a key of a map, which is text in JSON, as the type of the keys."""
+
+    @property
+    def json_type(self) -> T.DataType:
+        """Text."""
+        return T.StringType()
+
+    def value(self, parsed: Column) -> Column:
+        """Convert the key; null if it is not of its type."""
+        if isinstance(self.kind, T.StringType):
+            return parsed
+        if isinstance(self.kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
+            return TimeReader(self.kind).value(parsed)
+        if isinstance(self.kind, T.BinaryType):
+            return F.try_to_binary(parsed, F.lit("base64"))
+        if not isinstance(self.kind, (T.NumericType, T.BooleanType)):
+            return F.lit(None).cast(self.kind)
+        key = parsed.try_cast(self.kind)
+        if isinstance(self.kind, (T.FloatType, T.DoubleType)):
+            return F.when((F.abs(key) != F.lit(float("inf"))) | parsed.isin(*_INFINITIES), key)
+        return key if isinstance(self.kind, T.DecimalType) else F.when(key.cast("string") == parsed, key)

@@ -26,6 +26,9 @@ WRITTEN_AS = "icecdc.written_as"
 FOLDERS = "icecdc.folders"
 """Metadata key: how the value becomes the name of partition folders, as JSON (`width` to cut to, `limit` in bytes)."""
 
+DEFAULT = "icecdc.default"
+"""Metadata key: the value that the table's `write-default` gives to a record without the field, as Spark SQL."""
+
 Folders = dict[int, list[dict[str, Any]]]
 """By the ID of a column: an entry for each partition folder whose name its values become."""
 
@@ -122,10 +125,22 @@ def _with_field_checks(schema: T.StructType, types: dict[str, Any], folders: Fol
         metadata = dict(column.metadata or {})
         if written_as:
             metadata[WRITTEN_AS] = json.dumps(written_as)
+        if field.get("write-default") is not None and isinstance(field["type"], str):
+            metadata[DEFAULT] = _default_text(column.dataType, field["write-default"])
         if field["id"] in folders:
             metadata[FOLDERS] = json.dumps(folders[field["id"]])
         fields.append(T.StructField(column.name, kind, column.nullable, metadata))
     return T.StructType(fields)
+
+
+def _default_text(kind: T.DataType, value: Any) -> str:
+    """A default, as Iceberg's JSON has it, as Spark SQL of the type with which records are read."""
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    if isinstance(kind, T.BinaryType):
+        return f"X'{text}'"
+    # Dates and times are read as text.
+    is_text = isinstance(kind, (T.StringType, T.DateType, T.TimestampType))
+    return f"'{text}'" if is_text else f"CAST('{text}' AS {kind.simpleString()})"
 
 
 def _with_nested_checks(kind: T.DataType, wanted: Any, folders: Folders) -> tuple[T.DataType, Any]:

@@ -17,8 +17,6 @@ from icecdc_core.ingest.tables.commits.publish import StagedSnapshot, append, st
 from icecdc_core.ingest.tables.dead_letters import DeadLetters
 from icecdc_core.ingest.tables.micro_batch import TableRecords
 from icecdc_core.ingest.tables.schemas.columns import METADATA_PREFIX, identifiers
-from icecdc_core.ingest.tables.upserts import IDENTIFIER, ORDER, last_row_of_each, merge_rows
-from icecdc_core.session.jvm import persisted
 from icecdc_core.ingest.tables.upserts import (
     IDENTIFIER,
     ORDER,
@@ -26,6 +24,7 @@ from icecdc_core.ingest.tables.upserts import (
     last_row_of_each,
     merge_rows,
 )
+from icecdc_core.session.jvm import persisted
 from icecdc_core.session.row_counts import RowCount
 
 if TYPE_CHECKING:

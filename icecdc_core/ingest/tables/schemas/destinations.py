@@ -93,7 +93,8 @@ def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, confi
     seen = order_by_frequency(records, infer_schema(records, current, any_case=any_case), config)
     specs = table.specs().values()
     partitions = [str(field.name()) for spec in specs for field in spec.fields()]
-    changes = plan_evolution(current, seen, config, [*partitions, *metadata_names(config)])
+    identifiers = [str(identifier) for identifier in table.schema().identifierFieldNames()]
+    changes = plan_evolution(current, seen, config, [*partitions, *metadata_names(config)], identifiers)
     if changes:
         evolve(spark, name, changes)
     return seen

@@ -44,7 +44,11 @@ class ColumnChange:
 
 
 def plan_evolution(
-    current: T.StructType, seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()
+    current: T.StructType,
+    seen: T.StructType,
+    settings: FormatSettings,
+    others: Iterable[str] = (),
+    identifiers: Iterable[str] = (),
 ) -> list[ColumnChange]:
     """Return the schema changes that records need, as far as Iceberg allows them.
 
@@ -59,6 +63,7 @@ def plan_evolution(
         seen: The fields of the records, as `infer_schema` returns them.
         settings: See `FormatSettings`.
         others: Names that no new column may have, besides those of the table's columns.
+        identifiers: The table's identifier fields, dotted if nested. They stay required, and so do the structs around.
 
     Returns:
         The changes, outer ones first; none without `evolve_schema`.
@@ -69,7 +74,9 @@ def plan_evolution(
     """
     if not settings.evolve_schema:
         return []
-    return list(_struct_changes(current, seen, (), settings, ColumnNames(current, others)))
+    required = frozenset(name.lower() for name in (*settings.identifier_columns, *identifiers))
+    changes = _struct_changes(current, seen, (), settings, ColumnNames(current, others))
+    return [change for change in changes if change.kind != "optional" or not _holds(change.path, required)]
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
@@ -120,7 +127,6 @@ def _struct_changes(
 ) -> Iterator[ColumnChange]:
     sensitive = settings.column_case == "sensitive"
     columns = {field.name if sensitive else field.name.lower(): field for field in current.fields}
-    identifiers = {name.lower() for name in settings.identifier_columns} if not path else set()
     for field in seen.fields:
         column = columns.get(field.name if sensitive else field.name.lower())
         if column is None:
@@ -132,10 +138,15 @@ def _struct_changes(
             continue
         column_path = (*path, column.name)
         guessed = GUESSED in field.metadata
-        becomes_optional = not column.nullable and field.nullable and not guessed
-        if becomes_optional and column.name.lower() not in identifiers:
+        if not column.nullable and field.nullable and not guessed:
             yield ColumnChange("optional", column_path)
         yield from _type_changes(column.dataType, field.dataType, column_path, guessed, settings, names)
+
+
+def _holds(path: tuple[str, ...], required: frozenset[str]) -> bool:
+    """Whether a field is one of these, or a struct around one."""
+    dotted = ".".join(path).lower()
+    return any(name == dotted or name.startswith(f"{dotted}.") for name in required)
 
 
 def _type_changes(
@@ -172,7 +183,8 @@ def _new_type(
     kind: T.DataType, settings: FormatSettings, path: tuple[str, ...], names: ColumnNames
 ) -> T.DataType | None:
     """The type of a new field, without inner fields that cannot become columns; None if the field itself cannot."""
-    if not names.add(path):
+    # A field of the type null, as Avro has it, never has a value.
+    if isinstance(kind, T.NullType) or not names.add(path):
         return None
     if isinstance(kind, T.StructType):
         return _new_struct(kind, settings, path, names)

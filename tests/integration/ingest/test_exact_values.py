@@ -1,0 +1,225 @@
+"""Every logical type in every encoding is stored as it was sent, or is a dead letter, in any time zone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.formats.decode_results import decode_result, expand_results
+from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
+from icecdc_core.ingest.formats.logical_types import DECIMAL, LogicalType, column_type, to_payload
+from icecdc_core.ingest.rows.row_parsing import parse_rows, parse_rows_only
+from icecdc_core.ingest.tables.schemas.columns import payload_schema
+from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records
+from icecdc_core.session.jvm import iceberg_class
+from icecdc_core.table.catalogs import load_table
+from tests.kafka_records import records, settings
+
+MAX, MIN = 2**63 - 1, -(2**63)
+DBZ, CONNECT = "io.debezium.time.", "org.apache.kafka.connect.data."
+LETTER = "dead letter"
+
+
+def unscaled(number, size=None):
+    size = size or (number.bit_length() + 8) // 8
+    return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+
+
+def decimal(value, scale, expected):
+    return ("bytes", DECIMAL, {"scale": str(scale), "connect.decimal.precision": "38"}, value, expected)
+
+
+# The type, the logical type, its parameters, the value in JSON, and the value as text.
+CASES = [
+    *[("int32", f"{owner}Date", {}, days, text) for owner in (DBZ, CONNECT)
+      for days, text in [(0, "1970-01-01"), (19000, "2022-01-08"), (-719162, "0001-01-01"), (2**31 - 1, LETTER)]],
+    ("int64", f"{DBZ}Timestamp", {}, 1_700_000_000_123, "2023-11-14 22:13:20.123"),
+    ("int64", f"{DBZ}Timestamp", {}, MAX, LETTER),
+    ("int64", f"{DBZ}MicroTimestamp", {}, -1, "1969-12-31 23:59:59.999999"),
+    ("int64", f"{DBZ}MicroTimestamp", {}, 1710054000000000, "2024-03-10 07:00:00"),
+    ("int64", f"{DBZ}MicroTimestamp", {}, MIN, LETTER),
+    ("int64", f"{DBZ}NanoTimestamp", {}, 1_700_000_000_123_456_789, "2023-11-14 22:13:20.123456"),
+    ("int64", f"{DBZ}NanoTimestamp", {}, -1, "1969-12-31 23:59:59.999999"),
+    ("int64", f"{DBZ}NanoTimestamp", {}, MIN, "1677-09-21 00:12:43.145224"),
+    ("int64", f"{CONNECT}Timestamp", {}, 1_700_000_000_123, "2023-11-14T22:13:20.123000Z"),
+    ("int64", f"{CONNECT}Timestamp", {}, MIN, LETTER),
+    ("string", f"{DBZ}ZonedTimestamp", {}, "2024-01-01T01:00:00.5+01:00", "2024-01-01T00:00:00.500000Z"),
+    ("string", f"{DBZ}ZonedTimestamp", {}, "2024-01-01T00:00:00", "2024-01-01T00:00:00.000000Z"),
+    ("string", f"{DBZ}ZonedTimestamp", {}, "noon", LETTER),
+    ("int32", f"{DBZ}Time", {}, 3_600_001, "01:00:00.001"),
+    ("int32", f"{CONNECT}Time", {}, 86_399_999, "23:59:59.999"),
+    ("int64", f"{DBZ}MicroTime", {}, 0, "00:00:00"),
+    ("int64", f"{DBZ}MicroTime", {}, -1, LETTER),
+    ("int64", f"{DBZ}MicroTime", {}, 90_000_000_000, LETTER),
+    ("int64", f"{DBZ}NanoTime", {}, 3_600_000_001_000, "01:00:00.000001"),
+    ("int64", f"{DBZ}NanoTime", {}, MAX, LETTER),
+    decimal(1.5, 2, "1.50"), decimal(-7.0, 2, "-7.00"), decimal(100, 2, "100.00"), decimal(0, 10, "0.0000000000"),
+    decimal(1e-10, 10, "0.0000000001"), decimal(unscaled(150), 2, "1.50"), decimal(unscaled(-700), 2, "-7.00"),
+    decimal("1.50", 2, LETTER), decimal("1234", 2, "141178.16"), decimal("!", 2, LETTER), decimal("", 2, LETTER),
+    decimal("A", 2, LETTER), decimal(True, 2, LETTER), decimal({"a": 1}, 2, LETTER), decimal(1e999, 2, LETTER),
+    decimal(12345678901234567890123456789012345678, 0, "12345678901234567890123456789012345678"),
+    decimal(123456789012345678901234567890123456789, 0, LETTER), decimal(unscaled(2**127 - 1, 16), 0, LETTER),
+    decimal(unscaled(10**38 - 1), 0, "9" * 38), decimal(unscaled(1, 17), 0, LETTER), decimal(1e30, 2, LETTER),
+    ("float32", "", {}, 1e39, LETTER), ("float64", "", {}, 1e39, "1.0E39"), ("float32", "", {}, 1.5, "1.5"),
+    ("float64", "", {}, "Infinity", "Infinity"), ("float32", "", {}, "-Infinity", "-Infinity"),
+    ("float64", "", {}, "NaN", "NaN"),
+    ("bytes", "", {}, "AAE=", "AAE="), ("bytes", "", {}, "!", LETTER),
+]  # fmt: skip
+VARIABLE = [({"scale": 1, "value": unscaled(105)}, "105E-1"), ({"scale": 1, "value": "1.50"}, LETTER),
+            ({"scale": 0, "value": unscaled(2**127 - 1, 16)}, LETTER)]  # fmt: skip
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
+def zone(spark, request, monkeypatch):
+    """The zone of the session and of this process."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+    monkeypatch.undo()
+    time.tzset()
+    assert os.environ.get("TZ") != request.param or before == request.param
+
+
+def as_text(name, kind):
+    column = F.col("row")[name]
+    if isinstance(kind, T.TimestampType):
+        micros = F.unix_micros(column)
+        local = F.timestamp_add("MICROSECOND", micros, F.lit("1970-01-01").cast("timestamp_ntz"))
+        return F.concat(F.date_format(local, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"), F.lit("Z"))
+    return F.base64(column) if isinstance(kind, T.BinaryType) else column.cast("string")
+
+
+def read(frame, schema, chosen):
+    """Each record's only value as text, or that it is a dead letter; no record has neither."""
+    rows = parse_rows(frame, schema, chosen)
+    texts = F.coalesce(*(as_text(field.name, field.dataType) for field in schema))
+    found = rows.orderBy("offset").select("is_valid", texts.alias("text")).collect()
+    return [row.text if row.is_valid else LETTER for row in found]
+
+
+class DescribeLogicalTypes:
+    def it_stores_each_value_of_json_as_sent_or_makes_it_a_dead_letter(self, spark, zone):
+        variable = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
+        nodes = [{"type": kind, "name": name, "parameters": given} for kind, name, given, _, _ in CASES]
+        nodes += [{"type": "struct", "name": "io.debezium.data.VariableScaleDecimal", "fields": variable}] * 3
+        fields = [{**node, "field": f"x{place}", "optional": True} for place, node in enumerate(nodes)]
+        row = {"type": "struct", "fields": fields, "optional": True}
+        envelope = [{**row, "field": "before"}, {**row, "field": "after"}, {"field": "op", "type": "string"}]
+        schema_part = {"type": "struct", "fields": envelope}
+        values = [*(value for *_, value, _ in CASES), *(value for value, _ in VARIABLE)]
+        texts = [
+            json.dumps({"schema": schema_part, "payload": {"op": "c", "before": None, "after": {f"x{place}": value}}})
+            for place, value in enumerate(values)
+        ]
+        source = [(None, text.replace(": Infinity", ": 1e999")) for text in texts]
+        chosen = settings(format="debezium_json")
+        decoded = decode_records(records(spark, source), chosen).cache()
+        kind = T.StructType.fromJson(json.loads(decoded.where("payload_type IS NOT NULL").first().payload_type))
+        actual = read(decoded, kind, chosen)
+        decoded.unpersist()
+        wrong = [(case, found) for case, found in zip([*CASES, *VARIABLE], actual, strict=True) if found != case[-1]]
+        assert wrong == []
+
+    def it_stores_each_value_of_avro_as_sent_or_makes_it_a_dead_letter(self, spark, zone):
+        cases = [
+            (case[:3], base64.b64decode(case[3]) if case[0] == "bytes" else case[3], case[4])
+            for case in CASES
+            if case[0] in ("int32", "int64") or (case[1] == DECIMAL and str(case[3]).endswith(("=", "W", "/")))
+        ]
+        kinds = {"int32": T.IntegerType(), "int64": T.LongType(), "bytes": T.BinaryType()}
+        types = {f"x{n}": LogicalType(kinds[kind], name, given) for n, ((kind, name, given), _, _) in enumerate(cases)}
+        whole = LogicalType(T.StructType([T.StructField(n, each.kind) for n, each in types.items()]), fields=types)
+        lines = [(n, {f"x{n}": bytearray(v) if isinstance(v, bytes) else v}) for n, (_, v, _) in enumerate(cases)]
+        frame = spark.createDataFrame(
+            lines, T.StructType([T.StructField("offset", T.IntegerType()), T.StructField("value", whole.kind)])
+        ).coalesce(1)
+        payload = F.to_json(to_payload(F.col("value"), whole), PAYLOAD_OPTIONS)
+        decoded = expand_results(frame, decode_result(payload, column_type(whole).json()), ["offset"])
+        assert read(decoded, column_type(whole), settings()) == [expected for _, _, expected in cases]
+
+
+# Columns, a record, and the row as JSON; a dead letter without one.
+TEXTS = [
+    ('{"id":1,"v":"a"},"v":"b"', None), ('{"id":5},"_icecdc_record":{"id":6}', None), ('{"id":1}]} x', None),
+    ('{"id":5}],[{"id":6}', None), ('{"id":5},{"id":6}', None), ('{"id":5}],"x":[{}', None),
+    ('{"v":"\\ud83d"}', None), ('{"v":"\\uDE00\\ud83d"}', None), ('{"\\ud83d":1}', None),
+    ('{"v":"\\ud83d\\ude00"}', '{"v":"😀"}'), ('{"v":"\\\\ud83d"}', '{"v":"\\\\ud83d"}'),
+    ('{"v":"\\\\\\ud83d"}', None),
+    ('{"f":1e999,"v":"Infinity"}', None), ('{"f":1e999,"v":"INFO"}', None), ('{"g":1e39,"v":"INF"}', None),
+    ('{"f":"Infinity","v":"1e999"}', '{"v":"1e999","f":"Infinity"}'), ('{"f":"-Infinity","g":"1e9"}', None),
+    ('{"f":"Infinity","big":1e999}', '{"f":"Infinity"}'), ('{"l":[1e999],"v":"Infinity"}', None),
+    ('{"l":["Infinity"]}', '{"l":["Infinity"]}'),
+    ('{"m":{"1":"a","-2":"b"}}', '{"m":{"1":"a","-2":"b"}}'), ('{"m":{"x":"a"}}', None), ('{"m":{"1.5":"a"}}', None),
+    ('{"m":{"01":"a"}}', None), ('{"m":{}}', '{"m":{}}'), ('{"m":[[1,"a"]]}', None), ('{"m":null}', "{}"),
+    ('{"d":{"1.0":1,"1.00":2}}', None), ('{"d":{"1e999":1}}', None), ('{"d":{"1.5":1}}', '{"d":{"1.5":1}}'),
+    ('{"t":{"2024-01-01":1}}', '{"t":{"19723":1}}'), ('{"t":{"2024-02-30":1}}', None),
+    ('{"s":{"a":1}}', None), ('{"id":9}', '{"id":9}'),
+]  # fmt: skip
+COLUMNS = ("id int, v string, f double, g float, l array<double>, m map<int,string>, d map<double,int>, "
+           "t map<date,int>, s map<struct<a:int>,int>")  # fmt: skip
+
+
+class DescribeRecords:
+    def it_stores_exactly_what_was_sent_and_lets_others_go_on(self, spark):
+        schema, chosen = T.StructType.fromDDL(COLUMNS), settings()
+        decoded = decode_records(records(spark, [(None, text) for text, _ in TEXTS]), chosen)
+        names = [F.col("row")[name].alias(name) for name in schema.names if name != "s"]
+        rows = parse_rows(decoded, schema, chosen).orderBy("offset")
+        found = rows.select("is_valid", F.to_json(F.struct(*names)).alias("row")).collect()
+        actual = [row.row if row.is_valid else None for row in found]
+        assert [each for each in zip(TEXTS, actual, strict=True) if each[0][1] != each[1]] == []
+        fast = parse_rows_only(decoded, schema, chosen).select("is_valid").collect()
+        assert not any(quick.is_valid and not slow.is_valid for quick, slow in zip(fast, found, strict=True))
+
+    @pytest.mark.parametrize("format_", ["debezium_json", "dms"])
+    def it_rejects_what_other_formats_would_lose(self, spark, format_):
+        def change(row):
+            if format_ == "dms":
+                return f'{{"data":{row},"metadata":{{"operation":"insert"}}}}'
+            return f'{{"op":"c","before":null,"after":{row}}}'
+
+        texts = [change('{"f":1e999}'), change('{"v":"\\ud83d"}'), change('{"id":1}') + change('{"id":2}'),
+                 change('{"f":"Infinity"}')]  # fmt: skip
+        chosen = settings(format=format_)
+        rows = parse_rows(decode_records(records(spark, [(None, t) for t in texts]), chosen),
+                          T.StructType.fromDDL("id int, v string, f double"), chosen)  # fmt: skip
+        assert [row.is_valid for row in rows.orderBy("offset").collect()] == [False, False, False, True]
+
+
+class DescribeTables:
+    def it_gives_absent_fields_their_write_default(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT, s STRUCT<a: INT>) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+        table = load_table(spark, f"lake.ns.{name}")
+        types, literal = iceberg_class(spark, "types.Types"), iceberg_class(spark, "expressions.Literal")
+        update = table.updateSchema()
+        text, whole = types.StringType.get(), types.IntegerType.get()
+        update.addColumn("v", text, None, literal.of("it's"))
+        update.addColumn("n", whole, None, literal.of(7))
+        update.commit()
+        chosen = settings(metadata_columns=[])
+        schema = payload_schema(spark, load_table(spark, f"lake.ns.{name}"), chosen)
+        source = [(None, '{"id":1}'), (None, '{"id":2,"v":null,"n":null}'), (None, '{"id":3,"v":"x","n":8}')]
+        decoded = decode_records(records(spark, source), chosen)
+        expected = [(1, None, "it's", 7), (2, None, None, None), (3, None, "x", 8)]
+        assert [tuple(row.row) for row in parse_rows(decoded, schema, chosen).orderBy("offset").collect()] == expected
+        assert [tuple(row.row) for row in parse_rows_only(decoded, schema, chosen).collect()] == expected
+
+    def it_keeps_the_identifier_fields_of_the_table_required(self, spark, sql, name):
+        sql("CREATE TABLE {t} (id INT NOT NULL, x INT NOT NULL) USING iceberg")
+        sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id")
+        kind = T.StructType.fromDDL("id int, x int").json()
+        source = spark.createDataFrame(
+            [('{"id":1}', kind, None)], "payload string, payload_type string, problem string"
+        )
+        evolve_for_records(spark, f"lake.ns.{name}", source, settings(evolve_schema=True, metadata_columns=[]))
+        assert [field.nullable for field in spark.table(f"lake.ns.{name}").schema] == [False, True]
