@@ -12,8 +12,10 @@ row of one identifier are ever compared. Whoever can make two rows with one hash
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -64,7 +66,8 @@ class ChangedIdentifiers:
 
     def close(self) -> None:
         """Release what is cached."""
-        self.identifiers.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            self.identifiers.unpersist()
 
 
 def find_changed_identifiers(

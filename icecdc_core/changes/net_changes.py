@@ -232,7 +232,8 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
         found.close()
         return None
     finally:
-        unchanged.unpersist()
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            unchanged.unpersist()
 
 
 def _merged(changes: DataFrame, planned: PlannedRange) -> DataFrame:

@@ -134,8 +134,8 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
     require_supported(spark)
     require_catalog(spark, config)
     with literal_names(spark):
+        position, missing = _position(config)  # first: the table then knows its snapshot
         source = open_indexable_source(spark, config, needs_history=False)
-    position, missing = _position(config)
     snapshot_id = position.snapshot_id if position else None
     chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
     return View(spark, config, source, chosen, position, missing, tuple(index_notes(source, position)), since)

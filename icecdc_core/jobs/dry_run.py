@@ -11,22 +11,22 @@ from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import position_at
 from icecdc_core.runs.changes import compute_changes, plan_batch
 from icecdc_core.runs.plan import decide_start, needs_reexport, next_range
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
 
 
-def dry_run_sync(run: Run, source: Source, stored: Position | None) -> RunReport:
+def dry_run_sync(run: Run, look: Look) -> RunReport:
     """Count what a sync from the stored position would do.
 
     Args:
         run: The dry run, which has the parameters and times the stages.
-        source: The table, opened for this run.
-        stored: The position of the index; None if it has none.
+        look: The stored position and the table.
 
     Raises:
         IcecdcError: What the sync itself would raise before its first write.
     """
-    start = decide_start(stored or Position(run.config.index, run.config.table, source.table_uuid), source, run.config)
+    source = look.source
+    start = decide_start(look.position, source, run.config)
     position = start.position
     if start.creates_index:
         position = position_at(position, source, position.snapshot_id)

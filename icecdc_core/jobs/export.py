@@ -16,7 +16,7 @@ from icecdc_core.opensearch.aliases import publish_index
 from icecdc_core.opensearch.bulk.result import BulkResult
 from icecdc_core.opensearch.index_checks import require_own_alias, require_same_index
 from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import create_physical, drop_leftovers, drop_unless_read, unused_epoch
+from icecdc_core.opensearch.indexes import create_physical, drop_unless_read, unused_epoch
 from icecdc_core.opensearch.physical_indexes import count_operations, physical_index
 from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
@@ -53,14 +53,12 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
     """
     with Run("export", spark, config) as run:
         with run.stage("check"):
-            source = run.open_source()
+            look = run.look()
             require_own_alias(run.client, config)
             require_server_features(run.client, config)
-            position = run.read_position()
         if config.dry_run:
-            return run.finish(dry_run_export(run, source, position.batch if position else None))
-        with run.lock(source) as lock:
-            source = run.reopen_if_moved(source, position, lock)
+            return run.finish(dry_run_export(run, look.source, look.position.batch))
+        with run.lock(look) as (lock, source):
             return run.finish(export_locked(run, source, lock))
 
 
@@ -87,7 +85,7 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
             if run.config.on_history_gap != "reexport":
                 raise
             event(f"the exported snapshot is gone: {error.message}", logging.WARNING)
-            source = run.reopen_source()
+            source = run.look_again(lock).source
     return _export(run, source, lock)
 
 
@@ -98,7 +96,8 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     if groups is None:
         groups = _begin(run, source, lock)
     batch, total = begun_batch(lock), BulkResult()
-    rows = [sum(source.table.row_counts(tasks)) for tasks in groups.tasks]
+    with run.stage("plan"):
+        rows = [sum(source.table.row_counts(tasks)) for tasks in groups.tasks]
     done = sum(rows[: batch.groups_done])
     operations = partial(count_operations, run.client, batch.physical_index)
     with run.stage("write"), progress(sum(rows), f"Exporting {config.table}", done) as bar:
@@ -123,8 +122,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
         notes=notes,
     )
     with run.stage("commit"):
-        commit_batch(lock, source, report)
-        drop_leftovers(run.client, config, batch.physical_index)
+        commit_batch(run, lock, source, report)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 

@@ -12,7 +12,7 @@ from icecdc_core.opensearch.bulk.result import BulkResult
 from icecdc_core.opensearch.indexes import evolve_mapping
 from icecdc_core.runs.batch import log_entry, report_fields, write_batch
 from icecdc_core.runs.repairs import differing_documents, newest_version, repair_actions
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
 
 # The first attempt learns which versions the index remembers of deleted documents; the second exceeds them.
@@ -50,7 +50,7 @@ def _content_version(position: Position) -> tuple[object, ...]:
     return position.snapshot_id, position.physical_index, position.epoch
 
 
-def repair_differences(run: Run, source: Source, position: Position, differences: DataFrame) -> int:
+def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
     """Bring the documents that differ to the position's snapshot, as a batch of its own with a new epoch.
 
     A foreign writer raised versions in the index, and the repair must exceed them. The validation knows the versions of
@@ -58,8 +58,7 @@ def repair_differences(run: Run, source: Source, position: Position, differences
 
     Args:
         run: The run.
-        source: The table.
-        position: The position at whose snapshot the validation compared.
+        look: The table, and the position at whose snapshot the validation compared.
         differences: (id, verdict, version) from the validation.
 
     Returns:
@@ -70,11 +69,11 @@ def repair_differences(run: Run, source: Source, position: Position, differences
         DocumentVersionError: A document's version is so high that no later write could exceed it.
         TableLockedError: Another run has locked the index, or wrote it after the comparison.
     """
-    source.require_identifier_columns("a repair writes single documents")
+    look.source.require_identifier_columns("a repair writes single documents")
     wrong = differing_documents(differences)
     newest_id, newest = newest_version(wrong)
-    with run.lock(source) as lock:
-        require_repairable(lock.position, position)
+    with run.lock(look) as (lock, source):
+        require_repairable(lock.position, look.position)
         epoch = _epoch_above(newest or 0, newest_id, lock, run.config.index)
         for _ in range(_ATTEMPTS):
             result = _write(run, source, lock, wrong, epoch)

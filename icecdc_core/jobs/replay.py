@@ -20,7 +20,7 @@ from icecdc_core.opensearch.physical_indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields
 from icecdc_core.runs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.source import Source
 
 _PAGE = 1000
@@ -65,10 +65,12 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
         )
     with Run("replay", spark, config) as run:
         with run.stage("check"):
-            source = run.open_source(needs_history=False)
+            look = run.look(needs_history=False)
             require_server_features(run.client, config)
-            run.require_position(source)
-        with run.lock(source) as lock:
+            run.require_position(look)
+        with run.lock(look) as (lock, source):
+            with run.stage("check"):
+                run.require_position(Look(lock.position, source))
             return run.finish(_replay(run, source, lock.position))
 
 

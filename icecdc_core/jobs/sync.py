@@ -25,7 +25,7 @@ from icecdc_core.runs.batch import begin_batch, commit_batch, prepared_index, re
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
 from icecdc_core.runs.index_changes import create_empty_index, follow_spec
 from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -61,15 +61,13 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     """
     with Run("sync", spark, config) as run:
         with run.stage("check"):
-            source = run.open_source()
-            position = _checked_position(run, source)
+            look = _checked_look(run)
             require_server_features(run.client, config)
         if config.dry_run:
-            return run.finish(dry_run_sync(run, source, position))
-        if position is not None and _is_up_to_date(position, source):
-            return run.finish(run.report("sync", source.head, source.head, "none"))
-        with run.lock(source) as lock:
-            source = run.reopen_if_moved(source, position, lock)
+            return run.finish(dry_run_sync(run, look))
+        if _is_up_to_date(*look):
+            return run.finish(run.report("sync", look.source.head, look.source.head, "none"))
+        with run.lock(look) as (lock, source):
             if _is_up_to_date(lock.position, source):
                 return run.finish(run.report("sync", source.head, source.head, "none"))
             start = decide_start(lock.position, source, config)
@@ -84,25 +82,26 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             return run.finish(_catch_up(run, source, lock))
 
 
-def _checked_position(run: Run, source: Source) -> Position | None:
-    """Return the position after a check of its index, and note how far the index is behind.
+def _checked_look(run: Run) -> Look:
+    """Look at position and table, check the index, and note how far it is behind.
 
     If another run moves the position during the check, the answers are about two different moments. So the check is
-    repeated with the new position.
+    repeated with a new look.
     """
-    position = run.read_position()
+    look = run.look()
     while True:
-        run.note_lag(source, position)
+        position = look.position
+        run.note_lag(look)
         try:
-            if position is None or not position.exists or position.begun_export:
+            if not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
             else:
                 require_readable_index(run.client, *position.committed_index)
-            return position
+            return look
         except (IndexConflictError, IndexNotFoundError):
-            checked, position = position, run.read_position()
-            if position == checked:
+            look = run.look()
+            if look.position == position:
                 raise
 
 
@@ -124,7 +123,7 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 raise
             return _reexport(run, source, lock, report)
         except (HistoryGapError, TableReplacedError):
-            known, source = source.snapshot_ids, run.reopen_source()
+            known, source = source.snapshot_ids, run.look_again(lock).source
             if needs_reexport(lock.position, source, config):
                 return _reexport(run, source, lock, report)
             if source.snapshot_ids >= known:
@@ -161,7 +160,7 @@ def _sync_batch(run: Run, source: Source, lock: IndexLock) -> RunReport:
         epoch=epoch,
     )
     with run.stage("commit"):
-        commit_batch(lock, source, report)
+        commit_batch(run, lock, source, report)
     return report
 
 
@@ -169,7 +168,7 @@ def _catch_up_after_export(run: Run, source: Source, lock: IndexLock, export: Ru
     if lock.position.snapshot_id == source.head:
         return export
     # A resumed export is of the snapshot it began with; what was committed since follows at once.
-    source = run.reopen_source()
+    source = run.look_again(lock).source
     if lock.position.snapshot_id == source.head:
         return export
     both = export.then(_catch_up(run, source, lock))

@@ -94,11 +94,12 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
         )
     with Run("validate", spark, config) as run:
         with run.stage("check"):
-            source = run.open_source(needs_history=False)
+            look = run.look(needs_history=False)
+            position, source = look
             if config.repair:
                 require_server_features(run.client, config)
             at_position = config.validate_at == "position" or config.repair
-            position = run.require_position(source, needs_history=at_position)
+            run.require_position(look, needs_history=at_position)
             if config.repair:
                 require_repairable(position)
         snapshot_id = position.snapshot_id if at_position else source.head
@@ -107,7 +108,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             repairs = config.repair and any(comparison.counts.values())
             if repairs:
                 with run.stage("repair"):
-                    repaired = repair_differences(run, source, position, comparison.differences)
+                    repaired = repair_differences(run, look, comparison.differences)
         if repairs:
             comparison = _compare(run, source, position, snapshot_id)
             comparison.close()

@@ -131,7 +131,7 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete the physical indexes of earlier exports: those that were created before this one.
+    """Delete the physical indexes that were created before this one and that readers do not see.
 
     A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
 
@@ -145,7 +145,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
         return
     for name, entry in found.items():
         is_earlier = _created_at(entry) < _created_at(found[physical])
-        if is_earlier and icecdc_meta(entry).get("index") == config.index:
+        if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
             client.indices.delete(index=name, params={"ignore_unavailable": "true"})
 
 

@@ -16,7 +16,7 @@ from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
 from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
-from icecdc_core.opensearch.indexes import evolve_mapping
+from icecdc_core.opensearch.indexes import drop_leftovers, evolve_mapping
 from icecdc_core.opensearch.physical_indexes import count_operations, write_alias
 from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.changes import BatchPlan, count_documents
@@ -135,10 +135,13 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     return result
 
 
-def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
+def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -> None:
     """Move the position to the end of the begun batch, and append the batch with its counts to the commit log.
 
+    What a run that was killed left behind of earlier indexes is dropped then.
+
     Args:
+        run: The run.
         lock: The locked index, with the begun batch.
         source: The table that the batch read; the position keeps its selection and schema.
         report: The report on the batch, which has the counts.
@@ -149,6 +152,7 @@ def commit_batch(lock: IndexLock, source: Source, report: RunReport) -> None:
     batch = begun_batch(lock)
     position = replace(lock.position, physical_index=batch.physical_index)
     lock.commit(position_at(position, source, batch.to_snapshot_id), log_entry(report))
+    drop_leftovers(run.client, run.config, batch.physical_index)
 
 
 def report_fields(result: BulkResult) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position_format import Position
@@ -34,6 +34,18 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
+class Look(NamedTuple):
+    """What a run saw at one look.
+
+    Attributes:
+        position: The position of the index; a new one if the index has none.
+        source: The table, opened after the position was read: it knows every snapshot that the position names.
+    """
+
+    position: Position
+    source: Source
+
+
 class Run(JobRun["SyncConfig"]):
     """A run of a job on an index, to be used in a ``with``; it closes what it opens.
 
@@ -53,6 +65,7 @@ class Run(JobRun["SyncConfig"]):
         super().__init__(job, spark, config)
         self._opened = ExitStack()
         self._source: Source | None = None
+        self._needs_history = True
 
     def _open(self) -> None:
         self.client = connect(self.config)
@@ -75,8 +88,32 @@ class Run(JobRun["SyncConfig"]):
         with typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username):
             yield
 
-    def open_source(self, needs_history: bool = True) -> Source:
-        """Open the table as it is now and check that documents can contain its columns, see ``open_source``."""
+    def look(self, needs_history: bool = True) -> Look:
+        """Read the position, then open the table: only in this order does the table know what the position names.
+
+        Args:
+            needs_history: See ``open_source``.
+
+        Raises:
+            IndexConflictError: The position belongs to another table.
+        """
+        self._needs_history = needs_history
+        position = self.positions.read()
+        return self._look_with(position)
+
+    def look_again(self, lock: IndexLock) -> Look:
+        """Open the table again under the lock, where no other run moves the position."""
+        with self.stage("check"):
+            return self._look_with(lock.position)
+
+    def _look_with(self, position: Position | None) -> Look:
+        source = self._open_source(self._needs_history)
+        if position is None:
+            return Look(Position(self.config.index, self.config.table, source.table_uuid), source)
+        require_index_of_table(self.config, position.table)
+        return Look(position, source)
+
+    def _open_source(self, needs_history: bool) -> Source:
         if self._source is not None:
             self._source.table.release()
         source = open_indexable_source(self.spark, self.config, needs_history)
@@ -85,57 +122,19 @@ class Run(JobRun["SyncConfig"]):
         self.observers.opened(source)
         return source
 
-    def reopen_source(self) -> Source:
-        """Open the table again, after it changed during this run."""
-        with self.stage("check"):
-            return self.open_source()
-
-    def reopen_if_moved(self, source: Source, seen: Position | None, lock: IndexLock) -> Source:
-        """Return the table under the lock: opened again if another run wrote between the first look and the lock.
-
-        That run may have read newer snapshots than ``source`` has.
-
-        Args:
-            source: The table as it was opened.
-            seen: The position as it was read then.
-            lock: The lock.
-
-        Raises:
-            IndexConflictError: The position belongs to another table by now.
-        """
-        if lock.position == (seen or Position(self.config.index, self.config.table, source.table_uuid)):
-            return source
-        require_index_of_table(self.config, lock.position.table)
-        return self.reopen_source()
-
-    def read_position(self) -> Position | None:
-        """Return the position of the index, None if it has none.
-
-        Raises:
-            IndexConflictError: The position belongs to another table.
-        """
-        position = self.positions.read()
-        if position is not None:
-            require_index_of_table(self.config, position.table)
-        return position
-
-    def note_lag(self, source: Source, position: Position | None) -> None:
-        """Note how far the index is behind its table.
-
-        Args:
-            source: The table.
-            position: The position of the index; None if it has none: it then lacks every snapshot.
-        """
-        snapshots, seconds = lag(source.metadata, position.snapshot_id if position else None, source.head)
+    def note_lag(self, look: Look) -> None:
+        """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
+        position, source = look
+        snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
         self.note(lag_snapshots=snapshots, lag_seconds=seconds)
-        if position is not None and position.exists:
+        if position.exists:
             self.note(lag_read_at=self.seconds)
 
-    def require_position(self, source: Source, needs_history: bool = True) -> Position:
-        """Return the position of an index that must exist.
+    def require_position(self, look: Look, needs_history: bool = True) -> None:
+        """Check that the index exists and that readers see it.
 
         Args:
-            source: The table.
+            look: The position and the table.
             needs_history: Whether the table must still have the position's snapshot and fit its schema.
 
         Raises:
@@ -143,8 +142,8 @@ class Run(JobRun["SyncConfig"]):
             IndexConflictError: The position belongs to another table, or readers see another index.
             TableReplacedError, HistoryGapError, SchemaChangeError: The position does not fit the table any more.
         """
-        position = self.read_position()
-        if position is None or not position.exists:
+        position = look.position
+        if not position.exists:
             raise IndexNotFoundError(
                 f"The index '{self.config.index}' has no position: nothing was exported or synced to it",
                 subject="index",
@@ -152,10 +151,9 @@ class Run(JobRun["SyncConfig"]):
                 remedy="run the export first; check `index` and `positions_index`",
             )
         require_readable_index(self.client, *position.committed_index)
-        failed = check_preconditions(position, source) if needs_history else None
+        failed = check_preconditions(position, look.source) if needs_history else None
         if failed is not None:
             raise failed.error
-        return position
 
     def confirm_readers_indexes(self, lock: IndexLock) -> frozenset[str]:
         """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.
@@ -171,15 +169,19 @@ class Run(JobRun["SyncConfig"]):
         return seen
 
     @contextmanager
-    def lock(self, source: Source) -> Iterator[IndexLock]:
-        """Lock the index against other runs.
+    def lock(self, look: Look) -> Iterator[tuple[IndexLock, Source]]:
+        """Lock the index against other runs; yield the lock, and the table as it knows what the position names.
+
+        If another run wrote the position between the look and the lock, it may have read newer snapshots.
 
         Raises:
             TableLockedError: Another run has locked it.
+            IndexConflictError: The position belongs to another table by now.
         """
-        lock = self.positions.lock(self.config.table, source.table_uuid, self.run_id)
+        lock = self.positions.lock(self.config.table, look.source.table_uuid, self.run_id)
         try:
-            yield lock
+            moved = lock.position != look.position
+            yield lock, self.look_again(lock).source if moved else look.source
         finally:
             lock.release()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from icecdc_core import errors
@@ -83,16 +83,24 @@ def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Itera
         yield
     except IcecdcError:
         raise
-    except ConnectionError as error:
-        raise SparkJobError(
-            f"Spark's Java process ended while it worked on '{config.table}' ({type(error).__name__})",
-            subject="spark_conf",
-            remedy="restart the kernel or the program; if it ends again, give it more memory (spark.driver.memory "
-            f"through spark_conf); {_STAYS}",
-        ) from error
+    except (ConnectionError, Py4JNetworkError) as error:
+        raise _java_ended_error(error, config) from error
     except (PySparkException, Py4JError) as error:
+        try:
+            typed = _typed_error(error, config, table)
+        except (ConnectionError, Py4JNetworkError) as ended:  # the causes are asked of the Java process
+            typed = _java_ended_error(ended, config)
         # Spark's text may show a value that select masks.
-        raise _typed_error(error, config, table) from (None if config.select else error)
+        raise typed from (None if config.select else error)
+
+
+def _java_ended_error(error: Exception, config: SyncConfig) -> SparkJobError:
+    return SparkJobError(
+        f"Spark's Java process ended while it worked on '{config.table}' ({type(error).__name__})",
+        subject="spark_conf",
+        remedy="restart the kernel or the program; if it ends again, give it more memory (spark.driver.memory "
+        f"through spark_conf); {_STAYS}",
+    )
 
 
 def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table: IcebergTable | None) -> IcecdcError:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.commits.position_format import Batch
+from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.batch import write_batch
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from tests.loopback_proxy import Act, loopback_proxy
 from tests.waiting import await_true
 
@@ -148,7 +148,7 @@ class DescribeRelease:
             begun = 0.0
 
             def work():
-                with run.lock(type("Table", (), {"table_uuid": ""})):
+                with run.lock(Look(Position(config.index, config.table, ""), type("Table", (), {"table_uuid": ""}))):
                     gone.set()
                     await_true(lambda: tried)
                     nonlocal begun

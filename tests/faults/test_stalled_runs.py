@@ -6,11 +6,12 @@ from unittest import mock
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.lease import unregister_active_run
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
+from icecdc_core.runs import batch
 from icecdc_core.runs.run import Run
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -107,35 +108,51 @@ class DescribeABatchThatIsNotRepeated:
         assert names() == {"1": "v"}
 
 
-class DescribeARunThatAnotherOvertookBeforeItsLock:
-    @pytest.fixture
-    def overtaken(self, spark, sql, make_config):
-        """Return a run that another one overtakes between the first look at the table and the lock."""
+class DescribeARunThatAnotherOvertakes:
+    @pytest.fixture(params=["during its look", "before its lock"])
+    def overtaken(self, request, spark, sql, make_config, opensearch):
+        """Return a run that another one overtakes between its looks at position and table, or before its lock."""
         sql(CREATE)
         sql("INSERT INTO {t} VALUES (1, 'a')")
-        config, lock = make_config(), Run.lock
+        config = make_config()
         export_table(spark, config)
         sql("INSERT INTO {t} VALUES (2, 'b')")
+        method = {"during its look": "_open_source", "before its lock": "lock"}[request.param]
+        original, calls = getattr(Run, method), []
 
-        def overtake(*arguments):
-            with mock.patch.object(Run, "lock", lock):
+        def overtake(run, *arguments):
+            # The other run comes between the two looks, whichever of them is the first.
+            first = original(run, *arguments) if method == "_open_source" and not calls else None
+            if not calls:
+                calls.append(run)
                 sql("INSERT INTO {t} VALUES (3, 'c')")
                 sync_changes(spark, config)
-            return lock(*arguments)
+            return original(run, *arguments) if first is None else first
 
-        def run(job):
-            with mock.patch.object(Run, "lock", overtake):
-                return job(spark, config)
+        def run(job, **parameters):
+            with mock.patch.object(Run, method, overtake):
+                return job(spark, config.replace(**parameters))
 
         return run
 
-    def it_finds_nothing_left_to_sync(self, overtaken, names):
-        report = overtaken(sync_changes)
+    @pytest.mark.parametrize("parameters", [{}, {"on_history_gap": "reexport"}])
+    def it_finds_nothing_left_to_sync(self, overtaken, names, parameters):
+        report = overtaken(sync_changes, **parameters)
         assert (report.strategy, names()) == ("none", {"1": "a", "2": "b", "3": "c"})
 
     def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
         overtaken(export_table)
         assert names() == {"1": "a", "2": "b", "3": "c"}
+
+    def it_replays_at_the_position_of_the_other_run(self, overtaken, spark, opensearch):
+        report = overtaken(replay_dead_letters)
+        assert report.strategy == "none"
+
+    def it_counts_changes_that_were_there_at_the_look(self, overtaken):
+        assert overtaken(sync_changes, dry_run=True).upserts <= 2
+
+    def it_validates_at_a_position_that_the_table_knows(self, overtaken):
+        overtaken(validate_table, validate_at="position")
 
 
 class DescribeAStalledExport:
@@ -143,15 +160,15 @@ class DescribeAStalledExport:
         sql(CREATE)
         sql("INSERT INTO {t} VALUES (1, 'v')")
         config = make_config()
-        drop = export.drop_leftovers
+        drop = batch.drop_leftovers
 
         def stalled(*arguments):
-            with mock.patch.object(export, "drop_leftovers", drop):
+            with mock.patch.object(batch, "drop_leftovers", drop):
                 end_lease(opensearch, config)
                 export_table(spark, config)
             drop(*arguments)
 
-        with mock.patch.object(export, "drop_leftovers", stalled):
+        with mock.patch.object(batch, "drop_leftovers", stalled):
             export_table(spark, config)
         (physical,) = opensearch.indices.get_alias(name=config.index)
         assert PositionStore(opensearch, config).read().physical_index == physical

@@ -295,7 +295,8 @@ Commit(r) ==
         exported == batch.kind = "export"
         written == run[r].todo = {} \/ Mutated("position before write")
         done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ written)
-        next == IF exported THEN [at |-> "drop", batch |-> batch]
+        leftovers == \E i \in DOMAIN docs : i < batch.idx
+        next == IF exported \/ (batch.kind = "sync" /\ leftovers) THEN [at |-> "drop", batch |-> batch]
                 ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None]
     IN
     /\ run[r].at \in {"write", "commit"} /\ done
@@ -411,7 +412,7 @@ Publish(r) ==
        ELSE Fenced(r)
     /\ UNCHANGED table
 
-\* drop_leftovers, after the commit.
+\* commit_batch: drop_leftovers, after the commit.
 Drop(r) ==
     LET kept == run[r].batch.idx
         others == IF Mutated("a run without the lock deletes a newer index") THEN DOMAIN docs \ {kept}

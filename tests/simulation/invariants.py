@@ -26,6 +26,7 @@ class Invariants:
     Args:
         cluster: The cluster.
         rows: The rows of every snapshot that ever was.
+        heads: Every snapshot that was the table's current one, in order.
         index: The readers' alias.
         positions_index: The index of the positions.
 
@@ -34,8 +35,15 @@ class Invariants:
     """
 
     def __init__(
-        self, cluster: SimulatedOpenSearch, rows: dict[int | None, Rows], index: str, positions_index: str
+        self,
+        cluster: SimulatedOpenSearch,
+        rows: dict[int | None, Rows],
+        heads: list[int],
+        index: str,
+        positions_index: str,
     ) -> None:
+        self._heads = heads
+        self._at = 0
         self._cluster = cluster
         self._rows = rows
         self._index = index
@@ -113,11 +121,21 @@ class Invariants:
             if not highest < batch["epoch"] == epoch:
                 raise Violation("EpochsGrow", f"a batch with epoch {batch['epoch']} begins after epoch {highest}")
             self._begun[epoch] = identity
+            self._check_direction(batch)
         if self._begun[batch["epoch"]] != identity:
             what = f"epoch {batch['epoch']} is of {self._begun[batch['epoch']]} and of {identity}"
             raise Violation("EpochsAreUnique", what)
         if batch["kind"] == "export":
             self._exports[batch["physical_index"]] = (batch["epoch"], batch["to_snapshot_id"])
+
+    def _check_direction(self, batch: dict[str, Any]) -> None:
+        """A new batch ends with a snapshot that was current when, or after, that of the batch before it was."""
+        if batch["kind"] == "repair":
+            return
+        later = [at for at in range(self._at, len(self._heads)) if self._heads[at] == batch["to_snapshot_id"]]
+        if not later:
+            raise Violation("IndexGoesForward", f"{self._heads} and then back to {batch['to_snapshot_id']}")
+        self._at = later[0]
 
     def _check_versions(self, position: dict[str, Any] | None) -> None:
         for name, index in self._cluster.indexes.items():

@@ -21,6 +21,7 @@ from icecdc_core.opensearch import aliases, indexes
 from icecdc_core.opensearch.bulk import answers, request, writer
 from icecdc_core.opensearch.bulk.writer import BulkWriter
 from icecdc_core.runs import batch, index_changes, plan, resume
+from icecdc_core.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Mutant:
 
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
-LOGGED = "CommitsAreLogged"
+LOGGED, FORWARD = "CommitsAreLogged", "IndexGoesForward"
 
 MUTANTS = [
     Mutant(
@@ -351,21 +352,43 @@ MUTANTS = [
                 "drop_leftovers",
                 "_created_at(entry) < _created_at(found[physical])",
                 "name != physical",
-                (export,),
+                (batch,),
             ),
         ),
         schedules=20000,
     ),
     Mutant(
+        "the table is opened before the position is read",
+        (FORWARD,),
+        (
+            Change(
+                Run,
+                "look",
+                """position = self.positions.read()
+    return self._look_with(position)""",
+                """opened = self._open_source(needs_history)
+    position = self.positions.read()
+    return Look(position or Position(self.config.index, self.config.table, opened.table_uuid), opened)""",
+            ),
+        ),
+        schedules=4000,
+    ),
+    Mutant(
+        "the table is not opened again when another run wrote before the lock",
+        (FORWARD,),
+        (Change(Run, "lock", "moved = lock.position != look.position", "moved = False"),),
+        schedules=4000,
+    ),
+    Mutant(
         "an overtaken export blocks all later syncs",
         (RECOVERY, REFUSALS),
-        (Change(sync, "_checked_position", " or position.begun_export", ""),),
+        (Change(sync, "_checked_look", " or position.begun_export", ""),),
         schedules=20000,
     ),
     Mutant(
         "a sync compares the alias with a position that another run has moved",
         (REFUSALS,),
-        (Change(sync, "_checked_position", "if position == checked:", "if True:"),),
+        (Change(sync, "_checked_look", "if look.position == position:", "if True:"),),
         schedules=2000,
     ),
 ]

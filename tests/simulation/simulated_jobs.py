@@ -48,7 +48,8 @@ class SimulatedRun(Run):
         with self.typed_errors(name):
             yield
 
-    def open_source(self, needs_history: bool = True) -> Any:
+    def _open_source(self, needs_history: bool) -> Any:
+        current().scheduler.hand_over()
         return open_source(world().history)
 
 
@@ -111,8 +112,9 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
     """In place of `jobs.validate.validate_table`, whose comparison is one of frames."""
     with SimulatedRun("validate", None, config) as run:
         with run.stage("check"):
-            source = run.open_source()
-            position = run.require_position(source)
+            look = run.look()
+            position, source = look
+            run.require_position(look)
             repair.require_repairable(position)
         with run.stage("compare"):
             run.client.indices.refresh(index=position.physical_index)
@@ -127,7 +129,7 @@ def validate_and_repair(_: Any, config: SyncConfig) -> None:
                 wrong.append({"id": identity, "verdict": verdict, "version": version})
         if wrong:
             with run.stage("repair"):
-                repair.repair_differences(run, source, position, wrong)
+                repair.repair_differences(run, look, wrong)
 
 
 class SimulatedExecutor:

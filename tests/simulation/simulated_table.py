@@ -66,11 +66,13 @@ class History:
     Attributes:
         metadata: What a run that opens the table gets.
         rows: The rows of every snapshot that ever was, for the checks.
+        heads: Every snapshot that was the current one, in order, for the checks.
     """
 
     random: Random
     metadata: Metadata = field(default_factory=lambda: Metadata((), 0))
     rows: dict[int | None, Rows] = field(default_factory=lambda: {None: {}})
+    heads: list[int] = field(default_factory=list)
 
     @property
     def head(self) -> int:
@@ -98,12 +100,14 @@ class History:
         self.rows[number] = rows
         made = Snapshot(number, self.head or None, rows, number * 1000)
         self.metadata = Metadata((*self.metadata.snapshots, made), number)
+        self.heads.append(number)
 
     def roll_back(self) -> None:
         """Make an older snapshot the current one."""
         others = [each.snapshot_id for each in self.metadata.snapshots if each.snapshot_id != self.head]
         if others:
             self.metadata = Metadata(self.metadata.snapshots, self.random.choice(others))
+            self.heads.append(self.head)
 
     def expire(self) -> None:
         """Expire a snapshot that is not the current one."""

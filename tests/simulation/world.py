@@ -39,7 +39,7 @@ class World:
         self.history = History(self.random)
         self.history.begin()
         self.cluster = SimulatedOpenSearch(lambda: self.scheduler.now)
-        self.invariants = Invariants(self.cluster, self.history.rows, INDEX, POSITIONS)
+        self.invariants = Invariants(self.cluster, self.history.rows, self.history.heads, INDEX, POSITIONS)
         self.network = Network(self.cluster, self.random, LEASE_SECONDS, self._check, self.trace and self._traced)
         self.pairs = self.random.random() < 0.3
         self._mix = self.random.choice(MIXES)
