@@ -33,6 +33,9 @@ from icecdc_core.errors import NULL_MESSAGE, IdentifierColumnsError
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
+DIGEST_DIGITS = 64
+DIGEST = f"[0-9a-f]{{{DIGEST_DIGITS}}}"
+"""A regular expression for an id that is the digest of another text."""
 
 
 def upsert_version(epoch: int) -> int:
@@ -126,7 +129,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 
     Without identifier columns it is the position of the row (`_row_position`). With one it is the value as a string,
     with several the strings joined by `|`, in which `\` and `|` are escaped by `\`. An id that OpenSearch refuses
-    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits.
+    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits. So is one that
+    looks like such a digest, or it could be the id of another row.
 
     Args:
         schema: The columns of the row.
@@ -149,6 +153,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         return joined
     size = F.octet_length(joined)
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)
+    if len(texts) == 1:  # a `|` is in no digest
+        unfit |= (size == DIGEST_DIGITS) & joined.rlike(DIGEST)
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
 
 
