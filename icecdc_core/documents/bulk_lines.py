@@ -76,24 +76,26 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _json_string(F.col(document_key))
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
+    delete = _delete(text, F.lit(str(delete_version(epoch))))
     return identified.select(
-        F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
+        F.when(is_insert, upsert).otherwise(delete).alias("action"),
         F.col(document_key).alias("id"),
         F.when(is_insert, F.lit("index")).otherwise(F.lit("delete")).alias("op"),
     )
 
 
 def stored_actions(dead_letters: DataFrame) -> DataFrame:
-    """Turn stored documents into index operations again, with the versions that they had.
+    """Turn dead letters into operations again, with the versions that they had.
 
     Args:
-        dead_letters: A frame with `document_id`, `version` and `document` (JSON).
+        dead_letters: A frame with `document_id`, `version` and `document` (JSON; null: a delete).
 
     Returns:
         A frame with `action`.
     """
-    version = F.col("version").cast("string")
-    return dead_letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
+    text, version = _json_string(F.col("document_id")), F.col("version").cast("string")
+    upsert = _upsert(text, version, F.col("document"))
+    return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
@@ -106,7 +108,7 @@ def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
     Returns:
         A frame like that of `to_actions`.
     """
-    action = _delete(_json_string(F.col("id")), epoch)
+    action = _delete(_json_string(F.col("id")), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
 
@@ -191,13 +193,15 @@ def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:
-    tail = F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
-    return F.concat(F.lit('{"index":{"_id":'), text, tail, document, F.lit("\n"))
+    return F.concat(F.lit('{"index":{"_id":'), text, _version(version), document, F.lit("\n"))
 
 
-def _delete(text: Column, epoch: int) -> Column:
-    version = F.lit(f',"version":{delete_version(epoch)},"version_type":"external"}}}}\n')
-    return F.concat(F.lit('{"delete":{"_id":'), text, version)
+def _delete(text: Column, version: Column) -> Column:
+    return F.concat(F.lit('{"delete":{"_id":'), text, _version(version))
+
+
+def _version(version: Column) -> Column:
+    return F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
 
 
 def _json_string(text: Column) -> Column:

@@ -66,7 +66,9 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             require_server_features(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, source, position))
-        if position is not None and _is_up_to_date(position, source):
+        if position is None or not position.exists:  # a wrong start_from needs no lock
+            decide_start(position or Position(config.index, config.table, source.table_uuid), source, config)
+        elif _is_up_to_date(position, source):
             return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(source) as lock:
             source = run.reopen_if_moved(source, position, lock)
