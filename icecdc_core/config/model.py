@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from icecdc_core.config.parsing.names import check_optional_table_name
 from icecdc_core.config.problems import field_problem
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, redact
+from icecdc_core.user_folders import user_folder
 
 OptionalTableName = Annotated[str, AfterValidator(check_optional_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(urls.check_optional_url)]
@@ -168,8 +168,7 @@ class ParameterModel(BaseModel):
     def warehouse_location(self) -> str:
         """The warehouse folder of the default catalog: `warehouse`, or a folder in the user's data folder."""
         if not self.warehouse:
-            data_home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-            return str(Path(data_home) / "icecdc" / "warehouse")
+            return str(user_folder("XDG_DATA_HOME", ".local/share") / "warehouse")
         return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:

@@ -33,6 +33,9 @@ from icecdc_core.errors import NULL_MESSAGE, IdentifierColumnsError
 
 MAX_ID_BYTES = 512
 """The longest id that OpenSearch accepts."""
+DIGEST_DIGITS = 64
+DIGEST = f"[0-9a-f]{{{DIGEST_DIGITS}}}"
+"""A regular expression for an id that is the digest of another text."""
 
 
 def upsert_version(epoch: int) -> int:
@@ -73,24 +76,26 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
     is_insert = F.col(CHANGE_TYPE) == INSERT
     text = _json_string(F.col(document_key))
     upsert = _upsert(text, F.lit(str(upsert_version(epoch))), document_json(changes.schema))
+    delete = _delete(text, F.lit(str(delete_version(epoch))))
     return identified.select(
-        F.when(is_insert, upsert).otherwise(_delete(text, epoch)).alias("action"),
+        F.when(is_insert, upsert).otherwise(delete).alias("action"),
         F.col(document_key).alias("id"),
         F.when(is_insert, F.lit("index")).otherwise(F.lit("delete")).alias("op"),
     )
 
 
 def stored_actions(dead_letters: DataFrame) -> DataFrame:
-    """Turn stored documents into index operations again, with the versions that they had.
+    """Turn dead letters into operations again, with the versions that they had.
 
     Args:
-        dead_letters: A frame with `document_id`, `version` and `document` (JSON).
+        dead_letters: A frame with `document_id`, `version` and `document` (JSON; null: a delete).
 
     Returns:
         A frame with `action`.
     """
-    version = F.col("version").cast("string")
-    return dead_letters.select(_upsert(_json_string(F.col("document_id")), version, F.col("document")).alias("action"))
+    text, version = _json_string(F.col("document_id")), F.col("version").cast("string")
+    upsert = _upsert(text, version, F.col("document"))
+    return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
@@ -103,7 +108,7 @@ def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
     Returns:
         A frame like that of `to_actions`.
     """
-    action = _delete(_json_string(F.col("id")), epoch)
+    action = _delete(_json_string(F.col("id")), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
 
@@ -126,7 +131,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 
     Without identifier columns it is the position of the row (`_row_position`). With one it is the value as a string,
     with several the strings joined by `|`, in which `\` and `|` are escaped by `\`. An id that OpenSearch refuses
-    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits.
+    (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits. So is one that
+    looks like such a digest, or it could be the id of another row.
 
     Args:
         schema: The columns of the row.
@@ -149,6 +155,8 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
         return joined
     size = F.octet_length(joined)
     unfit = (size > MAX_ID_BYTES) | (size == 0) | ~F.is_valid_utf8(joined)
+    if len(texts) == 1:  # a `|` is in no digest
+        unfit |= (size == DIGEST_DIGITS) & joined.rlike(DIGEST)
     return F.when(unfit, F.sha2(joined, 256)).otherwise(joined)
 
 
@@ -185,13 +193,15 @@ def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -
 
 
 def _upsert(text: Column, version: Column, document: Column) -> Column:
-    tail = F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
-    return F.concat(F.lit('{"index":{"_id":'), text, tail, document, F.lit("\n"))
+    return F.concat(F.lit('{"index":{"_id":'), text, _version(version), document, F.lit("\n"))
 
 
-def _delete(text: Column, epoch: int) -> Column:
-    version = F.lit(f',"version":{delete_version(epoch)},"version_type":"external"}}}}\n')
-    return F.concat(F.lit('{"delete":{"_id":'), text, version)
+def _delete(text: Column, version: Column) -> Column:
+    return F.concat(F.lit('{"delete":{"_id":'), text, _version(version))
+
+
+def _version(version: Column) -> Column:
+    return F.concat(F.lit(',"version":'), version, F.lit(',"version_type":"external"}}\n'))
 
 
 def _json_string(text: Column) -> Column:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.one_session import require_one_session
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.jobs.sync import sync_changes
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 Job = Callable[["SparkSession", Any], Report]
-
-_REPEATED_STATES = ("retry", "locked")
 
 
 def run_many(
@@ -139,13 +136,6 @@ class _Run:
         print(f"{self.name} failed: {self.report['message'].splitlines()[0]}\n", end="", flush=True)  # noqa: T201
         self._polled()
 
-    def _is_repeated(self, error: IcecdcError) -> bool:
-        """Whether a further poll may succeed; the failure is the report until then."""
-        if state_of(error) not in _REPEATED_STATES:
-            return False
-        self._failed(error)
-        return True
-
     def _poll_ended(self, report: RunReport) -> None:
         self.report = report
         self._polled()
@@ -159,6 +149,4 @@ class _Run:
             with slots.slot():
                 return sync_changes(spark, config)
 
-        return follow_changes(
-            self._spark, self._config, sync=sync, on_poll=self._poll_ended, on_failure=self._is_repeated
-        )
+        return follow_changes(self._spark, self._config, sync=sync, on_poll=self._poll_ended, on_failure=self._failed)

@@ -16,12 +16,14 @@ from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
+from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 _LONGEST_PAUSE = 60.0
+_REPEATED_STATES = ("retry", "locked")
 _SINGLE_SYNC = "target_lag takes effect only if the run polls: set max_polls (0: no limit)"
 
 
@@ -33,12 +35,16 @@ def follow_changes(
     sleep: Callable[[float], object] | None = None,
     clock: Callable[[], float] = time.monotonic,
     on_poll: Callable[[RunReport], object] | None = None,
-    on_failure: Callable[[IcecdcError], bool] | None = None,
+    on_failure: Callable[[IcecdcError], object] | None = None,
 ) -> RunReport:
     """Sync once, or again and again until ``max_polls`` are done (0: no limit).
 
     It polls if ``poll_interval_seconds`` or ``target_lag`` is set. With ``target_lag`` a pause is as long as the target
     allows, see ``PollInterval``, and at most ``poll_interval_seconds`` if that is set.
+
+    The run goes on after a poll that ends in state ``retry`` or ``locked``, unless it was the last one; other failures
+    end it. The pause is then 2 seconds, twice as long after each further failure, up to a minute, and never shorter
+    than usual.
 
     Each poll prints one line. With ``report_path`` the report so far is written after every poll, so that a run without
     a limit can be watched. SIGTERM ends the run after the current poll, or at once while it waits for the next one.
@@ -50,8 +56,7 @@ def follow_changes(
         sleep: Waits so many seconds between two polls; None: until SIGTERM at most.
         clock: A monotonic clock, in seconds.
         on_poll: Gets the report so far after each poll.
-        on_failure: Gets the error of a poll that failed, and says whether to poll again. None: it ends the run. The
-            pause is 2 seconds, twice as long after each further failure, up to a minute, and never shorter than usual.
+        on_failure: Gets the error of a poll that failed, if another poll follows; None: it is printed.
 
     Returns:
         One report on all polls, see ``combine``; ``stopped`` says that SIGTERM ended them.
@@ -76,8 +81,13 @@ def follow_changes(
                 stop.requested = True
                 break
             except IcecdcError as error:
-                if number == limit or on_failure is None or not on_failure(error):
+                if number == limit or state_of(error) not in _REPEATED_STATES:
                     raise
+                if on_failure is not None:
+                    on_failure(error)
+                else:
+                    failed = f"poll {number} failed: {str(error).splitlines()[0]} ({config.index})"
+                    print(f"{failed}\n", end="", flush=True)  # noqa: T201
                 polls.failed(error)
                 wait(polls.pause)
                 if stop.requested:

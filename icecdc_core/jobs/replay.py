@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.commits.position_format import Position
-from icecdc_core.documents.bulk_lines import document_id, stored_actions
+from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.bulk.result import BulkResult
 from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
@@ -38,8 +38,8 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     Only the newest dead letter that each document has for the current physical index is written, with its version, so
     a newer document in the index wins.
     A dead letter is ``superseded``, and not written, if an export has built the index again since, if the table no
-    longer has the row, or if there is a newer dead letter. Those of a begun batch are left to the next sync. What is
-    rejected again stays open.
+    longer has the row (for a delete: has it again), or if there is a newer dead letter. Those of a begun batch are left
+    to the next sync. What is rejected again stays open.
 
     Args:
         spark: A session in which the table's catalog is configured, see ``get_spark``.
@@ -85,15 +85,17 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         result = BulkResult()
         if counts.get("replayed"):
             with run.stage("write"):
-                settings = BulkSettings.of(run.config, write_alias(position.physical_index))
+                alias, highest = write_alias(position.physical_index), upsert_version(position.epoch)
+                settings = BulkSettings.of(run.config, alias, highest)
                 settings = replace(settings, max_rejected_documents=counts["replayed"])
                 result = write_actions(stored_actions(dead_letters.where(F.col("resolution") == "replayed")), settings)
                 run.client.indices.refresh(index=position.physical_index)
         with run.stage("resolve"):
-            heads = [DeadLetter(**rejected).head for rejected in result.dead_letters]
-            rejected_again = {head["_id"]: head["version"] for head in heads}
+            letters = [DeadLetter(**rejected) for rejected in result.dead_letters]
+            rejected_again = {letter.head["_id"]: letter.head["version"] for letter in letters}
             # OpenSearch checks a document's content before its version, so the index may have a newer one all the same.
-            outdated = _outdated(run.client, position.physical_index, rejected_again)
+            by_content = {letter.head["_id"]: letter.head["version"] for letter in letters if letter.status != 409}
+            outdated = _outdated(run.client, position.physical_index, by_content)
             if counts:
                 resolve_dead_letters(run.spark, run.config, _resolved(dead_letters, rejected_again, outdated))
     finally:
@@ -120,7 +122,8 @@ def _with_resolution(source: Source, position: Position, dead_letters: DataFrame
         rows = source.current_rows(position.snapshot_id, "fail")
         ids = rows.select(document_id(rows.schema, source.key_columns).alias("present")).distinct()
         dead_letters = dead_letters.join(ids, F.col("document_id") == F.col("present"), "left")
-        dead_letters = dead_letters.withColumn("fits", F.col("fits") & F.col("present").isNotNull()).drop("present")
+        is_wanted = F.col("present").isNotNull() == (F.col("operation") == "index")
+        dead_letters = dead_letters.withColumn("fits", F.col("fits") & is_wanted).drop("present")
     resolution = F.when(F.col("fits"), F.lit("replayed")).otherwise(F.lit("superseded"))
     return dead_letters.withColumn("resolution", resolution).drop("fits")
 

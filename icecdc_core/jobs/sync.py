@@ -65,8 +65,11 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
             require_server_features(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, look))
-        if _is_up_to_date(*look):
-            return run.finish(run.report("sync", look.source.head, look.source.head, "none"))
+        position, source = look
+        if position is None or not position.exists:  # a wrong start_from needs no lock
+            decide_start(position or Position(config.index, config.table, source.table_uuid), source, config)
+        elif _is_up_to_date(position, source):
+            return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(look) as (lock, source):
             if _is_up_to_date(lock.position, source):
                 return run.finish(run.report("sync", source.head, source.head, "none"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from icecdc_core.local.processes import end_process, start_time
+from icecdc_core.user_folders import user_folder
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ class Place(Generic[State]):
         return state is not None
 
     def _file(self) -> Path:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(base) / "icecdc" / self._service / "server.json"
+        return user_folder("XDG_STATE_HOME", ".local/state") / self._service / "server.json"
 
 
 def identity(process: subprocess.Popen[bytes]) -> dict[str, Any]:

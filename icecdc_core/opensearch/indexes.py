@@ -12,7 +12,7 @@ from opensearchpy.exceptions import RequestError
 from icecdc_core.documents.field_types import VECTOR, has_field_type
 from icecdc_core.documents.mapping import index_limits, index_mapping
 from icecdc_core.documents.spec import spec_digest
-from icecdc_core.errors import IndexConflictError, SchemaChangeError
+from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
 from icecdc_core.opensearch.index_definitions import definition_errors, error_reason, major_version
 from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
 from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind, physical_index, write_alias
@@ -73,7 +73,7 @@ def create_physical(
 
     Raises:
         IndexConflictError: Another program created an index of that name.
-        ConfigError: OpenSearch refuses the user's mapping or settings.
+        ConfigError: OpenSearch refuses the user's mapping or settings, or a template changes `_source`.
     """
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
     server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
@@ -95,6 +95,14 @@ def create_physical(
             subject="index",
             value=config.index,
             remedy="find out who creates indexes of that name, then run again",
+        )
+    if (entry["mappings"].get("_source") or {"enabled": True}) != {"enabled": True}:
+        client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+        raise ConfigError(
+            "An index template changes `_source`, so the index would not keep whole documents",
+            subject="index",
+            value=config.index,
+            remedy=f"remove `_source` from the template for '{physical}' (GET /_index_template), then run again",
         )
     return CreatedIndex(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
 

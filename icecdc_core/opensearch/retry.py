@@ -85,7 +85,9 @@ class RetryingTransport(Transport):
         backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
         while True:
             try:
-                answer = super().perform_request(method, url, *args, **kwargs)
+                # The client takes its own options, such as the timeout, out of the parameters that it is given.
+                again = {**kwargs, "params": dict(kwargs["params"])} if kwargs.get("params") else kwargs
+                answer = super().perform_request(method, url, *args, **again)
                 require_usable(method, url, answer)
                 return answer
             except (ConnectionError, TransportError) as error:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position_format import Batch, Position
-from icecdc_core.errors import ConfigError, IcecdcError, RejectedDocumentsError
+from icecdc_core.documents.bulk_lines import upsert_version
+from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk.counts import COUNTERS
 from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
-from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk.writer import ANY_VERSION, BulkSettings, write_actions
 from icecdc_core.opensearch.indexes import drop_leftovers, evolve_mapping
 from icecdc_core.opensearch.physical_indexes import count_operations, write_alias
 from icecdc_core.reporting.reports import RunReport, progress
@@ -117,20 +118,24 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
         return BulkResult()
     batch = begun_batch(lock)
     spark, config = actions.sparkSession, run.config
-    settings = BulkSettings.of(config, write_alias(batch.physical_index))
+    # A repair goes above whatever versions it meets.
+    highest = ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
+    settings = BulkSettings.of(config, write_alias(batch.physical_index), highest)
     try:
         result = write_actions(actions, settings)
         store_dead_letters(spark, config, batch, run.run_id, result.dead_letters)
         require_accepted(result, config.max_rejected_documents, rejected_before)
     except RejectedDocumentsError as error:
         try:
+            lock.fail(str(error))
+        except FencedError:
+            raise  # another run wrote what this one met
+        except IcecdcError as unrecorded:
+            event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
+        try:
             store_dead_letters(spark, config, batch, run.run_id, error.dead_letters)
         except ConfigError as unwritable:
             event(str(unwritable), logging.WARNING)
-        try:
-            lock.fail(str(error))
-        except IcecdcError as unrecorded:
-            event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
         raise
     return result
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from icecdc_core.commits.position_format import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.table.snapshots import snapshot_as_of
+from icecdc_core.errors import ConfigError, HistoryGapError
+from icecdc_core.table.snapshots import committed_at, history_gap_error, snapshot_as_of
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
@@ -55,13 +56,15 @@ def decide_start(position: Position, source: Source, config: SyncConfig) -> Sync
         config: The job's parameters; `start_from` and `branch` are used.
 
     Raises:
-        HistoryGapError: ``start_from`` lies before the history, or names a snapshot that is not there.
+        ConfigError: ``start_from`` lies before the history, or names a snapshot that is not there.
     """
     kind = position.batch.kind if position.batch is not None else ""
     if kind == "export" or (not position.exists and config.start_point is None):
         return SyncStart(position, exports=True)
     if not position.exists:
         start = replace(position, snapshot_id=_start_snapshot(source, config), batch=None)
+        if start.snapshot_id is not None and history_gap_error(source.metadata, start.snapshot_id) is not None:
+            raise _wrong_start(source, config, "The table has no such snapshot")
         failed = check_preconditions(replace(start, selection=source.stored_selection, schema=""), source)
         if failed is not None:
             raise failed.error
@@ -129,5 +132,19 @@ def _start_snapshot(source: Source, config: SyncConfig) -> int | None:
     if point == "latest":
         return source.head
     if isinstance(point, datetime):
-        return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
+        try:
+            return snapshot_as_of(source.metadata, int(point.timestamp() * 1000), config.branch)
+        except HistoryGapError as error:
+            raise _wrong_start(source, config, "The snapshots of that time have expired") from error
     return point if isinstance(point, int) else None
+
+
+def _wrong_start(source: Source, config: SyncConfig, problem: str) -> ConfigError:
+    times = [(committed_at(snapshot).isoformat(), snapshot.snapshot_id) for snapshot in source.metadata.snapshots]
+    oldest = "; the oldest is {1} of {0}".format(*min(times)) if times else ""
+    return ConfigError(
+        f"{problem}{oldest}",
+        subject="start_from",
+        value=str(config.start_point),
+        remedy="give a snapshot that the table has, a later time, or latest; without it the sync exports the table",
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import REDACTED, is_reference, redact
 from icecdc_core.session.compat import SPARK_CATALOG
+from icecdc_core.user_folders import user_folder
 
 if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
@@ -45,7 +46,7 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     remote = "://" in warehouse
     if remote:
         digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]
-        folder = Path.home() / ".local" / "share" / "icecdc" / f"catalog-{digest}"
+        folder = user_folder("XDG_DATA_HOME", ".local/share") / f"catalog-{digest}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

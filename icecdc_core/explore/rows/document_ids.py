@@ -13,11 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.columns import JSON_OPTIONS, quoted
-from icecdc_core.documents.bulk_lines import document_id
+from icecdc_core.documents.bulk_lines import DIGEST, document_id
 from icecdc_core.documents.values import scalar_text
 from icecdc_core.errors import ConfigError
 
-_DIGEST = re.compile("[0-9a-f]{64}")
 _PART = re.compile(r"(?:[^\\|]|\\.)*")
 _PARAMETER = "document_id"
 _TEXTS = (T.StringType, T.BinaryType)
@@ -108,7 +107,7 @@ def identifier_texts(
     if given.startswith("{") and not is_id:
         values = _json(given, identifier_columns)
         return {name: values[name] for name in identifier_columns}
-    if _DIGEST.fullmatch(given) and any(isinstance(kind, _TEXTS) for kind in kinds):
+    if re.fullmatch(DIGEST, given) and any(isinstance(kind, _TEXTS) for kind in kinds):
         return {}
     if len(identifier_columns) == 1:
         return {identifier_columns[0]: given}

@@ -53,7 +53,7 @@ class SetupReport(CheckReport):
     @property
     def line(self) -> str:
         """The verdict, in a few words."""
-        return "ready" if self.ok else f"NOT ready: {len(self.problems)} problems"
+        return "ready" if self.ok else f"NOT ready: {len(self.problems)} problem{'s'[: len(self.problems) != 1]}"
 
     def text(self) -> str:
         """The report as a table of plain text, with all problems and notes."""

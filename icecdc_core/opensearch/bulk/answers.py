@@ -16,11 +16,12 @@ from icecdc_core.opensearch.bulk.result import FAILED_DEAD_LETTERS, SAMPLES, Bul
 from icecdc_core.opensearch.retry import RETRIED_STATUSES
 from icecdc_core.secrets import shorten
 
-FILTER = "errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 """The `filter_path` of a bulk request: only what `item_outcomes` reads."""
 
 # Refusals with the status of a wrong document (400) that are about the index.
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
+_DROPPED = {"type": "dropped", "reason": "an ingest pipeline dropped the document"}
 # Greedy, so that it finds the last version in a conflict's reason: the document id before it may be any text.
 _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 
@@ -39,7 +40,9 @@ class CountedOutcomes(NamedTuple):
     reason: Any
 
 
-def count_outcomes(answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int) -> CountedOutcomes:
+def count_outcomes(
+    answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int, highest_version: int
+) -> CountedOutcomes:
     """Count the outcomes of the operations of one request.
 
     Args:
@@ -47,6 +50,8 @@ def count_outcomes(answer: Any, actions: pa.Array, alias: str, max_rejected_docu
         actions: The operations that were sent.
         alias: The write alias, for the text of a failure.
         max_rejected_documents: Rejected documents that are allowed; it limits the dead letters that are kept.
+        highest_version: The highest version that icecdc gave a document of the index. A conflict with a higher one is
+            no replay: the document is somebody else's.
 
     Raises:
         UnusableAnswerError: The answer does not have exactly one outcome for each operation.
@@ -59,15 +64,20 @@ def count_outcomes(answer: Any, actions: pa.Array, alias: str, max_rejected_docu
     reason: Any = None
     for number, (operation, outcome) in enumerate(item_outcomes(answer, are_upserts(actions))):
         status, error = outcome["status"], outcome.get("error") or {}
-        if status in (200, 201):
+        if status in (200, 201) and outcome.get("result") == "noop":
+            rejected.append(_dead_letter(actions[number].as_py(), status, _DROPPED))
+        elif status in (200, 201):
             if operation == "index":
                 upserts += 1
             else:
                 deletes += 1
         elif status == 409:
-            already_applied += 1
             if (version := _current_version(error)) > newest_version:
                 newest_version, newest_id = version, document_id_of(actions[number].as_py())
+            if version <= highest_version:
+                already_applied += 1
+            else:
+                rejected.append(_dead_letter(actions[number].as_py(), status, _foreign_version(version)))
         elif status == 404 and operation == "delete" and "error" not in outcome:
             already_applied += 1
         elif status == 404:
@@ -134,6 +144,11 @@ def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, A
     reason = f"{error.get('type')}: {error.get('reason')}"
     cause = (error.get("caused_by") or {}).get("reason")
     return {"action": action, "status": status, "reason": shorten(f"{reason} ({cause})" if cause else reason)}
+
+
+def _foreign_version(version: int) -> dict[str, Any]:
+    reason = f"the index has version {version} of the document, which icecdc did not give it: somebody else wrote it"
+    return {"type": "foreign_version", "reason": reason}
 
 
 def _rejections(dead_letters: list[dict[str, Any]], max_rejected_documents: int) -> BulkResult:

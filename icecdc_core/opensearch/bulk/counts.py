@@ -13,7 +13,8 @@ class Counts:
         upserts: Documents written.
         deletes: Documents deleted.
         already_applied: Operations that the index had applied before (409), and deletes of absent documents (404).
-        rejected: Documents that the index refused because of their content.
+        rejected: Documents that the index refused because of their content or of somebody else's version, or that an
+            ingest pipeline dropped.
         carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
         snapshots: Snapshots in the range.
         requests: Bulk requests sent.

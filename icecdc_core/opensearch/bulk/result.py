@@ -15,6 +15,13 @@ SAMPLES = 20
 FAILED_DEAD_LETTERS = 1000
 """Dead letters that are kept of a batch that fails: enough to see what is wrong with its documents."""
 
+# By the status of the first rejected document.
+_REMEDIES = {
+    200: "correct the ingest pipeline, or leave the rows out with `row_filter`",
+    409: "find out who else writes to the index, then run the export (it builds a new index behind the alias, without "
+    "downtime)",
+}
+
 
 @dataclass(frozen=True)
 class BulkResult:
@@ -73,12 +80,13 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
     rejected = result.counts.rejected + before
     if result.counts.rejected and rejected > max_rejected_documents:
         first = result.rejected_samples[0]
+        remedy = _REMEDIES.get(first["status"], "correct the rows or leave the column out with `columns`")
         error = RejectedDocumentsError(
             f"At least {rejected} documents were rejected, {max_rejected_documents} are allowed; "
             f"the first is '{first['id']}': {first['reason']}",
             subject="max_rejected_documents",
             value=max_rejected_documents,
-            remedy="correct the rows or leave the column out with `columns`, or allow that many rejected documents",
+            remedy=f"{remedy}, or allow that many rejected documents",
         )
         error.dead_letters = result.dead_letters[:FAILED_DEAD_LETTERS]
         raise error

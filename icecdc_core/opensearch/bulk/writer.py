@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 _FIRST_PAUSE_SECONDS = 0.1
+ANY_VERSION = 2**63 - 1
+"""As `highest_version`: a conflict with whatever version counts as already applied."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class BulkSettings:
         bulk_connections: Requests in flight for each Spark task.
         retry_timeout_seconds: How long a failing request is retried.
         max_rejected_documents: Rejected documents that are tolerated; more end the batch.
+        highest_version: The highest version that icecdc gave a document of the index; a higher one is somebody else's.
     """
 
     connection: Connection
@@ -54,14 +57,16 @@ class BulkSettings:
     bulk_connections: int
     retry_timeout_seconds: float
     max_rejected_documents: int
+    highest_version: int = ANY_VERSION
 
     @classmethod
-    def of(cls, config: SyncConfig, alias: str) -> BulkSettings:
+    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkSettings:
         """Return the settings of a job.
 
         Args:
             config: The job's parameters.
             alias: The write alias.
+            highest_version: The highest version that icecdc gave a document of the index.
 
         Raises:
             SecretError: The password reference cannot be resolved.
@@ -73,6 +78,7 @@ class BulkSettings:
             config.bulk_connections,
             config.retry_timeout_seconds,
             config.max_rejected_documents,
+            highest_version,
         )
 
 
@@ -155,7 +161,9 @@ class BulkWriter:
                 answer = client.transport.perform_request(
                     "POST", self._path, params=dict(self._parameters), body=bytes(request_body(actions))
                 )
-                part, actions, cause = count_outcomes(answer, actions, settings.alias, settings.max_rejected_documents)
+                part, actions, cause = count_outcomes(
+                    answer, actions, settings.alias, settings.max_rejected_documents, settings.highest_version
+                )
                 result += part
             except OpenSearchException as error:
                 if _status(error) == 413 and len(actions) > 1:

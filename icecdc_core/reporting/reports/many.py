@@ -61,16 +61,18 @@ class ManyReport(Report):
 
     def text(self) -> str:
         """The report as a table of plain text, an index a row."""
-        rows = [("index", "state", "what", "seconds", "error")]
+        rows, problems = [("index", "state", "what", "seconds", "error")], ""
         for name, report in self.indexes.items():
             line, error = "", ""
             if isinstance(report, dict):
                 error = _shortened(f"{report['error']}: {report['message']}")
             else:
-                line = report.line
+                line, found = report.line, getattr(report, "problems", [])
+                error = _shortened(found[0]) if found else ""
+                problems += "".join(f"\n{name}: {problem}" for problem in found)
             seconds = _values(report).get("seconds")
             rows.append((name, self.states[name], line, "" if seconds is None else f"{seconds:,.1f}", error))
-        return f"{text_table(rows, numbers=(3,))}\n\n{self.state} in {self.seconds:,.1f} s"
+        return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
 
 
 def _values(report: Report | dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from icecdc_core.errors import DownloadError
 from icecdc_core.session.java import JavaHome
 from icecdc_core.session.maven.ivy import IVY_SETTINGS_VARIABLE, Jar, disk_error, fetch_jars
+from icecdc_core.user_folders import user_folder
 
 
 def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
@@ -104,7 +105,7 @@ def one_process_at_a_time(name: str) -> Iterator[None]:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icecdc"
+    return user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def _check(jars: list[Jar], folder: Path) -> None:

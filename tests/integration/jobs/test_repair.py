@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core import export_table, sync_changes, validate_table
+from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.lock import MAX_EPOCH
 from icecdc_core.commits.positions import PositionStore
-from icecdc_core.errors import DocumentVersionError
+from icecdc_core.errors import DocumentVersionError, RejectedDocumentsError
 from tests.exported_tables import exported_table
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -77,6 +77,38 @@ class DescribeARepair:
         sql("UPDATE {t} SET name = 'later' WHERE id IN (7, 8)")
         sync_changes(spark, exported)
         assert validate_table(spark, exported).ok
+
+
+class DescribeASyncThatMeetsTheVersionOfSomebodyElse:
+    @pytest.mark.parametrize("change", ["UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"])
+    @pytest.mark.parametrize("version", [HIGHEST, 1000])
+    def it_fails_and_its_remedy_helps(self, spark, sql, exported, opensearch, change, version):
+        write(opensearch, exported.index, "7", version)
+        sql(change)
+        with pytest.raises(RejectedDocumentsError, match=f"'7'.*version {version}.*Remedy: .*run the export"):
+            sync_changes(spark, exported)
+        export_table(spark, exported)
+        assert validate_table(spark, exported).ok
+
+    @pytest.mark.parametrize("change", ["UPDATE {t} SET name = 'later' WHERE id = 7", "DELETE FROM {t} WHERE id = 7"])
+    def it_keeps_a_dead_letter_until_a_repair(self, spark, sql, exported, opensearch, name, change):
+        config = exported.replace(max_rejected_documents=1, dead_letter_table=f"lake.ns.dead_letters_{name}")
+        write(opensearch, config.index, "7", 1000)
+        sql(change)
+        report = sync_changes(spark, config)
+        steps = [replay_dead_letters(spark, config).steps]
+        found = validate_table(spark, config)
+        repaired(spark, config)
+        steps.append(replay_dead_letters(spark, config).steps)
+        spark.sql(f"DROP TABLE {config.dead_letter_table}")
+        assert (report.rejected, report.already_applied, found.ok, validate_table(spark, config).ok) == (
+            1,
+            0,
+            False,
+            True,
+        )
+        none = {"letters": 1, "replayed": 0, "superseded": 0, "rejected": 0}
+        assert steps == [[none | {"rejected": 1}], [none | {"replayed": 1}]]
 
 
 class DescribeAVersionThatNothingIsAbove:

@@ -15,6 +15,7 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.physical_indexes import physical_index, write_alias
 from icecdc_core.secrets import Properties
+from icecdc_core.session.catalog_settings import embedded_catalog_properties
 
 
 def problems(**parameters):
@@ -470,6 +471,12 @@ class DescribeSyncConfig:
         assert SyncConfig(table="lake.ns.t").warehouse_location == home
         monkeypatch.setenv("XDG_DATA_HOME", "/data")
         assert SyncConfig(table="lake.ns.t").warehouse_location == "/data/icecdc/warehouse"
+        monkeypatch.setenv("XDG_DATA_HOME", "relative")
+        assert SyncConfig(table="lake.ns.t").warehouse_location == home
+
+    def it_keeps_the_catalog_of_a_remote_warehouse_in_the_data_folder(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        assert f"{tmp_path}/icecdc/catalog-" in embedded_catalog_properties("s3://bucket/w")["uri"]
 
     @pytest.mark.parametrize(
         ("given", "expected"),

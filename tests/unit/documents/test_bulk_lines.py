@@ -158,6 +158,7 @@ class DescribeDocumentId:
             ("'x\\\\'", "1", "x\\\\|1"),
             ("''", "1", "|1"),
             ("'x'", "date'2026-01-31'", "x|2026-01-31"),
+            ("repeat('0', 31)", "repeat('a', 32)", f"{'0' * 31}|{'a' * 32}"),
         ],
     )
     def it_joins_several_columns_unambiguously(self, spark, a, b, expected):
@@ -173,12 +174,25 @@ class DescribeDocumentId:
             ("repeat('é', 257)", "é".encode() * 257),
             ("''", b""),
             ("cast(X'61FF' as string)", b"a\xff"),
+            # Looks like the digest of another id.
+            ("sha2('', 256)", hashlib.sha256(b"").hexdigest().encode()),
+            ("unbase64(repeat('ab', 32))", b"ab" * 32),
         ],
     )
-    def it_hashes_ids_that_opensearch_refuses(self, spark, expression, raw):
+    def it_hashes_ids_that_opensearch_refuses_or_that_look_like_a_digest(self, spark, expression, raw):
         assert identifier(row(spark, k=expression), "k") == hashlib.sha256(raw).hexdigest()
 
-    @pytest.mark.parametrize("expression", ["repeat('x', 512)", "repeat('é', 256)", "' '"])
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "repeat('x', 512)",
+            "repeat('é', 256)",
+            "' '",
+            "repeat('ab', 31)",
+            "upper(sha2('', 256))",
+            "sha2('', 256) || '0'",
+        ],
+    )
     def it_does_not_change_ids_that_opensearch_accepts(self, spark, expression):
         df = row(spark, k=expression)
         assert identifier(df, "k") == df.first().k

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import OpenSearchUnreachableError
+from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError
 from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
@@ -90,11 +90,16 @@ class DescribeAPollThatFails:
 
         return sync
 
-    def it_ends_the_run_unless_somebody_decides_otherwise(self):
-        for on_failure in (None, lambda error: False):
-            config = _config(poll_interval_seconds=1, max_polls=3)
-            with pytest.raises(OpenSearchUnreachableError):
-                follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None, on_failure=on_failure)
+    def it_ends_the_run_unless_a_retry_may_help(self, capsys):
+        config = _config(poll_interval_seconds=1, max_polls=3)
+        assert follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None).snapshots == 2
+        assert "poll 2 failed: away" in capsys.readouterr().out
+
+        def sync(spark, config):
+            raise SchemaChangeError("changed")
+
+        with pytest.raises(SchemaChangeError):
+            follow_changes(None, config, sync=sync, sleep=lambda _: None)
 
     def it_is_repeated_after_a_growing_pause(self):
         slept: list[float] = []
@@ -105,7 +110,7 @@ class DescribeAPollThatFails:
             sync=self._sync(*range(2, 10), 11),
             sleep=slept.append,
             on_poll=lambda report: seen.append(report.snapshots),
-            on_failure=lambda error: bool(seen.append(type(error).__name__) or True),
+            on_failure=lambda error: seen.append(type(error).__name__),
         )
         assert slept == [3, 3, 4, 8, 16, 32, 60, 60, 60, 3, 3]
         assert (actual.snapshots, seen) == (
@@ -116,7 +121,7 @@ class DescribeAPollThatFails:
     def it_is_the_end_of_the_run_if_it_is_the_last_one(self):
         config = _config(poll_interval_seconds=1, max_polls=2)
         with pytest.raises(OpenSearchUnreachableError):
-            follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None, on_failure=lambda error: True)
+            follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None)
 
     def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
         config = _config(poll_interval_seconds=1, max_polls=0)
@@ -126,7 +131,6 @@ class DescribeAPollThatFails:
                 config,
                 sync=self._sync(2),
                 sleep=lambda pause: setattr(stop, "requested", pause == 2),
-                on_failure=lambda error: True,
             )
 
 

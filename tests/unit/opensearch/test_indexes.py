@@ -101,6 +101,17 @@ class DescribeCreatePhysical:
         with pytest.raises(IndexConflictError, match="Another program has just created"):
             create_physical(client, config, ONE, SCHEMA, "the-run")
 
+    def it_refuses_and_deletes_an_index_whose_template_disables_source(self, server, client, config, monkeypatch):
+        create = client.indices.create
+
+        def with_template(index, body):
+            return create(index=index, body={**body, "mappings": {**body["mappings"], "_source": {"enabled": False}}})
+
+        monkeypatch.setattr(client.indices, "create", with_template)
+        with pytest.raises(ConfigError, match=f"`_source`.*Remedy: .*{ONE}"):
+            create_physical(client, config, ONE, SCHEMA, "the-run")
+        assert ONE not in server.indexes
+
     def it_gives_the_same_digest_to_indexes_that_differ_only_in_name(self, server, client, config):
         one = create_physical(client, config, ONE, SCHEMA, "the-run")
         assert (probe_new_index_digest(client, config, SCHEMA, "the-run", 1), list(server.indexes)) == (

@@ -123,3 +123,17 @@ class DescribeRetryingTransport:
         with without_retries(client), pytest.raises(TransportError):
             client.indices.get(index="t")
         assert (len(left), list(client.indices.get(index="t")), left) == (1, ["t"], [])
+
+
+def it_keeps_the_timeout_of_a_request_on_each_attempt(server, client, monkeypatch):
+    failing(server, error(503, "busy"))
+    seen, connection = [], client.transport.get_connection()
+    request = connection.perform_request
+
+    def recorded(*args, **kwargs):
+        seen.append(kwargs["timeout"])
+        return request(*args, **kwargs)
+
+    monkeypatch.setattr(connection, "perform_request", recorded)
+    client.transport.perform_request("GET", "/t", params={"request_timeout": 7})
+    assert seen == [7, 7]

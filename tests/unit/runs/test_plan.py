@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
 
 from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.errors import ConfigError
 from icecdc_core.runs.plan import BatchRange, SyncStart, decide_start, next_range
 
 SOURCE = SimpleNamespace(head=9, schema_json="{}", selection={}, table_uuid="u")
@@ -37,6 +39,15 @@ class DescribeStart:
     )
     def it_is_an_export_or_the_position(self, position, start_point, expected):
         assert decide_start(position, SOURCE, config(start_point=start_point)) == expected
+
+    @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=timezone.utc)])
+    def it_refuses_a_start_that_the_table_does_not_have(self, point):
+        snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
+        refs = {"main": SimpleNamespace(snapshot_id=9)}
+        metadata = SimpleNamespace(snapshots=[snapshot], refs=refs, current_snapshot_id=9)
+        source = SimpleNamespace(**{**vars(SOURCE), "metadata": metadata})
+        with pytest.raises(ConfigError, match=r"oldest is 9 of 2023.*start_from='(42|2020).*Remedy: .*latest"):
+            decide_start(NEW, source, config(start_point=point, branch="main"))
 
 
 class DescribeRange:

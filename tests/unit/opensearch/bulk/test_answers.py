@@ -66,10 +66,12 @@ def action(number, operation="index"):
 ACTIONS = pa.array([action(1), action(2, "delete")])
 
 
-def applied_to(index, delete=None, max_rejected_documents=0):
+def applied_to(index, delete=None, max_rejected_documents=0, highest_version=100):
     """What an answer with these outcomes of the index and the delete operation achieved."""
     items = [{"index": index}, {"delete": delete or {"status": 200}}]
-    return count_outcomes({"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents)
+    return count_outcomes(
+        {"errors": True, "items": items}, ACTIONS, "t--write", max_rejected_documents, highest_version
+    )
 
 
 def error(kind, reason="why", cause=None):
@@ -117,6 +119,26 @@ class DescribeCountOutcomes:
         letter = {"action": action(1), "status": 400, "reason": "mapper_parsing: why (deeper)"}
         sample = {"id": "1", "status": 400, "reason": "mapper_parsing: why (deeper)"}
         assert (result.dead_letters, result.rejected_samples) == ([letter], [sample])
+
+    @pytest.mark.parametrize(
+        ("current", "counts"), [(3, Counts(already_applied=2)), (7, Counts(already_applied=2)), (8, Counts(rejected=2))]
+    )
+    def it_rejects_what_meets_a_version_that_icecdc_did_not_give(self, current, counts):
+        reason = f"[1]: version conflict, current version [{current}] is higher or equal to the one provided [3]"
+        conflict = {"status": 409, "error": error("version_conflict_engine_exception", reason)}
+        result = applied_to(conflict, conflict, highest_version=7).result
+        shown = [
+            (sample["id"], sample["status"], f"has version {current} " in sample["reason"])
+            for sample in result.rejected_samples
+        ]
+        assert (result.counts, shown) == (counts, [("1", 409, True), ("2", 409, True)] * bool(counts.rejected))
+
+    def it_rejects_what_an_ingest_pipeline_dropped(self):
+        result = applied_to({"status": 200, "result": "noop"}, {"status": 200, "result": "deleted"}).result
+        assert (result.counts, result.rejected_samples[0]["reason"]) == (
+            Counts(deletes=1, rejected=1),
+            "dropped: an ingest pipeline dropped the document",
+        )
 
     def it_notes_the_newest_version_that_a_conflict_names(self):
         older = {"status": 409, "error": error("x", "[2]: current version [7] is higher")}

@@ -43,9 +43,9 @@ class DescribeBulkResult:
 
 class DescribeRequireAccepted:
     def it_accepts_as_many_rejected_documents_as_allowed(self):
-        require_accepted(BulkResult(Counts(rejected=2), [{"id": "7", "reason": "too odd"}]), 2)
+        require_accepted(BulkResult(Counts(rejected=2), [{"id": "7", "status": 400, "reason": "too odd"}]), 2)
 
     def it_refuses_more_naming_the_first_and_the_remedy(self):
-        result = BulkResult(Counts(rejected=3), [{"id": "7", "reason": "too odd"}])
+        result = BulkResult(Counts(rejected=3), [{"id": "7", "status": 400, "reason": "too odd"}])
         with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
             require_accepted(result, 2)

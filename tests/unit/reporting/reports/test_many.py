@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from icecdc_core.errors import ConfigError
+from icecdc_core.jobs.checks.setup_report import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.reporting.reports.many import WORST_FIRST, ManyReport
@@ -49,3 +51,15 @@ class DescribeTheSummary:
             "",
             "retry in 2.5 s",
         ]
+
+    def it_shows_each_problem_of_a_setup_with_its_remedy(self):
+        errors = [ConfigError(text, subject="index", value=text, remedy=f"correct {text}") for text in ("one", "two")]
+        reports = {
+            f"t{count}": SetupReport(False, "lake.ns.t", "t", problems=[str(e) for e in errors[:count]], errors=errors)
+            for count in (1, 2)
+        }
+        text = ManyReport(reports, 2.5).text()
+        assert ("NOT ready: 1 problem " in text, "NOT ready: 2 problems " in text) == (True, True)
+        found = [f"{name}: {problem}" for name, report in reports.items() for problem in report.problems]
+        assert [line for line in text.splitlines() if line in found] == found
+        assert all("Remedy: correct" in line for line in found)
