@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position_format import Batch
+from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
@@ -57,6 +58,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
             require_own_alias(run.client, config)
             require_server_features(run.client, config)
             position = run.read_position()
+            run.require_identity(source, position)
         if config.dry_run:
             return run.finish(dry_run_export(run, source, position.batch if position else None))
         with run.lock(source) as lock:
@@ -145,6 +147,7 @@ def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | Non
 def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
     """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
     config, snapshot_id, earlier = run.config, source.head, lock.position.batch
+    run.require_identity(source, lock.position)
     with run.stage("plan"):
         groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     if source.identifier_columns and groups.tasks:
@@ -169,7 +172,10 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
         )
         lock.begin(batch)
         try:
-            created = create_physical(run.client, config, batch.physical_index, source.schema, run.run_id)
+            identity = index_identity(batch.selection)
+            created = create_physical(
+                run.client, config, batch.physical_index, source.schema, run.run_id, identity=identity
+            )
         except ConfigError:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))

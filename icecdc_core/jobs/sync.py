@@ -97,6 +97,7 @@ def _checked_position(run: Run, source: Source) -> Position | None:
             if position is None or not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
+                run.require_identity(source, position)
             else:
                 require_readable_index(run.client, *position.committed_index)
             return position
