@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 _MOST_TABLES, _READING = 10_000, "reading the positions"
+_SELECTING = {"identifier_columns", "columns", "row_filter", "select", "mapping", "settings"}
 
 
 @dataclass(frozen=True)
@@ -192,16 +193,8 @@ def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any], posit
     """Compare the position with the parameters, if they are those of its index: all of a job, the given of a status."""
     if not position.exists or config.index != position.index:
         return {}
-    if isinstance(config, StatusConfig):
-        if not config.model_fields_set & {
-            "identifier_columns",
-            "columns",
-            "row_filter",
-            "select",
-            "mapping",
-            "settings",
-        }:
-            return {}
+    if isinstance(config, StatusConfig) and not config.model_fields_set & _SELECTING:
+        return {}
     require_index_of_table(config, position.table)
     opened = open_indexable_source(spark, config, needs_history=False)
     try:
