@@ -78,6 +78,8 @@ class Position:
         selection: The selected part of the table: branch, columns, row filter, identifier columns.
         schema: The Iceberg schema (JSON) of the last mapping.
         batch: The begun batch, if any.
+        unfinished_specs: Specs that runs began to put in place after that of ``selection``: the index may have parts
+            of them.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -91,6 +93,7 @@ class Position:
     selection: dict[str, Any] = field(default_factory=dict)
     schema: str = ""
     batch: Batch | None = None
+    unfinished_specs: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def exists(self) -> bool:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from icecdc_core.documents.spec import SPEC_KEYS, spec_changes
-from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError, TableReplacedError
+from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
+from icecdc_core.errors import (
+    HistoryGapError,
+    IcecdcError,
+    IndexConflictError,
+    SchemaChangeError,
+    TableReplacedError,
+)
 from icecdc_core.table.schemas.changes import is_additive, schema_change
 from icecdc_core.table.snapshots import history_gap_error
 
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
 
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
+_IDENTIFIERS, _TIME_ZONE = "identifier_columns", "time_zone"
+_DROPPABLE = ("select", MAPPING, SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -45,13 +55,85 @@ def check_preconditions(position: Position, source: Source) -> FailedPreconditio
     return next((failed for failed in failures if failed is not None), None)
 
 
+def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a stored selection an index keeps in its `_meta`; expressions may be secret from readers of the index."""
+    return {_IDENTIFIERS: selection[_IDENTIFIERS], **{name: True for name in _DROPPABLE if selection.get(name)}}
+
+
+def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
+    """Compare the identity of an existing index with the one that an export would give it.
+
+    Args:
+        index: The readers' alias.
+        stored: `table` and the selection, as the position or the index itself keeps them.
+        source: The table, with the parameters of this run.
+    """
+    given = {"table": source.table.name, **source.stored_selection}
+    if not (names := _other_identity(stored, given)):
+        return None
+    return IndexConflictError(
+        f"The index '{index}' was built with {_shown(names, stored)}; this run has {_shown(names, given)}, and an "
+        "export gives an index another identity only with replace_index=true",
+        subject=names[0],
+        value=given.get(names[0]),
+        remedy=_keep(names, stored),
+    )
+
+
+def _other_identity(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The parameters that make another index of this one: a table, identifiers, or a spec that is gone altogether."""
+    changed = [name for name in ("table", _IDENTIFIERS) if name in stored and stored[name] != given.get(name)]
+    return [*changed, *(name for name in _DROPPABLE if stored.get(name) and not given.get(name))]
+
+
+def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
+    return ", ".join(_value(name, values.get(name)) for name in names)
+
+
+def _value(name: str, value: Any) -> str:
+    if value is True:
+        return f"a {name}"
+    if not value and name in _DROPPABLE:
+        return f"no {name}"
+    return f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}"
+
+
+def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
+    """The remedy that leaves the index as it is: the stored values."""
+    parts = []
+    for name in names:
+        value = stored.get(name)
+        if name == _IDENTIFIERS and not value:
+            parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
+        elif value is True:
+            parts.append(f"give the {name} that the index was built with")
+        elif name == _TIME_ZONE:
+            parts.append(f"give spark_conf spark.sql.session.timeZone={value}")
+        else:
+            parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
+    return "; ".join(parts)
+
+
+def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """What to do about changed parameters; only a change that an export may make is offered as one."""
+    if identity := _other_identity(stored, given):
+        return _keep([*identity, *(name for name in names if name not in identity)], stored)
+    if "document_ids" in names:  # the format of the table decides, and does not go back
+        return _REEXPORT.format(_SCHEMA_POLICY)
+    keep = _keep(names, stored)
+    return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
+
+
 def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
     if position.table_uuid == source.table_uuid:
         return None
+    what = f"'{source.table.name}' was dropped and created again since the index was written"
+    if position.table != source.table.name:
+        what = f"The index was written from another table, '{position.table}', not from '{source.table.name}'"
     return FailedPrecondition(
         _GAP_POLICY,
         TableReplacedError(
-            f"'{source.table.name}' was dropped and created again since the index was written",
+            what,
             subject="table_uuid",
             value=source.table_uuid,
             remedy=_REEXPORT.format(_GAP_POLICY),
@@ -92,14 +174,14 @@ def _other_selection(position: Position, source: Source) -> FailedPrecondition |
     changed = sorted(key for key in keys if stored.get(key) != current.get(key))
     if not changed:
         return None
-    were = ", ".join(f"{key}={stored.get(key)!r}" for key in changed)
     return FailedPrecondition(
         _SCHEMA_POLICY,
         SchemaChangeError(
-            f"The index was built with another {', '.join(changed)}: {were}",
+            f"The index was built with another {', '.join(changed)}: {_shown(changed, stored)}; this run has "
+            f"{_shown(changed, current)}",
             subject=changed[0],
             value=current.get(changed[0]),
-            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+            remedy=_remedy(changed, stored, current),
         ),
     )
 
@@ -118,7 +200,11 @@ def _other_spec(position: Position, source: Source) -> FailedPrecondition | None
             f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
             subject=_SCHEMA_POLICY,
             value="fail",
-            remedy=_REEXPORT.format(_SCHEMA_POLICY),
+            remedy=_remedy(
+                [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
+                position.selection,
+                source.stored_selection,
+            ),
         ),
     )
 

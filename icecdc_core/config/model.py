@@ -127,10 +127,13 @@ class ParameterModel(BaseModel):
         cleaned = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
         # An empty string, as of an empty widget, and None mean "not given".
         cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
-        cleaned = {**self._derived(cleaned), **cleaned}
+        derived = {name: value for name, value in self._derived(cleaned).items() if name not in cleaned}
+        cleaned = {**derived, **cleaned}
         problems: list[str] = []
         try:
             super().__init__(**cleaned)
+            # They were not given, so a copy with another table has another index.
+            self.model_fields_set.difference_update(derived)
         except ValidationError as error:
             help_texts = {name: field.description or "" for name, field in fields.items()}
             problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]

@@ -185,6 +185,11 @@ class SyncConfig(ParameterModel):
     on_schema_change: Policy = Field(
         default="fail", description="When the schema changed by more than added columns: fail or reexport."
     )
+    replace_index: bool = Field(
+        default=False,
+        description="Let an export give an existing index another table or other identifier columns, or drop a select, "
+        "mapping or settings that the index has and this run does not.",
+    )
     on_duplicate_identifier: DuplicatePolicy = Field(
         default="fail", description="When two rows share an identifier: fail, or let the last one win."
     )

@@ -42,6 +42,7 @@ def dry_run_sync(run: Run, look: Look) -> RunReport:
 
 def _catch_up(run: Run, source: Source, position: Position) -> RunReport:
     if needs_reexport(position, source, run.config):
+        run.require_identity(Look(position, source))
         return replace(dry_run_export(run, source), strategy="reexport")
     report: RunReport | None = None
     while report is None or position.snapshot_id != source.head:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position_format import Batch
+from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
@@ -22,7 +23,7 @@ from icecdc_core.reporting.reports import RunReport, progress
 from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
 from icecdc_core.runs.file_groups import FileGroups, file_groups
 from icecdc_core.runs.resume import resumed_groups
-from icecdc_core.runs.run import Run
+from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -56,6 +57,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
             look = run.look()
             require_own_alias(run.client, config)
             require_server_features(run.client, config)
+            run.require_identity(look)
         if config.dry_run:
             return run.finish(dry_run_export(run, look.source, look.position.batch))
         with run.lock(look) as (lock, source):
@@ -143,6 +145,7 @@ def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | Non
 def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
     """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
     config, snapshot_id, earlier = run.config, source.head, lock.position.batch
+    run.require_identity(Look(lock.position, source))
     with run.stage("plan"):
         groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     if source.identifier_columns and groups.tasks:
@@ -167,7 +170,10 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
         )
         lock.begin(batch)
         try:
-            created = create_physical(run.client, config, batch.physical_index, source.schema, run.run_id)
+            identity = index_identity(batch.selection)
+            created = create_physical(
+                run.client, config, batch.physical_index, source.schema, run.run_id, identity=identity
+            )
         except ConfigError:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
-from icecdc_core.commits.position_format import parse_position
+from icecdc_core.commits.position_format import Position, parse_position
 from icecdc_core.commits.positions import committed_batches
+from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.stored_documents import sources_of
-from icecdc_core.errors import IcecdcError, PositionError
+from icecdc_core.config.status import StatusConfig
+from icecdc_core.errors import IndexDiffersError
 from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.index_checks import require_index_of_table
+from icecdc_core.reporting.failures import failure_report
 from icecdc_core.reporting.reports import Report
+from icecdc_core.reporting.reports.many import WORST_FIRST
 from icecdc_core.reporting.text_tables import text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
+from icecdc_core.runs.plan import has_other_spec
+from icecdc_core.runs.run import open_indexable_source
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 _MOST_TABLES, _READING = 10_000, "reading the positions"
+_SELECTING = {"identifier_columns", "columns", "row_filter", "select", "mapping", "settings"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,8 @@ class IndexStatus:
         pending: The batch that was begun and not committed: kind, epoch, range, failure; null if there is none.
         running: The run that has locked the index; null if there is none.
         dead_letters: Rejected documents that wait for a replay; null if this session cannot read them.
-        problem: Why something of this is unknown.
+        problem: Why something of this is unknown, or what differs from the parameters.
+        state: How the status is to be judged, one of `EXIT_STATES`.
     """
 
     index: str
@@ -57,6 +67,7 @@ class IndexStatus:
     running: dict[str, Any] | None = None
     dead_letters: int | None = None
     problem: str = ""
+    state: str = "ok"
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,11 @@ class StatusReport(Report):
     """The status of every index of a positions index."""
 
     indexes: list[IndexStatus]
+
+    @property
+    def state(self) -> str:
+        """The worst state of the indexes."""
+        return min((each.state for each in self.indexes), key=WORST_FIRST.index, default="ok")
 
     @property
     def line(self) -> str:
@@ -127,21 +143,26 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
     return StatusReport([_status(spark, config, *found) for found in zip(positions, last, strict=True)])
 
 
+def _problem(error: Exception) -> dict[str, str]:
+    failed = failure_report(error, {})
+    return {"problem": str(failed["message"]), "state": str(failed["state"])}
+
+
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
     try:
-        parse_position(source)
-    except PositionError as error:
+        position = parse_position(source)
+    except Exception as error:
         index, table = str(source.get("index")), str(source.get("table"))
-        return IndexStatus(index, table, last_run=last_run, problem=str(error))
+        return IndexStatus(index, table, last_run=last_run, **_problem(error))
     batch, owner = source.get("batch"), source.get("owner")
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
     found: dict[str, Any] = {}
     problems = []
-    for step in (_lag, _dead_letters):
+    for step in (_lag, _dead_letters, partial(_spec, position=position)):
         try:
             found |= step(spark, config, source)
-        except IcecdcError as error:
-            problems.append(str(error))
+        except Exception as error:  # whatever is wrong with one table, the others have a status
+            problems.append(_problem(error))
     return IndexStatus(
         index=source["index"],
         table=source["table"],
@@ -149,7 +170,8 @@ def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], las
         last_run=last_run,
         pending={name: batch.get(name) for name in names} if batch else None,
         running=_running(owner) if owner else None,
-        problem=" ".join(problems),
+        problem=" ".join(dict.fromkeys(each["problem"] for each in problems)),
+        state=min((each["state"] for each in problems), key=WORST_FIRST.index, default="ok"),
         **found,
     )
 
@@ -167,6 +189,30 @@ def _dead_letters(spark: SparkSession, config: SyncConfig, source: dict[str, Any
     return {"dead_letters": count_open_dead_letters(spark, own)}
 
 
+def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any], position: Position) -> dict[str, Any]:
+    """Compare the position with the parameters, if they are those of its index: all of a job, the given of a status."""
+    if not position.exists or config.index != position.index:
+        return {}
+    if isinstance(config, StatusConfig) and not config.model_fields_set & _SELECTING:
+        return {}
+    require_index_of_table(config, position.table)
+    opened = open_indexable_source(spark, config, needs_history=False)
+    try:
+        failed = check_preconditions(position, opened)
+        if failed is not None:
+            raise failed.error
+        if has_other_spec(position, opened):
+            raise IndexDiffersError(
+                f"The index '{position.index}' does not have the mapping and settings of these parameters yet",
+                subject="index",
+                value=position.index,
+                remedy="run the sync, which puts them in place; or give those that the index was built with",
+            )
+    finally:
+        opened.table.release()
+    return {}
+
+
 def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
     gone = is_gone(owner, LeaseHolder.this_process(""))
     # Whether a run on another machine is alive shows only when its lease expires.
@@ -180,13 +226,19 @@ def _last_commit(client: OpenSearch, config: SyncConfig, index: str) -> dict[str
     return {name: found[0].get(name) for name in names} if found else {}
 
 
+def _when(stored: object) -> str:
+    try:
+        return f"{datetime.fromisoformat(str(stored)).astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return "at an unknown time"
+
+
 def _line(status: IndexStatus) -> str:
     parts = [f"snapshot {status.snapshot_id}" if status.snapshot_id is not None else "not exported yet"]
     if status.lag_snapshots is not None:
         parts.append(f"{status.lag_snapshots} snapshots, {status.lag_seconds or 0.0:,.0f} s behind")
     if status.last_run:
-        when = datetime.fromisoformat(status.last_run["updated_at"]).astimezone(timezone.utc)
-        parts.append(f"last {status.last_run['kind']} {when:%Y-%m-%d %H:%M:%S} UTC")
+        parts.append(f"last {status.last_run.get('kind')} {_when(status.last_run.get('updated_at'))}")
     if status.pending:
         failure = f" ({status.pending['failure']})" if status.pending.get("failure") else ""
         parts.append(f"a begun {status.pending['kind']} is not finished{failure}")

@@ -66,8 +66,8 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
         if config.dry_run:
             return run.finish(dry_run_sync(run, look))
         position, source = look
-        if position is None or not position.exists:  # a wrong start_from needs no lock
-            decide_start(position or Position(config.index, config.table, source.table_uuid), source, config)
+        if not position.exists:  # a wrong start_from needs no lock
+            decide_start(position, source, config)
         elif _is_up_to_date(position, source):
             return run.finish(run.report("sync", source.head, source.head, "none"))
         with run.lock(look) as (lock, source):
@@ -99,6 +99,7 @@ def _checked_look(run: Run) -> Look:
             if not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
+                run.require_identity(look)
             else:
                 require_readable_index(run.client, *position.committed_index)
             return look

@@ -36,8 +36,9 @@ def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
             value=index,
             remedy="choose another index name, or delete that index or alias if it is no longer needed",
         )
-    for entry in found.values():
-        require_index_of_table(config, str(icecdc_meta(entry).get("table")))
+    if not config.replace_index:
+        for entry in found.values():
+            require_index_of_table(config, str(icecdc_meta(entry).get("table")))
 
 
 def require_index_of_table(config: SyncConfig, table: str) -> None:
@@ -55,7 +56,7 @@ def require_index_of_table(config: SyncConfig, table: str) -> None:
             f"The index '{config.index}' is in sync with another table, {table}",
             subject="index",
             value=config.index,
-            remedy=f"give the index of {config.table} another name",
+            remedy=f"give table={table}, or give the index of {config.table} another name",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opensearchpy import OpenSearch
@@ -55,7 +56,13 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 
 
 def create_physical(
-    client: OpenSearch, config: SyncConfig, physical: str, schema: StructType, run_id: str, loading: bool = True
+    client: OpenSearch,
+    config: SyncConfig,
+    physical: str,
+    schema: StructType,
+    run_id: str,
+    loading: bool = True,
+    identity: Mapping[str, Any] | None = None,
 ) -> CreatedIndex:
     """Create an index with an explicit mapping and its write alias.
 
@@ -66,6 +73,7 @@ def create_physical(
         schema: The columns of a document.
         run_id: The run, which the index stores: so the run knows its own index from one that somebody else created.
         loading: Whether the index is loaded before anybody reads it.
+        identity: What the index stores of its identity, so that it protects it although the position is lost.
 
     Returns:
         The identity and the digest of the index. Later they prove that it is still the same index, and that a new one
@@ -78,7 +86,7 @@ def create_physical(
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
     server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
     settings = new_index_settings(config, _limits(config, schema), loading, server_major)
-    meta = {"table": config.table, "index": config.index, "run": run_id}
+    meta = {"table": config.table, "index": config.index, "run": run_id, **(identity or {})}
     mapping["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
     with definition_errors(config):
@@ -175,6 +183,7 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]
     meta = icecdc_meta(indexes_behind(client, physical).get(physical, {}))
     meta["spec"] = spec_digest(config.mapping, config.settings)
+    meta |= {"mapping": bool(config.mapping), "settings": bool(config.settings)}
     try:
         client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:

@@ -187,6 +187,7 @@ def position_at(position: Position, source: Source, snapshot_id: int | None) -> 
         snapshot_id=snapshot_id,
         selection=source.stored_selection,
         schema=source.schema_json,
+        unfinished_specs=[],
     )
 
 

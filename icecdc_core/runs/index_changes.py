@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import SchemaChangeError
 from icecdc_core.opensearch.aliases import publish_index
@@ -38,9 +39,18 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         ConfigError: OpenSearch refuses a setting.
         FencedError: Another run acquired the lock in the meantime.
     """
-    physical, was = lock.position.physical_index, lock.position.selection
+    physical, was, unfinished = lock.position.physical_index, lock.position.selection, lock.position.unfinished_specs
+    # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
+    lock.write(
+        replace(
+            lock.position, unfinished_specs=[*(each for each in unfinished if each != source.spec), dict(source.spec)]
+        )
+    )
+    changed: dict[str, Any] = {}
+    for each in (was, *unfinished):
+        changed |= dynamic_settings(each, source.spec)
     # First: a new field may need a limit that was raised.
-    _put_settings(run, physical, dynamic_settings(was, source.spec))
+    _put_settings(run, physical, changed)
     try:
         evolve_mapping(run.client, run.config, physical, source.schema)
     except SchemaChangeError:
@@ -48,7 +58,7 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         if run.config.on_schema_change != "reexport":
             raise
         return False
-    lock.write(replace(lock.position, selection=source.stored_selection))
+    lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
     return True
 
 
@@ -69,7 +79,8 @@ def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Positio
     seen = run.confirm_readers_indexes(lock)
     epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
     physical = physical_index(config.index, epoch)
-    create_physical(run.client, config, physical, source.schema, run.run_id, loading=False)
+    identity = index_identity(source.stored_selection)
+    create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
     publish_index(run.client, config, physical, seen)
     lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))
 

@@ -99,7 +99,7 @@ def has_other_spec(position: Position, source: Source) -> bool:
         position: The position of the index, which keeps the spec that it was built with.
         source: The table, with the spec of the parameters.
     """
-    return bool(position.selection.get(DIGEST) != source.spec.get(DIGEST))
+    return bool(position.unfinished_specs) or position.selection.get(DIGEST) != source.spec.get(DIGEST)
 
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> BatchRange:

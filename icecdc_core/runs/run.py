@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position_format import Position
 from icecdc_core.commits.positions import PositionStore
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_identity, check_preconditions
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
@@ -18,6 +18,7 @@ from icecdc_core.opensearch.aliases import indexes_of_readers
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
 from icecdc_core.opensearch.index_settings import check_settings
+from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
 from icecdc_core.opensearch.points_in_time import point_in_time
 from icecdc_core.opensearch.retry import without_retries
 from icecdc_core.reporting.instrumentation import JobRun
@@ -110,7 +111,8 @@ class Run(JobRun["SyncConfig"]):
         source = self._open_source(self._needs_history)
         if position is None:
             return Look(Position(self.config.index, self.config.table, source.table_uuid), source)
-        require_index_of_table(self.config, position.table)
+        if not self.config.replace_index:
+            require_index_of_table(self.config, position.table)
         return Look(position, source)
 
     def _open_source(self, needs_history: bool) -> Source:
@@ -121,6 +123,23 @@ class Run(JobRun["SyncConfig"]):
         self._source = source
         self.observers.opened(source)
         return source
+
+    def require_identity(self, look: Look) -> None:
+        """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
+
+        Both the position and the index that readers see know the identity, so one of them may be lost.
+        """
+        position, source = look
+        # A begun export of the same selection was allowed when it began.
+        resumed = position.batch if position.begun_export else None
+        if self.config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
+            return
+        stored = [{"table": position.table, **position.selection}] if position.exists else []
+        with self.typed_errors("reading the alias"):
+            stored += [icecdc_meta(entry) for entry in indexes_behind(self.client, self.config.index).values()]
+        for each in stored:
+            if (error := check_identity(self.config.index, each, source)) is not None:
+                raise error
 
     def note_lag(self, look: Look) -> None:
         """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
@@ -150,6 +169,7 @@ class Run(JobRun["SyncConfig"]):
                 value=self.config.index,
                 remedy="run the export first; check `index` and `positions_index`",
             )
+        require_index_of_table(self.config, position.table)  # whatever `replace_index` allows an export
         require_readable_index(self.client, *position.committed_index)
         failed = check_preconditions(position, look.source) if needs_history else None
         if failed is not None:

@@ -149,10 +149,10 @@ def read_values(
 ) -> Column:
     """Return a struct with the values of a payload, unchecked: null for one that is missing or does not fit."""
     reader = ColumnMatching(any_case, False, frozenset()).struct_reader(schema, seen)
-    parsed = F.from_json(wrap_payload(payload), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
+    parsed = F.from_json(wrap_object(payload), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     if reader.by_position:
         parsed = parsed.cast(wrapped_type(reader.parsed_type()))
-    return _row(reader, parsed[RECORD])
+    return _row(reader, wrapped_record(parsed))
 
 
 def _row(reader: StructReader, record: Column) -> Column:
