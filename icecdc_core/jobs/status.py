@@ -143,7 +143,7 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
     return StatusReport([_status(spark, config, *found) for found in zip(positions, last, strict=True)])
 
 
-def _problem(error: Exception) -> dict[str, str]:
+def _problem(error: Exception) -> dict[str, Any]:
     failed = failure_report(error, {})
     return {"problem": str(failed["message"]), "state": str(failed["state"])}
 

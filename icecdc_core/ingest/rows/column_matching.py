@@ -44,8 +44,8 @@ class ColumnMatching:
             metadata = column.metadata or {}
             reader = self.reader(column.dataType, column_seen, json.loads(metadata.get(WRITTEN_AS, '""')))
             folders = tuple(json.loads(metadata.get(FOLDERS, "[]")))
-            rules = {"folders": folders, "default": metadata.get(DEFAULT)}
-            fields.append(FieldReader(column.name, spellings, reader, True, not column.nullable, **rules))
+            default, required = metadata.get(DEFAULT), not column.nullable
+            fields.append(FieldReader(column.name, spellings, reader, True, required, folders=folders, default=default))
         if self._unknown_fields:
             allowed = self._without_column if top else frozenset()
             for name in sorted(name for names in by_name.values() for name in names if name not in allowed):

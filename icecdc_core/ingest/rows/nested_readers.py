@@ -142,7 +142,7 @@ class StructReader(ValueReader):
     by_position: bool
 
     @property
-    def json_type(self) -> T.DataType:
+    def json_type(self) -> T.StructType:
         """A struct with the names in the records."""
         return T.StructType([each for field in self.fields for each in field.json_fields])
 
