@@ -51,6 +51,13 @@ public final class FileLists {
   }
 
   public Object metadata(Table table) {
+    for (Object item : table.snapshots()) {
+      Snapshot snapshot = (Snapshot) item;
+      if (snapshot.manifestListLocation() == null) {
+        // Writing its JSON would make it remember manifests that cannot be read.
+        snapshot.allManifests(table.io());
+      }
+    }
     return answer(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
   }
 

@@ -195,7 +195,7 @@ def _is_refused(text: str, chain: list[Cause]) -> bool:
     if any(cause.is_refused_file for cause in chain):
         return True
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
-    return not of_spark and is_refused_access(text.strip().splitlines()[0])
+    return not of_spark and is_refused_access(text.strip().partition("\n")[0])
 
 
 def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
@@ -206,11 +206,11 @@ def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
         return error
     except (IcecdcError, ConnectionError):
         return None
-    if str(now.table_uuid) != table.table_uuid:
+    if now.table_uuid != table.table_uuid:
         return TableReplacedError(
             f"'{table.name}' was dropped and created again while it was read",
             subject="table_uuid",
-            value=str(now.table_uuid),
+            value=now.table_uuid,
             remedy="set on_history_gap=reexport, or run the export",
         )
     return next((gap for each in sorted(table.read_snapshots) if (gap := history_gap_error(now, each))), None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
@@ -17,6 +17,7 @@ from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
 from icecdc_core.table.expressions.projection import Projection
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.source import Source
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -27,7 +28,7 @@ SELECTION = {"branch": "main", "columns": [], "row_filter": "", "identifier_colu
 
 def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifier_columns=("id",)):
     """A source over a table with these snapshots and columns."""
-    metadata = TableMetadataUtil.parse_obj(
+    metadata = TableMetadata.from_json(
         {
             "format-version": 2,
             "table-uuid": UUID,
@@ -36,7 +37,7 @@ def source(snapshots=(1, 2), head=2, fields=(ID, NAME), row_filter="", identifie
             "last-updated-ms": 1,
             "last-column-id": 9,
             "current-schema-id": 0,
-            "schemas": [Schema(*fields).model_dump()],
+            "schemas": [json.loads(schema(*fields))],
             "default-spec-id": 0,
             "partition-specs": [{"spec-id": 0, "fields": []}],
             "last-partition-id": 999,
