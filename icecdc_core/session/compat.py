@@ -85,7 +85,12 @@ listed. Tests check that these classes and methods are there, and that no other 
 PRIVATE_ATTRIBUTES = (
     *("SparkSession._jvm", "SparkSession._jsparkSession", "SparkContext._gateway", "SparkContext._jsc"),
     *("DataFrame._jdf", "DataFrameReader._jreader", "MergeIntoWriter._jwriter", "Observation._jo"),
-    *("SparkContext._active_spark_context", "SparkContext._ensure_initialized", "CapturedException._origin"),
+    *(
+        "SparkSession._activeSession",
+        "SparkContext._active_spark_context",
+        "SparkContext._ensure_initialized",
+        "CapturedException._origin",
+    ),
 )
 """The private attributes of PySpark that are used."""
 

@@ -88,7 +88,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         filter_columns=condition.names,
         projection=projection,
         filter_computed_from=condition.computed_from,
-        filter_time_zone=condition.time_zone,
     )
 
 

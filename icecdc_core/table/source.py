@@ -47,7 +47,6 @@ class Source:
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
         filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
-        filter_time_zone: The session's time zone if the condition depends on it, else empty.
         number_of_shards: How many a new index gets, unless the settings say so.
     """
 
@@ -64,7 +63,6 @@ class Source:
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     filter_computed_from: frozenset[str] = frozenset()
-    filter_time_zone: str = ""
     number_of_shards: int = 1
 
     @property
@@ -127,8 +125,6 @@ class Source:
             stored["select"] = list(self.projection.stored)
             if not self.identifier_columns and not self.table.has_row_lineage:
                 stored["document_ids"] = "digests of row positions"  # they were plain once
-        if time_zone := self.filter_time_zone or (self.projection.time_zone if self.projection else ""):
-            stored["time_zone"] = time_zone
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
-from icecdc_core.columns import quoted, with_literal_names
+from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
 from icecdc_core.jobs.checks.setup import check_setup
 from icecdc_core.jobs.checks.smoke_environment import describe_environment
@@ -30,7 +30,7 @@ from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect
 from icecdc_core.secrets import mask_secrets, shorten
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.read_failures import spark_errors
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ KINDS = {
 _CONNECTION = {"catalog_properties", "warehouse", "spark_conf", "request_timeout_seconds", "retry_timeout_seconds"}
 
 
-@with_literal_names
+@with_job_session
 def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     """Export, change, sync and validate a scratch table of each kind, drop it, and report how each step ended.
 
@@ -76,7 +76,6 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
             value=True,
             remedy="leave dry_run out, or run the setup check, which only reads",
         )
-    require_supported(spark)
     check_report_path(config.report_path)
     run = uuid.uuid4().hex[:8]
     checks: list[dict[str, Any]] = []

@@ -38,7 +38,6 @@ from icecdc_core.table.expressions.field_origins import (
     node_class,
 )
 from icecdc_core.table.expressions.stars import without_excepted
-from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import used_columns
 from icecdc_core.table.schemas.projection import find_ambiguous_names, is_case_sensitive
 
@@ -65,7 +64,6 @@ class Projection:
         computed_from: The columns, and the fields in them, that a field is computed from, as paths; what a field only
             repeats is none of them.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
-        time_zone: The session's time zone if the result depends on it, else empty.
         origins: The columns of each field.
     """
 
@@ -74,7 +72,6 @@ class Projection:
     columns: tuple[str, ...]
     used_columns: frozenset[str]
     stored: tuple[str, ...]
-    time_zone: str = ""
     computed_from: frozenset[str] = frozenset()
     origins: Mapping[str, FieldOrigin] = field(default_factory=dict)
 
@@ -143,7 +140,6 @@ def open_projection(
         tuple(schema.names),
         used.names if selections else frozenset(schema.names),
         (f"function {analysed.digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
-        zone_of(spark, selections),
         used.computed_from,
         field_origins(selections, table_columns),
     )

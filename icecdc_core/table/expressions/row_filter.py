@@ -12,12 +12,11 @@ from pyspark.sql.types import StructType
 from icecdc_core.errors import ConfigError
 from icecdc_core.table.expressions.determinism import SUBQUERIES, expression_names, is_stable
 from icecdc_core.table.expressions.field_origins import expression_id
-from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import UsedColumns, used_columns
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> UsedColumns:
-    """Check a row filter and return the columns it reads, the fields in them, and the time zone it depends on.
+    """Check a row filter and return the columns it reads and the fields in them.
 
     Args:
         spark: The session that analyses it.
@@ -49,4 +48,4 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
     nodes = json.loads(text)
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     selections = [[nodes[0]["condition"]]]
-    return used_columns(selections, table_columns)._replace(time_zone=zone_of(spark, selections))
+    return used_columns(selections, table_columns)

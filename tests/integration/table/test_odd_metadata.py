@@ -1,4 +1,4 @@
-"""Tables whose metadata only Iceberg's own library understands: whatever Spark reads is exported, synced and validated."""
+"""Tables whose metadata only Iceberg's own library understands: what Spark reads is exported, synced and validated."""
 
 from __future__ import annotations
 

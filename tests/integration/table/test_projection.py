@@ -85,24 +85,6 @@ class DescribeProjection:
     def it_knows_the_columns_that_it_uses(self, projection, select, used):
         assert projection(select).used_columns == used
 
-    def it_depends_on_the_time_zone_only_where_times_become_something_else(self, projection):
-        assert projection(["cast(seen AS string) AS seen"]).time_zone == "UTC"
-        assert projection(["cast(id AS string) AS id"]).time_zone == ""
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "from_unixtime(id) AS at",
-            "unix_timestamp(email, 'yyyy-MM-dd') AS at",
-            "from_json(email, 'at timestamp') AS at",
-            "to_json(struct(array(seen))) AS at",
-            "cast(array(seen) AS string) AS at",
-            "seen >= timestamp '2026-01-31' AS is_new",
-        ],
-    )
-    def it_depends_on_the_time_zone_of_texts_and_nested_times(self, projection, text):
-        assert projection([text]).time_zone == "UTC"
-
     def it_uses_no_other_columns_when_a_field_uses_a_field(self, projection):
         assert projection(["upper(email) AS mail", "concat(mail, '!') AS loud"]).used_columns == {"email"}
 

@@ -178,18 +178,6 @@ class DescribeCheckPreconditions:
         assert (refusal is not None and "another document_ids" in str(refusal.error)) is fails
         assert check_preconditions(replace(POSITION, selection=now.stored_selection), now) is None
 
-    @pytest.mark.parametrize(
-        ("stored", "fails"),
-        [({"time_zone": "UTC"}, True), ({"time_zone": "Asia/Tokyo"}, False), ({}, False)],
-        ids=["another zone", "the same zone", "a release that did not keep it"],
-    )
-    def it_names_the_time_zone_that_a_row_filter_depends_on(self, stored, fails):
-        now = replace(source(row_filter="hour(seen) < 12"), filter_time_zone="Asia/Tokyo")
-        known = {**SELECTION, "row_filter": "hour(seen) < 12", **stored}
-        refusal = check_preconditions(replace(POSITION, selection=known), now)
-        assert (refusal is not None and "another time_zone: time_zone='UTC'" in str(refusal.error)) is fails
-        assert now.stored_selection["time_zone"] == "Asia/Tokyo"
-
     def it_lets_the_mapping_of_a_new_field_inside_a_struct_be_added(self):
         fields = {each: NestedField(key, each, StringType()) for key, each in enumerate(("city", "zip"), 4)}
         place = [NestedField(3, "place", NestedType(*each)) for each in ([fields["city"]], fields.values())]
