@@ -8,6 +8,7 @@ name them all, nothing else is planned.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from icecdc_core.changes.step_scan import StepScan, compare_scans
 from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
@@ -136,8 +137,15 @@ def _sides_by_commits(
     older = table.data_files_at([commit.removed_files for commit in commits], only_older)
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
-    if all(commit.only_adds for commit in commits):
-        tasks = table.tasks_of(newer, {})
+    newer_deletes: tuple[Any, set[str]] | None = {}, set()
+    only_adds = all(commit.only_adds for commit in commits)
+    if table.has_row_lineage or not only_adds:
+        # Even if nothing was deleted: a file that was appended again may have a deletion vector from before.
+        newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
+        if newer_deletes is None:
+            return None
+    if only_adds:
+        tasks = table.tasks_of(newer, newer_deletes[0])
         since = sequence_number(metadata, start) if start is not None else -1
         if all(number > since for number in table.sequence_numbers(tasks)):
             # Delete files apply to older data files only.
@@ -148,8 +156,7 @@ def _sides_by_commits(
     older_deletes = (
         table.targeted_deletes(start, only_older | in_both, removed_deletes) if start is not None else ({}, set())
     )
-    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
-    if older_deletes is None or newer_deletes is None:
+    if older_deletes is None:
         return None
     in_both |= older_deletes[1] - removed
     shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()

@@ -138,6 +138,13 @@ def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table:
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
+    if any(cause.kind == "ValidationException" for cause in chain):
+        return DataReadError(
+            f"Iceberg refuses to read '{config.table}': {reason}",
+            subject="table",
+            value=config.table,
+            remedy=f"Spark cannot read the table either; roll it back to a snapshot that can be read; {_STAYS}",
+        )
     return SparkJobError(
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
