@@ -8,7 +8,6 @@ name them all, nothing else is planned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from icecdc_core.changes.step_scan import StepScan, compare_scans
 from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
@@ -137,13 +136,12 @@ def _sides_by_commits(
     older = table.data_files_at([commit.removed_files for commit in commits], only_older)
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
-    newer_deletes: tuple[Any, set[str]] | None = {}, set()
     only_adds = all(commit.only_adds for commit in commits)
-    if table.has_row_lineage or not only_adds:
-        # Even if nothing was deleted: a file that was appended again may have a deletion vector from before.
-        newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
-        if newer_deletes is None:
-            return None
+    # Even if nothing was deleted: a file that was appended again may have a deletion vector from before.
+    has_deletes = table.has_row_lineage or not only_adds
+    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer) if has_deletes else ({}, set())
+    if newer_deletes is None:
+        return None
     if only_adds:
         tasks = table.tasks_of(newer, newer_deletes[0])
         since = sequence_number(metadata, start) if start is not None else -1

@@ -34,6 +34,8 @@ _ICEBERG = "org.apache.iceberg"
 PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
     f"{_SPARK}.sql.MergeIntoWriter": ("merge",),
     f"{_SPARK}.sql.catalyst.parser.ParserInterface": ("parseMultipartIdentifier",),
+    f"{_SPARK}.sql.catalyst.optimizer.ReplaceExpressions": ("apply",),
+    f"{_SPARK}.sql.catalyst.optimizer.SpecialDatetimeValues": ("apply",),
     f"{_SPARK}.sql.catalyst.plans.logical.LogicalPlan": (
         *("canonicalized", "deterministic", "fastEquals", "nodeName", "toJSON"),
     ),

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.expressions.projection import open_projection
 from icecdc_core.table.expressions.row_filter import condition_columns
-from icecdc_core.table.expressions.stars import require_readable_stars
 from icecdc_core.table.expressions.used_columns import UsedColumns
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.metadata import TableMetadata
@@ -49,9 +48,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    if config.select:
-        require_readable_stars(table.unreadable, ["*"] if callable(config.select) else config.select, config.alias)
-    else:
+    if not config.select:
         require_readable(table.unreadable, config.columns or table.unreadable)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
@@ -62,7 +59,7 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     projection = None
     if config.select:
         projection = open_projection(
-            spark, schema, config.select, config.alias, identifiers, unreadable_columns=table.unreadable
+            spark, schema, config.select, config.alias, identifiers, unreadable=table.unreadable
         )
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:

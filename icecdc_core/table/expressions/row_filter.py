@@ -10,7 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.table.expressions.determinism import SUBQUERIES, expression_names, is_stable
+from icecdc_core.table.expressions.determinism import (
+    EXTERNAL,
+    SUBQUERIES,
+    expression_names,
+    is_stable,
+    registered_functions,
+)
 from icecdc_core.table.expressions.field_origins import expression_id
 from icecdc_core.table.expressions.used_columns import UsedColumns, used_columns
 
@@ -32,7 +38,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         plan = probe._jdf.queryExecution().analyzed()
         text = plan.toJSON()
         expressions = expression_names(text)
-        stable = bool(plan.deterministic()) and is_stable(text, [condition])
+        stable = is_stable(spark, plan, [condition])
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -43,6 +49,9 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         ) from error
     if expressions & SUBQUERIES:
         raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
+    if calls := sorted(expressions & EXTERNAL | registered_functions(text)):
+        problem = f"row_filter calls code outside of Spark SQL ({', '.join(calls)})"
+        raise ConfigError(problem, subject="row_filter", value=condition, remedy=remedy)
     if not stable:
         raise ConfigError("row_filter is not deterministic", subject="row_filter", value=condition, remedy=remedy)
     nodes = json.loads(text)
