@@ -99,11 +99,12 @@ def test_a_table_that_spark_reads_is_synced(
     sql(f"CREATE TABLE {{t}} (id INT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}')")
     sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
     sql("INSERT INTO {t} VALUES (3, 'c')")
+    sql("INSERT INTO {t} VALUES (5, 'e')")
     if evolve:
         evolve(java_table(), spark._jvm)
         sql("REFRESH TABLE {t}")
     registered(edit)
-    assert sql("SELECT * FROM {t}").count() == 3
+    assert sql("SELECT * FROM {t}").count() == 4
     config = make_config()
     export_table(spark, config)
     sql("UPDATE {t} SET name = 'B' WHERE id = 2")
@@ -112,7 +113,11 @@ def test_a_table_that_spark_reads_is_synced(
     registered(edit)
     report = sync_changes(spark, config)
     assert (report.upserts, report.deletes) == (2, 1)
-    assert {key: row["name"] for key, row in indexed().items()} == {"1": "a", "2": "B", "4": "d"}
+    assert {key: row["name"] for key, row in indexed().items()} == {"1": "a", "2": "B", "4": "d", "5": "e"}
+    sql("DELETE FROM {t} WHERE id = 4")
+    registered(edit)
+    report = sync_changes(spark, config)
+    assert (report.upserts, report.deletes) == (0, 1)
     assert validate_table(spark, config).ok
     (index,) = [each for each in status(spark, config).indexes if each.index == config.index]
     assert (index.problem, index.lag_snapshots) == ("", 0)
