@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError
 
-from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.example_queries import as_text, example_queries
@@ -22,7 +21,7 @@ from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import with_job_session
 from icecdc_core.session.versions import versions
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.source import Source
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-@with_literal_names
+@with_job_session
 def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     """Check everything a run depends on, and collect all problems instead of stopping at the first.
 
@@ -43,7 +42,6 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         config: The job's parameters.
     """
     begin = time.monotonic()
-    require_supported(spark)
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))
@@ -69,7 +67,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     )
 
 
-@with_literal_names
+@with_job_session
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
     """Count the selected rows of the current snapshot and the documents of the index (0 without an index).
 
