@@ -206,7 +206,8 @@ class Source:
                 subject="identifier_columns",
                 value=[],
                 remedy="name the columns that identify a row in identifier_columns, or set them on the table: "
-                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then export again, because document ids change with them",
+                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then run the export, with replace_index=true if the index "
+                "exists, because document ids change with them",
             )
 
 
