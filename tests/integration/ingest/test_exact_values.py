@@ -62,7 +62,7 @@ CASES = [
     ("int64", f"{DBZ}NanoTime", {}, MAX, LETTER),
     decimal(1.5, 2, "1.50"), decimal(-7.0, 2, "-7.00"), decimal(100, 2, "100.00"), decimal(0, 10, "0.0000000000"),
     decimal(1e-10, 10, "0.0000000001"), decimal(unscaled(150), 2, "1.50"), decimal(unscaled(-700), 2, "-7.00"),
-    decimal("1.50", 2, LETTER), decimal("1234", 2, "141178.16"), decimal("!", 2, LETTER), decimal("", 2, LETTER),
+    decimal("1.50", 2, LETTER), decimal("1234", 2, "-26588.24"), decimal("!", 2, LETTER), decimal("", 2, LETTER),
     decimal("A", 2, LETTER), decimal(True, 2, LETTER), decimal({"a": 1}, 2, LETTER), decimal(1e999, 2, LETTER),
     decimal(12345678901234567890123456789012345678, 0, "12345678901234567890123456789012345678"),
     decimal(123456789012345678901234567890123456789, 0, LETTER), decimal(unscaled(2**127 - 1, 16), 0, LETTER),
@@ -109,14 +109,18 @@ def read(frame, schema, chosen):
 
 class DescribeLogicalTypes:
     def it_stores_each_value_of_json_as_sent_or_makes_it_a_dead_letter(self, spark, zone):
+        # Decimals and floats have no zone; every column costs each record.
+        cases = [
+            case for case in CASES if zone == "UTC" or case[1].startswith((DBZ, f"{CONNECT}Time", f"{CONNECT}Date"))
+        ]
         variable = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
-        nodes = [{"type": kind, "name": name, "parameters": given} for kind, name, given, _, _ in CASES]
+        nodes = [{"type": kind, "name": name, "parameters": given} for kind, name, given, _, _ in cases]
         nodes += [{"type": "struct", "name": "io.debezium.data.VariableScaleDecimal", "fields": variable}] * 3
         fields = [{**node, "field": f"x{place}", "optional": True} for place, node in enumerate(nodes)]
         row = {"type": "struct", "fields": fields, "optional": True}
         envelope = [{**row, "field": "before"}, {**row, "field": "after"}, {"field": "op", "type": "string"}]
         schema_part = {"type": "struct", "fields": envelope}
-        values = [*(value for *_, value, _ in CASES), *(value for value, _ in VARIABLE)]
+        values = [*(value for *_, value, _ in cases), *(value for value, _ in VARIABLE)]
         texts = [
             json.dumps({"schema": schema_part, "payload": {"op": "c", "before": None, "after": {f"x{place}": value}}})
             for place, value in enumerate(values)
@@ -127,7 +131,7 @@ class DescribeLogicalTypes:
         kind = T.StructType.fromJson(json.loads(decoded.where("payload_type IS NOT NULL").first().payload_type))
         actual = read(decoded, kind, chosen)
         decoded.unpersist()
-        wrong = [(case, found) for case, found in zip([*CASES, *VARIABLE], actual, strict=True) if found != case[-1]]
+        wrong = [(case, found) for case, found in zip([*cases, *VARIABLE], actual, strict=True) if found != case[-1]]
         assert wrong == []
 
     def it_stores_each_value_of_avro_as_sent_or_makes_it_a_dead_letter(self, spark, zone):
