@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary, WeakSet
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from icecdc_core.errors import SparkJobError
 from icecdc_core.session.compat import require_supported
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
 from icecdc_core.session.threads import active_session
 
 _SQL = "spark.sql."
@@ -48,9 +50,20 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
 
     Raises:
         DependencyError: icecdc does not support the session, see `compat`.
+        SparkJobError: Spark's Java process has ended.
     """
-    require_supported(spark)
-    own, before = _session_for(spark), SparkSession._activeSession
+    try:
+        require_supported(spark)
+        own, before = _session_for(spark), SparkSession._activeSession
+    except SPARK_HAS_ENDED as error:
+        if not has_ended(spark):
+            raise
+        raise SparkJobError(
+            f"The Spark session's Java process has ended ({type(error).__name__})",
+            subject="spark_conf",
+            remedy="restart the kernel or the program; if it ends again, give it more memory "
+            "(spark.driver.memory through spark_conf)",
+        ) from error
     try:
         with active_session(own):
             yield own
