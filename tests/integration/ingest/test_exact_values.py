@@ -65,6 +65,8 @@ CASES = [
     decimal(1.5, 2, "1.50"), decimal(-7.0, 2, "-7.00"), decimal(100, 2, "100.00"), decimal(0, 10, "0.0000000000"),
     decimal(1e-10, 10, "0.0000000001"), decimal(unscaled(150), 2, "1.50"), decimal(unscaled(-700), 2, "-7.00"),
     decimal("1.50", 2, LETTER), decimal("1234", 2, "-26588.24"), decimal("!", 2, LETTER), decimal("", 2, LETTER),
+    # White space in Base64 says nothing, so it is skipped (RFC 2045).
+    decimal(" AJ\nY=", 2, "1.50"),
     decimal("A", 2, LETTER), decimal(True, 2, LETTER), decimal({"a": 1}, 2, LETTER), decimal(1e999, 2, LETTER),
     decimal(12345678901234567890123456789012345678, 0, "12345678901234567890123456789012345678"),
     decimal(123456789012345678901234567890123456789, 0, LETTER), decimal(unscaled(2**127 - 1, 16), 0, LETTER),
@@ -72,7 +74,7 @@ CASES = [
     ("float32", "", {}, 1e39, LETTER), ("float64", "", {}, 1e39, "1.0E39"), ("float32", "", {}, 1.5, "1.5"),
     ("float64", "", {}, "Infinity", "Infinity"), ("float32", "", {}, "-Infinity", "-Infinity"),
     ("float64", "", {}, "NaN", "NaN"),
-    ("bytes", "", {}, "AAE=", "AAE="), ("bytes", "", {}, "!", LETTER),
+    ("bytes", "", {}, "AAE=", "AAE="), ("bytes", "", {}, "!", LETTER), ("bytes", "", {}, "AAEC\nAQ==", "AAECAQ=="),
 ]  # fmt: skip
 VARIABLE = [({"scale": 1, "value": unscaled(105)}, "105E-1"), ({"scale": 1, "value": "1.50"}, LETTER),
             ({"scale": 0, "value": unscaled(2**127 - 1, 16)}, LETTER)]  # fmt: skip
