@@ -136,18 +136,17 @@ def _sides_by_commits(
     older = table.data_files_at([commit.removed_files for commit in commits], only_older)
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
+    # A delete file applies to older data files only. But a file that was appended again may have a vector from before.
+    since = sequence_number(metadata, start) if start is not None else -1
     only_adds = all(commit.only_adds for commit in commits)
-    # Even if nothing was deleted: a file that was appended again may have a deletion vector from before.
-    has_deletes = table.has_row_lineage or not only_adds
-    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer) if has_deletes else ({}, set())
+    are_newer = only_adds and all(number > since for number in table.sequence_numbers(table.tasks_of(newer, {})))
+    if are_newer and not table.has_row_lineage:
+        return table.no_tasks(), table.tasks_of(newer, {})
+    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
     if newer_deletes is None:
         return None
-    if only_adds:
-        tasks = table.tasks_of(newer, newer_deletes[0])
-        since = sequence_number(metadata, start) if start is not None else -1
-        if all(number > since for number in table.sequence_numbers(tasks)):
-            # Delete files apply to older data files only.
-            return table.no_tasks(), tasks
+    if are_newer:
+        return table.no_tasks(), table.tasks_of(newer, newer_deletes[0])
     in_both = {location for commit in commits for location in commit.referenced} - added - removed
     removed_deletes = {place for commit in commits for place in commit.removed_deletes}
     removed_deletes -= {place for commit in commits for place in commit.added_deletes}

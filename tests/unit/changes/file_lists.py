@@ -76,6 +76,8 @@ class History(Table):
         planned: The states that were planned, each with the data files that were asked for; None: all.
     """
 
+    has_row_lineage = False
+
     def __init__(
         self,
         *states: str,

@@ -49,7 +49,7 @@ OF_JAVA = {
     *("addAll", "containsKey", "currentThread", "getCause", "getClass", "getClassLoader", "getClassName"),
     *("getCodeSource", "getConstructor", "getContextClassLoader", "getFile", "getLocation", "getMessage", "getParent"),
     *("getProperty", "getProtectionDomain", "getSimpleName", "getStackTrace", "hasNext", "hashCode", "iterator"),
-    *("keySet", "loadClass", "newInstance", "setParentClassLoader", "toString"),
+    *("keySet", "loadClass", "nanoTime", "newInstance", "setParentClassLoader", "toString"),
 }
 OF_SCALA = {"head", "isCompleted", "isDefined", "valuesIterator"}
 OF_SPARK = {"as", "getExecutorMemoryStatus", "get", "json", "sc", "insertAll", "updateAll"}
