@@ -98,7 +98,7 @@ def write(monkeypatch):
         monkeypatch.setattr(writer, "Staging", staging)
         monkeypatch.setattr(writer, "publish", lake.publish)
         monkeypatch.setattr(writer, "restage", lake.restage)
-        config = SimpleNamespace(job="j", mode=mode, evolve_schema=False, on_table_reset="fail")
+        config = SimpleNamespace(job="j", mode=mode, evolve_schema=False, on_table_reset="fail", identifier_columns=[])
         reader = OffsetsReader(config, {}, at(0))
         entry, dead_letters = Writer(config, None, reader, ATTEMPTS).write(None, "t", RECORDS, BATCH)
         return entry, dead_letters, lake.steps
