@@ -58,6 +58,7 @@ OTHER: dict[str, str] = {
     "number_of_replicas": "0",
     "number_of_shards": "4",
     "on_duplicate_identifier": "last",
+    "replace_index": "true",
     "on_history_gap": "reexport",
     "on_lost_offsets": "continue",
     "on_schema_change": "reexport",

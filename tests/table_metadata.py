@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from icecdc_core.table.metadata import TableMetadata
 
 Snapshot = tuple[int, "int | None", str, int, dict[str, str]]
 """Id, parent, operation, time of the commit in milliseconds, and the rest of the summary."""
@@ -12,7 +12,7 @@ Snapshot = tuple[int, "int | None", str, int, dict[str, str]]
 
 def metadata_of(snapshots: Sequence[Snapshot], branches: Mapping[str, int]) -> TableMetadata:
     """Return the metadata of a table with these snapshots, committed in this order, and these branches."""
-    return TableMetadataUtil.parse_obj(
+    return TableMetadata.from_json(
         {
             "format-version": 2,
             "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyiceberg.table.metadata import TableMetadata
-
 from icecdc_core.changes.step_scan import StepScan, compare_scans
 from icecdc_core.changes.steps import SnapshotFiles, Step, cut_at_replaces, plan_steps
 from icecdc_core.table.commit_files import CommitFiles
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.snapshots import sequence_number
 
 
@@ -69,7 +68,7 @@ def is_insert_only(scans: Sequence[StepScan]) -> bool:
 
 
 def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]:
-    operations = {s.snapshot_id: s.summary.operation.value for s in metadata.snapshots if s.summary}
+    operations = {snapshot.snapshot_id: snapshot.operation for snapshot in metadata.snapshots}
     if not step.path or all(operations.get(snapshot_id) != "replace" for snapshot_id in step.path):
         return [step]
     commits = {snapshot_id: table.commit_files(snapshot_id) for snapshot_id in step.path}
@@ -83,7 +82,9 @@ def _cut(table: IcebergTable, metadata: TableMetadata, step: Step) -> list[Step]
 def _scan(table: IcebergTable, metadata: TableMetadata, step: Step, trust_commits: bool) -> StepScan:
     """Compare the scans of both ends; only files that a commit between them touched are considered."""
     nothing = table.no_tasks()
-    if step.path is None:
+    # Format version 1 once listed manifests in the metadata; such a list does not show which of them are new.
+    listed = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.has_manifest_list}
+    if step.path is None or not listed.issuperset(step.path):
         older = table.plan(step.from_snapshot_id) if step.from_snapshot_id is not None else nothing
         return compare_scans(table, metadata, step, older, table.plan(step.to_snapshot_id))
     commits = [table.commit_files(snapshot_id) for snapshot_id in step.path]
@@ -135,8 +136,14 @@ def _sides_by_commits(
     older = table.data_files_at([commit.removed_files for commit in commits], only_older)
     newer = table.data_files_at([commit.added_files for commit in commits], only_newer)
     start = step.from_snapshot_id
-    if all(commit.only_adds for commit in commits):
-        tasks = table.tasks_of(newer, {})
+    only_adds = all(commit.only_adds for commit in commits)
+    # Even if nothing was deleted: a file that was appended again may have a deletion vector from before.
+    has_deletes = table.has_row_lineage or not only_adds
+    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer) if has_deletes else ({}, set())
+    if newer_deletes is None:
+        return None
+    if only_adds:
+        tasks = table.tasks_of(newer, newer_deletes[0])
         since = sequence_number(metadata, start) if start is not None else -1
         if all(number > since for number in table.sequence_numbers(tasks)):
             # Delete files apply to older data files only.
@@ -147,8 +154,7 @@ def _sides_by_commits(
     older_deletes = (
         table.targeted_deletes(start, only_older | in_both, removed_deletes) if start is not None else ({}, set())
     )
-    newer_deletes = table.targeted_deletes(step.to_snapshot_id, only_newer)
-    if older_deletes is None or newer_deletes is None:
+    if older_deletes is None:
         return None
     in_both |= older_deletes[1] - removed
     shared = table.plan(step.to_snapshot_id, in_both) if in_both else table.no_tasks()

@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from pyiceberg.table.metadata import TableMetadata
-
 from icecdc_core.changes.steps import Step
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.snapshots import common_ancestor, sequence_number
 
 Pairs = list[tuple[int, int]]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-
+from icecdc_core.table.metadata import Snapshot, TableMetadata
 from icecdc_core.table.snapshots import ancestors, history_gap_error, operation, require_first_snapshot
 
 

@@ -11,6 +11,8 @@ from icecdc_core.documents.field_types import VECTOR
 
 Query = dict[str, Any]
 
+_MOST_WORDS = 5
+
 
 def _match(path: str) -> Query:
     return {"match": {path: "some words"}}
@@ -69,6 +71,29 @@ def example_queries(properties: Properties, path: str) -> list[Query]:
     field = find_field(properties, path) or {}
     target = find_field(properties, str(field.get("path", ""))) if field.get("type") == "alias" else None
     return _queries(path, field if target is None else target)
+
+
+def with_values(query: Query, document: Mapping[str, Any]) -> Query:
+    """Return a query with the value that a document has in its field, and as it is if the document has none."""
+    [(kind, body)] = query.items()
+    if kind == "nested":
+        return {kind: {**body, "query": with_values(body["query"], document)}}
+    path = next(iter(body))
+    if kind not in ("term", "match", "range") or (value := _first_value(document, path)) is None:
+        return query
+    if kind == "range":
+        return {kind: {path: {"gte": value, "lte": value}}}
+    return {kind: {path: " ".join(str(value).split()[:_MOST_WORDS]) if kind == "match" else value}}
+
+
+def _first_value(value: Any, path: str) -> Any:
+    """The first scalar at a path; a multi-field has the value of its field, and a range its lower end."""
+    for name in path.split("."):
+        value = value[0] if isinstance(value, list) and value else value
+        value = value.get(name) if isinstance(value, Mapping) else value
+    value = value[0] if isinstance(value, list) and value else value
+    value = value.get("gte") if isinstance(value, Mapping) else value
+    return None if isinstance(value, list) else value
 
 
 def as_text(queries: list[Query]) -> str:

@@ -155,7 +155,7 @@ def look_up_document(view: View, differences: Differences) -> DocumentView:
         return DocumentView(verdict="No document changed; set document_id to look one up.")
     with view.reading() as source:
         is_id = not view.config.document_id
-        wanted = find_wanted(view.spark, source.table.schema(), source.identifier_columns, given, is_id)
+        wanted = find_wanted(source.table.spark, source.table.schema(), source.identifier_columns, given, is_id)
         rows = current_rows(source, wanted)
         history = find_history(source, wanted, view.config.max_snapshots)
     indexed = _indexed(view, wanted)

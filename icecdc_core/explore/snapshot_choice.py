@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyiceberg.table.metadata import TableMetadata
-
 from icecdc_core.errors import ConfigError
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.snapshots import ancestors, operation
 
 CURRENT, POSITION, EARLIEST = "current", "position", "earliest"

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.columns import literal_names
 from icecdc_core.commits.position_format import Position
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
@@ -19,7 +18,7 @@ from icecdc_core.opensearch.client import typed_errors
 from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import job_session
 from icecdc_core.table.lag import lag
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.source import Source
@@ -86,7 +85,7 @@ class View:
     @contextmanager
     def reading(self) -> Iterator[Source]:
         """Yield the table; failures of Spark become typed errors, and what was staged is released."""
-        with literal_names(self.spark), spark_errors(self.config, self.source.table):
+        with job_session(self.spark), spark_errors(self.config, self.source.table):
             try:
                 yield self.source
             finally:
@@ -131,11 +130,10 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
         IcecdcError: The table cannot be read, see ``open_source``.
     """
     since = time.monotonic()
-    require_supported(spark)
-    require_catalog(spark, config)
-    with literal_names(spark):
-        position, missing = _position(config)  # first: the table then knows its snapshot
-        source = open_indexable_source(spark, config, needs_history=False)
+    position, missing = _position(config)  # first: the table then knows its snapshot
+    with job_session(spark) as own:
+        require_catalog(own, config)
+        source = open_indexable_source(own, config, needs_history=False)
     snapshot_id = position.snapshot_id if position else None
     chosen = choose_snapshots(source.metadata, source.head, snapshot_id, config.from_snapshot, config.to_snapshot)
     return View(spark, config, source, chosen, position, missing, tuple(index_notes(source, position)), since)

@@ -199,7 +199,7 @@ class Batches:
             self.refills.add(name)
             return TableEntry(name, state=BEHIND, offsets=offsets.to_json(refill.offsets), error=str(refill)), 0
         except Exception as error:
-            failure = typed_failure(error, name)
+            failure = typed_failure(error, name, offsets.span(batch.start, batch.end))
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)
             last = self.writer.offsets.last_entries.get(name) or TableEntry(name)

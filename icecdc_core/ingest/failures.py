@@ -20,22 +20,24 @@ _LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
-def typed_failure(error: Exception, table: str) -> IcecdcError:
+def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
     """Return the typed error for a failed write.
 
     Args:
         error: The failure.
         table: The table, every part quoted.
+        records: The records of the batch, one of which may be the cause, as `offsets.span` names them.
     """
     typed, text = _typed_and_text(error)
     if typed is not None:
         return typed
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
     failure = IngestWriteError(
-        f"The table could not be written: {reason}",
+        f"The table could not be written: {reason}; the batch had the records {records}",
         subject="table",
         value=table,
-        remedy="remove the cause; the next run reads the records again",
+        remedy="remove the cause; the next run reads the records again. If it is one record that nothing else rejects, "
+        "a run with a lower max_records_per_batch (1 in the end) names it",
     )
     failure.__cause__ = error
     return failure

@@ -12,7 +12,7 @@ from itertools import count
 from pyspark.sql import SparkSession
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import IcecdcError
+from icecdc_core.errors import IcecdcError, SparkJobError
 from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
@@ -20,6 +20,7 @@ from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
+from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
 
 _LONGEST_PAUSE = 60.0
@@ -42,9 +43,9 @@ def follow_changes(
     It polls if ``poll_interval_seconds`` or ``target_lag`` is set. With ``target_lag`` a pause is as long as the target
     allows, see ``PollInterval``, and at most ``poll_interval_seconds`` if that is set.
 
-    The run goes on after a poll that ends in state ``retry`` or ``locked``, unless it was the last one; other failures
-    end it. The pause is then 2 seconds, twice as long after each further failure, up to a minute, and never shorter
-    than usual.
+    The run goes on after a poll that ends in state ``retry`` or ``locked``, unless it was the last one or Spark's Java
+    process has ended; other failures end it. The pause is then 2 seconds, twice as long after each further failure, up
+    to a minute, and never shorter than usual.
 
     Each poll prints one line. With ``report_path`` the report so far is written after every poll, so that a run without
     a limit can be watched. SIGTERM ends the run after the current poll, or at once while it waits for the next one.
@@ -82,6 +83,8 @@ def follow_changes(
                 break
             except IcecdcError as error:
                 if number == limit or state_of(error) not in _REPEATED_STATES:
+                    raise
+                if isinstance(error, SparkJobError) and has_ended(spark):  # only a new process has Spark again
                     raise
                 if on_failure is not None:
                     on_failure(error)

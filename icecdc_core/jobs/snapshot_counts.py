@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -14,8 +13,10 @@ from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.changes.steps import plan_steps
 from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, DELETE, INSERT, quoted
+from icecdc_core.session.job_session import with_job_session
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.open_source import open_source
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.snapshots import committed_at, operation, rows_added, rows_removed
@@ -33,6 +34,7 @@ EXACT_COLUMNS = ("snapshot_id", "committed_at", "operation", "inserted", "update
 MOST_SNAPSHOTS = 20
 
 
+@with_job_session
 def changes_per_snapshot(
     spark: SparkSession, config: SyncConfig, report: RunReport, exact: bool = False
 ) -> pd.DataFrame:

@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
 from icecdc_core.commits.position_format import Position, parse_position
 from icecdc_core.commits.positions import committed_batches
@@ -24,7 +23,7 @@ from icecdc_core.reporting.text_tables import text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.runs.plan import has_other_spec
 from icecdc_core.runs.run import open_indexable_source
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import with_job_session
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.lag import lag
 from icecdc_core.table.snapshots import head_snapshot_id
@@ -96,7 +95,7 @@ class StatusReport(Report):
         return text_table([("index", "table", "status"), *rows]) if rows else "No index has a position."
 
 
-@with_literal_names
+@with_job_session
 def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
     """Return the status of the index of these parameters alone; see ``status``.
 
@@ -111,7 +110,7 @@ def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
     return _statuses(spark, config, {"term": {"index": config.index}})
 
 
-@with_literal_names
+@with_job_session
 def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
     """Return the status of every index of one positions index.
 
@@ -127,7 +126,6 @@ def status(spark: SparkSession, config: SyncConfig) -> StatusReport:
 
 
 def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) -> StatusReport:
-    require_supported(spark)
     client = Connection.of(config).client()
     try:
         with typed_errors(config.opensearch_url, _READING, config.opensearch_username):

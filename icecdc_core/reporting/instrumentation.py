@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from icecdc_core.columns import literal_names
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.opensearch.bulk.counts import COUNTERS
@@ -23,7 +22,7 @@ from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, p
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import job_session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -83,9 +82,8 @@ class JobRun(Generic[C]):
             check_report_path(self.config.report_path)
             if self.config.metrics_folder:
                 check_folder(self.config.metrics_folder)
-            require_supported(self.spark)
+            self.spark = self._resources.enter_context(job_session(self.spark))
             require_catalog(self.spark, self.config)
-            self._resources.enter_context(literal_names(self.spark))
             self._open()
         except BaseException as error:
             self.__exit__(type(error), error, None)

@@ -128,9 +128,9 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     except RejectedDocumentsError as error:
         try:
             lock.fail(str(error))
-        except FencedError:
-            raise  # another run wrote what this one met
         except IcecdcError as unrecorded:
+            if isinstance(unrecorded, FencedError) and {letter["status"] for letter in error.dead_letters} == {409}:
+                raise  # the newer versions are those of the run that has the lock now
             event(f"the reason of the failed batch was not recorded: {unrecorded}", logging.WARNING)
         try:
             store_dead_letters(spark, config, batch, run.run_id, error.dead_letters)

@@ -26,6 +26,7 @@ import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadataParser;
 import org.apache.iceberg.TableScan;
+import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
@@ -51,6 +52,13 @@ public final class FileLists {
   }
 
   public Object metadata(Table table) {
+    for (Object item : table.snapshots()) {
+      Snapshot snapshot = (Snapshot) item;
+      if (snapshot.manifestListLocation() == null) {
+        // Writing its JSON would make it remember manifests that cannot be read.
+        snapshot.allManifests(table.io());
+      }
+    }
     return answer(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
   }
 
@@ -238,7 +246,8 @@ public final class FileLists {
    * The tasks that planning would return for these data files, with the delete files that apply to them.
    *
    * <p>A delete file applies to data files that are not newer; a deletion vector replaces all position deletes
-   * (https://iceberg.apache.org/spec/#scan-planning).
+   * (https://iceberg.apache.org/spec/#scan-planning). A file that was appended again after it got a vector is one that
+   * Iceberg refuses to read.
    */
   public List tasks(Table table, List files, Map targeted) {
     ResidualEvaluator nothingLeft = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
@@ -267,10 +276,15 @@ public final class FileLists {
     List applying = new ArrayList();
     for (Object item : deletes) {
       DeleteFile delete = (DeleteFile) item;
-      if (delete.dataSequenceNumber().longValue() >= file.dataSequenceNumber().longValue()) {
-        if (ContentFileUtil.isDV(delete)) {
-          return new DeleteFile[] {delete};
+      boolean applies = delete.dataSequenceNumber().longValue() >= file.dataSequenceNumber().longValue();
+      if (ContentFileUtil.isDV(delete)) {
+        if (!applies) {
+          String problem = "The deletion vector of %s is older than the file";
+          throw new ValidationException(problem, new Object[] {file.location()});
         }
+        return new DeleteFile[] {delete};
+      }
+      if (applies) {
         applying.add(delete);
       }
     }

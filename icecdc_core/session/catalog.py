@@ -21,6 +21,7 @@ from icecdc_core.session.catalog_settings import (
     secret_settings,
     settings_in_spark_conf,
 )
+from icecdc_core.session.job_session import new_job_session
 
 if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
@@ -96,15 +97,15 @@ def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
 
 
 def open_own_session(spark: SparkSession, configs: Iterable[ParameterModel]) -> SparkSession:
-    """Return another session of the same Spark application, which nobody else uses.
+    """Return another session for jobs, see `job_session`, which nobody else uses.
 
     Runs at the same time need one each, because they change Spark SQL settings while they run.
 
     Args:
-        spark: A session of the application; its settings are copied.
+        spark: A session of the application.
         configs: The parameters whose catalogs the session needs; those of one name must not differ.
     """
-    own = _new_session_of_application(spark)
+    own = new_job_session(spark, leave_out=_ENTRY_SETTING)
     for config in configs:
         known = catalog_prefix(config) in _catalog_settings_of(spark, config)
         base, wanted = _foreign_base(spark, config), _wanted_settings(spark, config)

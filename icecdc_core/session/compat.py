@@ -34,6 +34,8 @@ _ICEBERG = "org.apache.iceberg"
 PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
     f"{_SPARK}.sql.MergeIntoWriter": ("merge",),
     f"{_SPARK}.sql.catalyst.parser.ParserInterface": ("parseMultipartIdentifier",),
+    f"{_SPARK}.sql.catalyst.optimizer.ReplaceExpressions": ("apply",),
+    f"{_SPARK}.sql.catalyst.optimizer.SpecialDatetimeValues": ("apply",),
     f"{_SPARK}.sql.catalyst.plans.logical.LogicalPlan": (
         *("canonicalized", "deterministic", "fastEquals", "nodeName", "toJSON"),
     ),
@@ -85,7 +87,12 @@ listed. Tests check that these classes and methods are there, and that no other 
 PRIVATE_ATTRIBUTES = (
     *("SparkSession._jvm", "SparkSession._jsparkSession", "SparkContext._gateway", "SparkContext._jsc"),
     *("DataFrame._jdf", "DataFrameReader._jreader", "MergeIntoWriter._jwriter", "Observation._jo"),
-    *("SparkContext._active_spark_context", "SparkContext._ensure_initialized", "CapturedException._origin"),
+    *(
+        "SparkSession._activeSession",
+        "SparkContext._active_spark_context",
+        "SparkContext._ensure_initialized",
+        "CapturedException._origin",
+    ),
 )
 """The private attributes of PySpark that are used."""
 

@@ -102,7 +102,7 @@ def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:
 
 def root_cause(error: PySparkException | Py4JError) -> str:
     """Return the whole text with the innermost Java cause first: Spark's outer message rarely names the cause."""
-    text = str(error)
+    text = str(error) or type(error).__name__
     if isinstance(error, Py4JJavaError):
         cause = error.java_exception
         while cause.getCause() is not None:

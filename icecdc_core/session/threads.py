@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from icecdc_core.session.jvm import java_class
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
 from icecdc_core.session.shutdown import Stopped, StopRequest
 
 _LOOK_SECONDS = 0.1
@@ -30,10 +29,11 @@ def active_session(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+        with suppress(*SPARK_HAS_ENDED):  # an error on the way here says why
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
 
 
 class Slots:
@@ -96,6 +96,6 @@ def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], Non
                 thread.join(max(0.0, deadline - time.monotonic()))
         raise
     finally:
-        with suppress(Py4JError, OSError):  # Spark has ended; the reports say so
+        with suppress(*SPARK_HAS_ENDED):  # the reports say so
             # For PySpark the active session is the last one that made a frame, in whatever thread.
             spark.createDataFrame([], "none int")

@@ -5,10 +5,10 @@ Lists of files stay in the JVM, see ``file_lists``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -18,9 +18,9 @@ from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
 from icecdc_core.table.commit_files import CommitFiles, read_commit_files
 from icecdc_core.table.file_lists import join_texts, parse_numbers, read_facts, split_texts
 from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schemas.projection import (
     is_encrypted,
-    metadata_for_pyiceberg,
     reads_in_batches,
     require_readable,
     spark_schema,
@@ -80,8 +80,8 @@ class IcebergTable:
         self.read_snapshots: set[int] = set()
 
     def metadata(self) -> TableMetadata:
-        """Return the table's metadata as PyIceberg's typed model, without a second catalog connection."""
-        return TableMetadataUtil.parse_raw(metadata_for_pyiceberg(fetch_text(self._lists.metadata(self._table))))
+        """Return what the table's metadata says, as Iceberg read them."""
+        return TableMetadata.from_json(json.loads(fetch_text(self._lists.metadata(self._table))))
 
     def catalog(self) -> CatalogView:
         """Return what is known about the table's catalog besides the metadata that it shows."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pyiceberg.table.metadata import TableMetadata
-
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.snapshots import ancestors, common_ancestor
 
 

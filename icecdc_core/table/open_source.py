@@ -6,17 +6,15 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
 from icecdc_core.table.expressions.projection import open_projection
 from icecdc_core.table.expressions.row_filter import condition_columns
-from icecdc_core.table.expressions.stars import require_readable_stars
 from icecdc_core.table.expressions.used_columns import UsedColumns
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schemas.identifiers import identifier_fields, require_identifier_types
 from icecdc_core.table.schemas.projection import require_distinct, require_readable
 from icecdc_core.table.snapshots import head_snapshot_id
@@ -50,20 +48,18 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
     if needs_history and config.on_history_gap == "fail":
         require_visible_history(config.table, metadata, table.catalog())
     schema = table.schema()
-    if config.select:
-        require_readable_stars(table.unreadable, ["*"] if callable(config.select) else config.select, config.alias)
-    else:
+    if not config.select:
         require_readable(table.unreadable, config.columns or table.unreadable)
     columns = list(config.columns) or schema.names
     require_distinct(spark, schema, columns)
     _require_columns("columns", columns, schema, ColumnNotFoundError)
-    identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
+    identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema)
     _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
     require_identifier_types(identifiers, schema)
     projection = None
     if config.select:
         projection = open_projection(
-            spark, schema, config.select, config.alias, identifiers, unreadable_columns=table.unreadable
+            spark, schema, config.select, config.alias, identifiers, unreadable=table.unreadable
         )
         columns = [name for name in schema.names if name in projection.used_columns]
     elif missing := [name for name in identifiers if name not in columns]:
@@ -89,7 +85,6 @@ def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = T
         filter_columns=condition.names,
         projection=projection,
         filter_computed_from=condition.computed_from,
-        filter_time_zone=condition.time_zone,
     )
 
 
@@ -112,10 +107,8 @@ def _require_columns(parameter: str, names: Sequence[str], schema: StructType, e
 
 def _require_branch(metadata: TableMetadata, name: str) -> None:
     ref = metadata.refs.get(name)
-    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-        branches = [
-            other for other, known in metadata.refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH
-        ]
+    if ref is not None and not ref.is_branch:
+        branches = [other for other, known in metadata.refs.items() if known.is_branch]
         raise ConfigError(
             f"'{name}' is a tag, which never moves, so there is nothing to follow",
             subject="branch",

@@ -146,6 +146,13 @@ def _typed_error(error: PySparkException | Py4JError, config: SyncConfig, table:
             value=config.table,
             remedy=f"restore the file or roll the table back; {_STAYS}",
         )
+    if any(cause.kind == "ValidationException" for cause in chain):
+        return DataReadError(
+            f"Iceberg refuses to read '{config.table}': {reason}",
+            subject="table",
+            value=config.table,
+            remedy=f"Spark cannot read the table either; roll it back to a snapshot that can be read; {_STAYS}",
+        )
     return SparkJobError(
         f"Spark failed while it worked on '{config.table}': {reason}",
         subject="table",
@@ -203,7 +210,7 @@ def _is_refused(text: str, chain: list[Cause]) -> bool:
     if any(cause.is_refused_file for cause in chain):
         return True
     of_spark = bool(chain) and chain[-1].thrower.startswith("org.apache.spark.")
-    return not of_spark and is_refused_access(text.strip().splitlines()[0])
+    return not of_spark and is_refused_access(text.strip().partition("\n")[0])
 
 
 def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
@@ -214,11 +221,11 @@ def _table_gone_error(table: IcebergTable) -> IcecdcError | None:
         return error
     except (IcecdcError, ConnectionError):
         return None
-    if str(now.table_uuid) != table.table_uuid:
+    if now.table_uuid != table.table_uuid:
         return TableReplacedError(
             f"'{table.name}' was dropped and created again while it was read",
             subject="table_uuid",
-            value=str(now.table_uuid),
+            value=now.table_uuid,
             remedy="set on_history_gap=reexport, or run the export",
         )
     return next((gap for each in sorted(table.read_snapshots) if (gap := history_gap_error(now, each))), None)

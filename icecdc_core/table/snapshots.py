@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-
 from icecdc_core.errors import HistoryGapError
+from icecdc_core.table.metadata import Snapshot, TableMetadata
 
 MAIN_BRANCH = "main"
 
@@ -68,7 +66,7 @@ def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
         metadata: The table's metadata.
         snapshot_id: A snapshot that has not expired; None is the empty table, whose number is 0.
     """
-    return int(_by_id(metadata)[snapshot_id].sequence_number or 0) if snapshot_id is not None else 0
+    return _by_id(metadata)[snapshot_id].sequence_number if snapshot_id is not None else 0
 
 
 def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
@@ -152,11 +150,12 @@ def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
 
 def operation(snapshot: Snapshot | None) -> str:
     """Return what a snapshot says that it did, such as ``append``; "unknown" if it does not say, or has expired."""
-    return snapshot.summary.operation.value if snapshot and snapshot.summary else "unknown"
+    return snapshot.operation if snapshot else "unknown"
 
 
 def _in_summary(snapshot: Snapshot | None, name: str) -> int:
-    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot and snapshot.summary else 0
+    text = str(snapshot.summary.get(name, "")) if snapshot else ""
+    return int(text) if text.isdecimal() else 0
 
 
 def _moment(milliseconds: int) -> datetime:

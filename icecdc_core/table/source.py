@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -19,6 +17,7 @@ from icecdc_core.table.expressions.new_fields import new_document_fields
 from icecdc_core.table.expressions.projection import Projection
 from icecdc_core.table.file_tasks import FileTasks
 from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.metadata import TableMetadata
 from icecdc_core.table.schemas.identifiers import require_unique
 from icecdc_core.table.selection import Selection
 from icecdc_core.updates import merge_updates
@@ -48,7 +47,6 @@ class Source:
         projection: Makes the fields of a document; None: they are the columns.
         spec: What the user chose of mapping and settings, as positions keep it.
         filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
-        filter_time_zone: The session's time zone if the condition depends on it, else empty.
         number_of_shards: How many a new index gets, unless the settings say so.
     """
 
@@ -65,7 +63,6 @@ class Source:
     projection: Projection | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     filter_computed_from: frozenset[str] = frozenset()
-    filter_time_zone: str = ""
     number_of_shards: int = 1
 
     @property
@@ -78,7 +75,7 @@ class Source:
     @property
     def table_uuid(self) -> str:
         """Identity of the table, which a dropped and re-created one does not keep."""
-        return str(self.metadata.table_uuid)
+        return self.metadata.table_uuid
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
@@ -86,19 +83,20 @@ class Source:
         return frozenset(snapshot.snapshot_id for snapshot in self.metadata.snapshots)
 
     @property
-    def iceberg_schema(self) -> Schema:
+    def iceberg_schema(self) -> dict[str, Any]:
         """The current Iceberg schema of the columns that matter: those of a document, its id and the condition.
 
         If another column takes the name of a filter column, the filter changes although its text does not.
         """
-        schema = self.metadata.schema()
+        schema = self.metadata.schema
         wanted = {*self.columns, *self.identifier_columns, *self.filter_columns}
-        return Schema(*[column for column in schema.fields if column.name in wanted], schema_id=schema.schema_id)
+        fields = [column for column in schema["fields"] if column["name"] in wanted]
+        return {"type": "struct", "schema-id": schema["schema-id"], "fields": fields}
 
     @property
     def schema_json(self) -> str:
         """The same as JSON, as positions keep it."""
-        return self.iceberg_schema.model_dump_json()
+        return json.dumps(self.iceberg_schema)
 
     @property
     def selection(self) -> Selection:
@@ -127,8 +125,6 @@ class Source:
             stored["select"] = list(self.projection.stored)
             if not self.identifier_columns and not self.table.has_row_lineage:
                 stored["document_ids"] = "digests of row positions"  # they were plain once
-        if time_zone := self.filter_time_zone or (self.projection.time_zone if self.projection else ""):
-            stored["time_zone"] = time_zone
         return {**stored, **self.spec}
 
     def fields_since(self, schema: str) -> frozenset[str]:
@@ -210,7 +206,8 @@ class Source:
                 subject="identifier_columns",
                 value=[],
                 remedy="name the columns that identify a row in identifier_columns, or set them on the table: "
-                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then export again, because document ids change with them",
+                "ALTER TABLE ... SET IDENTIFIER FIELDS ...; then run the export, with replace_index=true if the index "
+                "exists, because document ids change with them",
             )
 
 

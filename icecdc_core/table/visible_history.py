@@ -7,10 +7,9 @@ others. A REST catalog can also omit snapshots from its answer; then the metadat
 
 from __future__ import annotations
 
-from pyiceberg.table.metadata import TableMetadata
-
 from icecdc_core.errors import HiddenHistoryError
 from icecdc_core.table.catalogs import CatalogView
+from icecdc_core.table.metadata import TableMetadata
 
 _NESSIE = "nessie.is-nessie-catalog"
 
@@ -40,14 +39,14 @@ def require_visible_history(table: str, metadata: TableMetadata, view: CatalogVi
 def _hidden(metadata: TableMetadata, view: CatalogView) -> str:
     if len(metadata.snapshots) > 1:
         return ""
-    if view.is_rest and _NESSIE in view.property_names and not metadata.metadata_log:
+    if view.is_rest and _NESSIE in view.property_names and not metadata.has_metadata_log:
         return "Nessie's REST endpoint shows only the latest snapshot of a table"
     if not metadata.snapshots:
         return ""
     only = metadata.snapshots[0]
-    if only.parent_snapshot_id is None and (only.sequence_number or 0) <= 1:
+    if only.parent_snapshot_id is None and only.sequence_number <= 1:
         return ""
-    if not metadata.metadata_log:
+    if not metadata.has_metadata_log:
         return (
             f"it shows only snapshot {only.snapshot_id}, which has sequence number {only.sequence_number}, "
             "and the metadata log says that none has expired"

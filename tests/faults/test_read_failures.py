@@ -16,6 +16,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
 from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.read_failures import spark_errors
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import Victim, of_one_core
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 CASES = {
     "A file of '{config.table}' is missing: ": "tests/faults/test_read_failures.py::it_names_a_missing_file",
     "A file of '{config.table}' is damaged: ": "tests/faults/test_read_failures.py::it_names_a_damaged_file",
+    "Iceberg refuses to read '{config.table}': ": "tests/faults/test_read_failures.py::"
+    "it_refuses_a_file_that_was_appended_again_after_its_deletion_vector",
     "The store does not let the files of '{config.table}' be read: ": "tests/integration/table/test_catalogs.py::"
     "it_says_that_the_store_refuses_what_the_catalog_shows",
 }
@@ -65,6 +68,36 @@ def broken(spark, sql, make_config):
         return make_config()
 
     return build
+
+
+@pytest.mark.parametrize("later", ["", "DELETE FROM {t} WHERE id = 5"], ids=["append", "and-a-delete"])
+def it_refuses_a_file_that_was_appended_again_after_its_deletion_vector(spark, sql, make_config, name, later):
+    sql(
+        "CREATE TABLE {t} (id INT) USING iceberg TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = "
+        "'merge-on-read')"
+    )
+    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(3)")
+    sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ CAST(id AS INT) FROM range(4, 8)")
+    sql("DELETE FROM {t} WHERE id = 1")
+    config = make_config()
+    export_table(spark, config)
+    table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+    table.refresh()
+    loaded = IcebergTable(spark, config.table)
+    (file,) = loaded.commit_files(loaded.metadata().snapshots[0].snapshot_id).added_files
+    if later:
+        sql(later)
+        table.refresh()
+    table.newAppend().appendFile(file).commit()
+    sql("REFRESH TABLE {t}")
+    with pytest.raises(Exception, match=r"[Dd]eletion vector|DV data sequence"):
+        sql("SELECT * FROM {t}").collect()
+    for job in (sync_changes, validate_table, export_table):
+        with pytest.raises(DataReadError, match=r"Iceberg refuses to read .*the position did not move"):
+            job(spark, config)
+    sql(f"CALL lake.system.rollback_to_snapshot('ns.{name}', {table.currentSnapshot().parentId()})")
+    assert sync_changes(spark, config).deletes == bool(later)
+    assert validate_table(spark, config).ok
 
 
 def it_names_a_missing_file(spark, broken):

@@ -11,7 +11,7 @@ from icecdc_core.commits.lease import unregister_active_run
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
-from icecdc_core.runs import batch
+from icecdc_core.runs import batch, index_changes
 from icecdc_core.runs.run import Run
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -153,6 +153,33 @@ class DescribeARunThatAnotherOvertakes:
 
     def it_validates_at_a_position_that_the_table_knows(self, overtaken):
         overtaken(validate_table, validate_at="position")
+
+    def it_repairs_nothing_that_it_compared_with_the_older_position(self, overtaken, make_config, names, opensearch):
+        opensearch.index(index=make_config().index, id="9", body={"name": "extra"}, refresh=True)
+        with pytest.raises(TableLockedError, match="Another run wrote"):
+            overtaken(validate_table, repair=True)
+        assert names() == {"1": "a", "2": "b", "3": "c", "9": "extra"}
+        assert overtaken(validate_table, repair=True).ok
+        assert names() == {"1": "a", "2": "b", "3": "c"}
+
+
+class DescribeASyncThatCreatesItsIndex:
+    def it_leaves_one_index_although_it_dies_before_its_position_is_recorded(
+        self, spark, sql, make_config, names, opensearch
+    ):
+        sql(CREATE)
+        sql("INSERT INTO {t} VALUES (1, 'v')")
+        config = make_config(start_from="latest")
+        killed_at(index_changes, "position_at", lambda: sync_changes(spark, config))
+        (abandoned,) = opensearch.indices.get_alias(name=config.index)
+        # There is nothing new, and yet nothing of the index that readers saw for a while is left.
+        sync_changes(spark, config)
+        physical = PositionStore(opensearch, config).read().physical_index
+        assert physical != abandoned
+        assert list(opensearch.indices.get(index=f"{config.index}--*")) == [physical]
+        sql("INSERT INTO {t} VALUES (2, 'w')")
+        sync_changes(spark, config)
+        assert names() == {"2": "w"}
 
 
 class DescribeAStalledExport:

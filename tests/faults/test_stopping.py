@@ -66,6 +66,12 @@ class Job:
         self.process.wait()
 
 
+def kill_java(job):
+    found = subprocess.check_output(["pgrep", "-x", "-g", str(job.process.pid), "java"], text=True)
+    for number in found.split():
+        os.kill(int(number), signal.SIGKILL)
+
+
 @pytest.fixture
 def start(tmp_path):
     """Start a job; it is gone after the test."""
@@ -114,14 +120,25 @@ class DescribeSigterm:
 
 
 class DescribeAJavaProcessThatIsKilled:
+    def it_ends_a_polling_sync_that_is_to_be_run_again(self, spark, sql, make_config, start):
+        config = make_config()
+        sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
+        sql("INSERT INTO {t} VALUES (1)")
+        export_table(spark, config)
+        # The process dies between two polls; the next one must neither be an unexpected error nor go on for ever.
+        job = start("sync", config, poll_interval_seconds=1, max_polls=0)
+        job.says('"run ended"')
+        kill_java(job)
+        code = job.process.wait(60)
+        report = json.loads(job.report_path.read_text())
+        assert (code, report["state"], report["error"]) == (5, "retry", "SparkJobError")
+
     def it_ends_an_ingest_that_is_to_be_run_again(self, spark, sql, make_ingest, topic, start):
         sql("CREATE TABLE {t} (id BIGINT) USING iceberg")
         topic.send({"id": 1})
         job = start("ingest", make_ingest(trigger="continuous", trigger_interval_seconds=0.1))
         job.says('"batch ended"')
-        found = subprocess.check_output(["pgrep", "-x", "-g", str(job.process.pid), "java"], text=True)
-        for number in found.split():
-            os.kill(int(number), signal.SIGKILL)
+        kill_java(job)
         code = job.process.wait(120)
         report = json.loads(job.report_path.read_text())
         assert (code, report["state"], report["error"]) == (5, "retry", "SparkJobError")

@@ -11,6 +11,7 @@ InUse ==
     \cup (IF left.rollbacks > 0 THEN 1..Len(snaps) ELSE {})
     \cup UNION {IF "batch" \in DOMAIN run[r] THEN {run[r].batch.to} \cup run[r].batch.cut ELSE {} : r \in Runs}
     \cup UNION {IF "memory" \in DOMAIN run[r] /\ run[r].memory # None THEN Named(run[r].memory) ELSE {} : r \in Runs}
+    \cup {run[r].view.head : r \in {r \in Runs : "view" \in DOMAIN run[r]}}
     \cup {run[r].snap : r \in {r \in Runs : run[r].at \in {"compared", "repair"}}}
 View ==
     <<[s \in 1..Len(snaps) |-> IF s \in InUse THEN snaps[s] ELSE None],

@@ -110,7 +110,9 @@ NeverForgets == ~Collects /\ ~Mutated("internal versions") /\ ~Mutated("any vers
 Pending(items, indexes) == IF NeverForgets THEN {m \in items : Applies(m, indexes)} ELSE items
 
 -----------------------------------------------------------------------------
-(* The table. Only the newest metadata matters: a run reads it when it begins a batch. *)
+(* The table. A run knows it as it was when the run opened it: which snapshots there are, and which one is current. *)
+
+TableNow == [known |-> Len(snaps), head |-> head]
 
 CommitRows(rows) ==
     /\ snaps' = Append(snaps, rows)
@@ -179,11 +181,12 @@ Memory == IF Remembers THEN pos ELSE None
 
 MoreBatches(p) == p.epoch < Batches + (IF Synced THEN 1 ELSE 0)
 
-\* PositionStore.lock: read the position. A holder is in nobody's way once its lease expires, which may be now.
+\* Run.look: read the position, then open the table. A table that is opened later knows more, so that both happen in one
+\* step here leaves nothing out. A holder is in nobody's way once its lease expires, which may be now.
 Open(r) ==
     /\ run[r].at = "idle"
     /\ pos.batch.kind # "none" \/ (MoreBatches(pos) /\ (pos.snap # head \/ left.exports > 0))
-    /\ run' = [run EXCEPT ![r] = [at |-> "opened", fresh |-> TRUE, memory |-> Memory]]
+    /\ run' = [run EXCEPT ![r] = [at |-> "opened", fresh |-> TRUE, memory |-> Memory, view |-> TableNow]]
     /\ UNCHANGED <<table, pos, owner, docs, alias, late, left>>
 
 \* After this run wrote the position, the lock is lost for those that read it before.
@@ -196,14 +199,16 @@ Stale(runs, r) ==
 OtherSteps == {"idle", "opened", "compared", "drop", "publish"}
 Overtaken(runs, r) == [s \in Runs |-> IF Reduced /\ s # r /\ runs[s].at \notin OtherSteps THEN Idle ELSE runs[s]]
 
-\* PositionStore.lock: write it with this run as holder. The one that loses reads again.
+\* Run.lock: write the position with this run as holder. The one that loses reads again, and opens the table again.
 Lock(r) ==
     /\ run[r].at = "opened"
     /\ IF run[r].fresh \/ Mutated("lock without compare-and-set")
        THEN /\ owner' = r
             /\ pos' = IF Mutated("lock without compare-and-set") THEN run[r].memory ELSE pos
-            /\ run' = Overtaken(Stale([run EXCEPT ![r] = [at |-> "locked", memory |-> run[r].memory]], r), r)
-       ELSE /\ run' = [run EXCEPT ![r] = Idle]
+            /\ run' = Overtaken(Stale([run EXCEPT ![r] = [@ EXCEPT !.at = "locked"]], r), r)
+       ELSE /\ run' = [run EXCEPT ![r] = IF Mutated("the table is opened before the position is read")
+                                        THEN [@ EXCEPT !.fresh = TRUE, !.memory = Memory]
+                                        ELSE Idle]
             /\ UNCHANGED <<owner, pos>>
     /\ UNCHANGED <<table, docs, alias, late, left>>
 
@@ -230,7 +235,8 @@ Readable(p) == p.snap \notin gone /\ (p.batch.kind = "sync" => Named(p) \cap gon
 NextEpoch(p) == IF Mutated("reused epoch") /\ p.batch.kind # "none" THEN p.epoch ELSE p.epoch + 1
 
 \* Writes the items of a batch: all of them are sent before the first answer counts.
-Writing(batch, items, indexes) == [at |-> "write", batch |-> batch, todo |-> Pending(items, indexes)]
+Writing(r, batch, items, indexes) ==
+    [at |-> "write", batch |-> batch, todo |-> Pending(items, indexes), view |-> run[r].view]
 Sent(items, indexes) == Pending(late \cup items, indexes)
 
 \* next_range: the begun batch is repeated exactly, with its epoch.
@@ -243,20 +249,21 @@ Replay(r) ==
     /\ run[r].at = "locked"
     /\ p.batch.kind = "sync" /\ Readable(p)
     /\ new => MoreBatches(p)
-    /\ run' = [run EXCEPT ![r] = Writing(batch, items, docs)]
+    /\ run' = [run EXCEPT ![r] = Writing(r, batch, items, docs)]
     /\ late' = Sent(items, docs)
     /\ UNCHANGED <<table, pos, owner, docs, alias, left>>
 
 \* next_range: everything that is new. A begun batch whose rows were rejected, or whose schema or policy changed, is not
 \* repeated; its snapshot is a cut of the new batch, which so writes again whatever the earlier one wrote.
-NewBatch(p) ==
+NewBatch(p, view) ==
     LET begun == p.batch.kind = "sync" /\ ~Mutated("no cut")
         cut == IF begun THEN p.batch.cut \cup {p.batch.to} ELSE {}
-    IN Batch("sync", NextEpoch(p), head, cut, p.idx)
+    IN Batch("sync", NextEpoch(p), view.head, cut, p.idx)
 Recorded(batch) == IF Mutated("a batch forgets its cuts") THEN [batch EXCEPT !.cut = {}] ELSE batch
-CanBegin(p) ==
+CanBegin(p, view) ==
     /\ p.idx # 0 /\ p.batch.kind \in {"none", "sync", "repair"} /\ Readable(p) /\ MoreBatches(p)
-    /\ NewBatch(p).cut \cup {head} # {p.snap}
+    /\ view.head \notin gone
+    /\ NewBatch(p, view).cut \cup {view.head} # {p.snap}
 
 \* jobs/sync.py: a begun repair may be dropped at any point, because it writes documents of the position's snapshot.
 ForgetRepair(r) ==
@@ -268,14 +275,14 @@ ForgetRepair(r) ==
 
 BeginSync(r) ==
     LET p == Known(run[r])
-        batch == NewBatch(p)
+        batch == NewBatch(p, run[r].view)
         items == SyncItems(p.snap, batch)
     IN
     /\ run[r].at = "locked"
-    /\ CanBegin(p)
+    /\ CanBegin(p, run[r].view)
     /\ IF owner = r \/ Mutated("begin without compare-and-set")
        THEN /\ pos' = [p EXCEPT !.batch = Recorded(batch), !.epoch = batch.epoch]
-            /\ run' = Stale([run EXCEPT ![r] = Writing(batch, items, docs)], r)
+            /\ run' = Stale([run EXCEPT ![r] = Writing(r, batch, items, docs)], r)
             /\ late' = Sent(items, docs)
             /\ UNCHANGED <<owner, docs, alias, left>>
        ELSE Fenced(r)
@@ -283,8 +290,8 @@ BeginSync(r) ==
 
 WriteBeforeBegin(r) ==
     /\ Mutated("write before begin")
-    /\ run[r].at = "locked" /\ CanBegin(pos)
-    /\ late' = Sent(SyncItems(pos.snap, NewBatch(pos)), docs)
+    /\ run[r].at = "locked" /\ CanBegin(pos, run[r].view)
+    /\ late' = Sent(SyncItems(pos.snap, NewBatch(pos, run[r].view)), docs)
     /\ late' # late
     /\ UNCHANGED <<table, pos, owner, docs, alias, run, left>>
 
@@ -296,8 +303,10 @@ Commit(r) ==
         written == run[r].todo = {} \/ Mutated("position before write")
         done == run[r].at = "commit" \/ (run[r].at = "write" /\ ~exported /\ written)
         leftovers == \E i \in DOMAIN docs : i < batch.idx
-        next == IF exported \/ (batch.kind = "sync" /\ leftovers) THEN [at |-> "drop", batch |-> batch]
-                ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None]
+        \* A repair opened the table before it had the lock; whatever its run does next, it looks again.
+        view == IF batch.kind = "repair" THEN TableNow ELSE run[r].view
+        next == IF exported \/ (batch.kind = "sync" /\ leftovers) THEN [at |-> "drop", batch |-> batch, view |-> view]
+                ELSE [at |-> "locked", memory |-> IF Remembers THEN after ELSE None, view |-> view]
     IN
     /\ run[r].at \in {"write", "commit"} /\ done
     /\ IF owner = r \/ Mutated("commit without lease check")
@@ -327,14 +336,15 @@ BeginExport(r) ==
         idx == IF Mutated("export into the live index") /\ p.idx # 0 THEN p.idx ELSE epoch
     IN
     /\ run[r].at = "locked"
-    /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p)
+    /\ MoreBatches(p) /\ left.exports > 0 /\ MayExport(p) /\ run[r].view.head \notin gone
     /\ IF owner = r
        THEN \E order \in Orders :
-            LET batch == [Batch("export", epoch, head, {}, idx) EXCEPT !.order = order]
+            LET batch == [Batch("export", epoch, run[r].view.head, {}, idx) EXCEPT !.order = order]
                 previous == IF p.batch.kind = "export" THEN {p.batch.idx} ELSE {}
             IN
             /\ pos' = [p EXCEPT !.batch = batch, !.epoch = epoch]
-            /\ run' = Stale([run EXCEPT ![r] = [at |-> "create", batch |-> batch, previous |-> previous]], r)
+            /\ run' = Stale([run EXCEPT ![r] =
+                   [at |-> "create", batch |-> batch, previous |-> previous, view |-> run[r].view]], r)
             /\ left' = [left EXCEPT !.exports = @ - 1]
             /\ UNCHANGED <<owner, docs, alias, late>>
        ELSE Fenced(r)
@@ -342,13 +352,15 @@ BeginExport(r) ==
 
 StartGroup(r, batch, indexes) ==
     LET items == GroupItems(batch) IN
-    /\ run' = Stale([run EXCEPT ![r] = Writing(batch, items, indexes)], r)
+    /\ run' = Stale([run EXCEPT ![r] = Writing(r, batch, items, indexes)], r)
     /\ late' = Pending(late \cup items, indexes)
+
+Publishing(r, batch) == [at |-> "publish", batch |-> batch, view |-> run[r].view]
 
 \* The next group, or the publication if there is none left.
 Continue(r, batch, indexes) ==
     IF Complete(batch)
-    THEN run' = Stale([run EXCEPT ![r] = [at |-> "publish", batch |-> batch]], r) /\ UNCHANGED late
+    THEN run' = Stale([run EXCEPT ![r] = Publishing(r, batch)], r) /\ UNCHANGED late
     ELSE StartGroup(r, batch, indexes)
 
 \* create_physical, record_index, drop_unless_read: the index exists and is recorded before the first document.
@@ -381,7 +393,7 @@ Resume(r) ==
         /\ order = begun.order \/ Mutated("resume by count")
         /\ docs' = created
         /\ IF Complete(batch)
-           THEN run' = [run EXCEPT ![r] = [at |-> "publish", batch |-> batch]] /\ UNCHANGED late
+           THEN run' = [run EXCEPT ![r] = Publishing(r, batch)] /\ UNCHANGED late
            ELSE StartGroup(r, batch, created)
     /\ UNCHANGED <<table, pos, owner, alias, left>>
 
@@ -406,7 +418,7 @@ Publish(r) ==
     /\ IF (\A idx \in alias : idx <= run[r].batch.idx) \/ Mutated("a run without the lock moves the alias")
        THEN /\ alias' = {run[r].batch.idx}
             /\ run' = IF run[r].at = "publish"
-                      THEN [run EXCEPT ![r] = [at |-> "commit", batch |-> run[r].batch]]
+                      THEN [run EXCEPT ![r] = [@ EXCEPT !.at = "commit"]]
                       ELSE run
             /\ UNCHANGED <<pos, owner, docs, late, left>>
        ELSE Fenced(r)
@@ -422,7 +434,7 @@ Drop(r) ==
     /\ docs' = Without(others)
     /\ alias' = alias \ others
     /\ late' = Pending(late, docs')
-    /\ run' = [run EXCEPT ![r] = [at |-> "locked", memory |-> None]]
+    /\ run' = [run EXCEPT ![r] = [at |-> "locked", memory |-> None, view |-> run[r].view]]
     /\ UNCHANGED <<table, pos, owner, left>>
 
 -----------------------------------------------------------------------------
@@ -436,7 +448,8 @@ Compare(r) ==
     /\ run[r].at = "idle" /\ pos.idx \in DOMAIN docs /\ pos.snap \notin gone
     /\ Differences(pos.snap, pos.idx) # {}
     /\ left' = [left EXCEPT !.repairs = @ - 1]
-    /\ run' = [run EXCEPT ![r] = [at |-> "compared", differences |-> Differences(pos.snap, pos.idx), snap |-> pos.snap]]
+    /\ run' = [run EXCEPT ![r] = [at |-> "compared", differences |-> Differences(pos.snap, pos.idx), snap |-> pos.snap,
+                                   view |-> TableNow]]
     /\ UNCHANGED <<table, pos, owner, docs, alias, late>>
 
 LockForRepair(r) ==
@@ -459,7 +472,7 @@ BeginRepair(r) ==
     /\ pos.snap = run[r].snap \/ Mutated("a repair writes what it compared with an older position")
     /\ IF owner = r
        THEN /\ pos' = [pos EXCEPT !.batch = batch, !.epoch = batch.epoch]
-            /\ run' = Stale([run EXCEPT ![r] = Writing(batch, items, docs)], r)
+            /\ run' = Stale([run EXCEPT ![r] = Writing(r, batch, items, docs)], r)
             /\ late' = Sent(items, docs)
             /\ UNCHANGED <<owner, docs, alias, left>>
        ELSE Fenced(r)
@@ -509,6 +522,11 @@ EpochsAreUnique ==
     \A r \in AtWork :
         /\ run[r].batch.epoch <= pos.epoch
         /\ \A s \in AtWork : run[r].batch.epoch = run[s].batch.epoch => Identity(run[r].batch) = Identity(run[s].batch)
+
+\* Whoever has the lock has opened the table late enough: it has every snapshot that the position names. Otherwise a
+\* snapshot that is merely newer would look like an expired one, and an export would bring an older one.
+RunsKnowThePosition ==
+    \A r \in Runs : run[r].at = "locked" /\ owner = r => \A s \in Named(pos) : s <= run[r].view.known
 
 \* A new batch has an epoch above all before, and the recorded epoch never falls.
 Begins == pos'.batch.kind # "none" /\ (pos.batch.kind = "none" \/ Identity(pos'.batch) # Identity(pos.batch))

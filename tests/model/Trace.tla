@@ -32,9 +32,16 @@ TraceInit ==
 -----------------------------------------------------------------------------
 (* Events. *)
 
-\* The table has the snapshot that the next batch names.
-SnapshotIsNamed == CommitRows(Event.rows) /\ UNCHANGED Real
-TableIsRolledBack == RollBack /\ head' = Event.to /\ UNCHANGED Real
+\* The table has the snapshot that the next batch names. A recording does not say when its run opened the table.
+Opened == run' = [r \in Runs |-> IF "view" \in DOMAIN run[r] THEN [run[r] EXCEPT !.view = TableNow'] ELSE run[r]]
+SnapshotIsNamed ==
+    /\ snaps' = Append(snaps, Event.rows) /\ head' = Len(snaps') /\ Opened
+    /\ UNCHANGED <<gone, pos, owner, docs, alias, late, left, Real>>
+TableIsRolledBack ==
+    /\ left.rollbacks > 0 /\ left' = [left EXCEPT !.rollbacks = @ - 1]
+    /\ Event.to \in (1..Len(snaps)) \ (gone \cup {head}) /\ head' = Event.to
+    /\ UNCHANGED <<snaps, gone, pos, owner, docs, alias, late, Real>>
+    /\ Opened
 
 \* The model creates and deletes indexes in the steps that write the position; the requests come before and after.
 Created == DOMAIN docs' \ DOMAIN docs
@@ -126,7 +133,7 @@ Intact ==
     Committed =>
         /\ pos.idx \in DOMAIN docs
         /\ \A id \in Ids : <<pos.idx, id>> \notin foreign => docs[pos.idx].doc[id].val = snaps[pos.snap][id]
-Sound == Intact /\ ReadersSeeWholeExports /\ ReadersSeeTheCommittedIndex /\ EpochsAreUnique
+Sound == Intact /\ ReadersSeeWholeExports /\ ReadersSeeTheCommittedIndex /\ EpochsAreUnique /\ RunsKnowThePosition
 
 TraceNext ==
     /\ i <= Len(Traces[t])

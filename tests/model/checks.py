@@ -54,6 +54,7 @@ def _mutant(name: str, violated: str, constants: dict[str, Any]) -> Check:
 
 MUTANTS = [
     _mutant("lock without compare-and-set", "EpochsGrow", _SYNC),
+    _mutant("the table is opened before the position is read", "RunsKnowThePosition", _SYNC),
     _mutant("begin without compare-and-set", "IndexIsSnapshot", _SYNC),
     _mutant("commit without lease check", "IndexIsSnapshot", _SYNC),
     _mutant("write before begin", "IndexIsSnapshot", _SYNC),

@@ -23,6 +23,7 @@ SAMPLE = {
     "a batch forgets its cuts",
     "commit without lease check",
     "position before write",
+    "the table is opened before the position is read",
 }
 # In the sample the table and the runs do less.
 SMALLER = {"Commits": 1, "Batches": 2, "Exports": 1}

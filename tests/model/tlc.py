@@ -31,6 +31,7 @@ INVARIANTS = (
     "ReadersSeeWholeExports",
     "ReadersSeeTheCommittedIndex",
     "EpochsAreUnique",
+    "RunsKnowThePosition",
     "EpochsGrow",
     "VersionsNeverFall",
 )

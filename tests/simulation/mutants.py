@@ -280,6 +280,7 @@ MUTANTS = [
                 "lock.progress(number)\n                written = write_batch(",
             ),
         ),
+        schedules=3000,
     ),
     Mutant(
         "the alias moves before the last group is written",

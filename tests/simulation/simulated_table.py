@@ -39,7 +39,7 @@ class Snapshot:
     parent_snapshot_id: int | None
     rows: Rows
     timestamp_ms: int
-    summary: None = None
+    operation: str = "append"
 
     @property
     def sequence_number(self) -> int:
@@ -54,9 +54,6 @@ class Metadata:
     current_snapshot_id: int
     table_uuid: str = "table"
     refs: dict[str, Any] = field(default_factory=dict)
-
-    def schema(self) -> Schema:
-        return _SCHEMA
 
 
 @dataclass

@@ -85,7 +85,7 @@ def changed_pairs(
         return
     raw = RowCount(changes)
     rows = raw.rows.transform(shuffle_by_identifiers, source.key_columns) if source.key_columns else raw.rows
-    with storage_level_for(view.spark, file_bytes(source.table, scans)) as level:
+    with storage_level_for(source.table.spark, file_bytes(source.table, scans)) as level:
         pairs = pair_rows(remove_carryovers(rows), source.key_columns, partition.column).persist(level)
         try:
             yield pairs, partition, raw

@@ -17,6 +17,7 @@ from icecdc_core.documents.bulk_lines import document_json
 from icecdc_core.explore.rows.changed import Document, RowChange, net_pairs, parse_document
 from icecdc_core.explore.rows.document_ids import WantedDocument
 from icecdc_core.table.file_tasks import FileTasks
+from icecdc_core.table.metadata import column_id, column_name
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 
@@ -183,11 +184,11 @@ def _files(source: Source, snapshot_id: int, wanted: WantedDocument) -> FileTask
 
 def _named_at(source: Source, snapshot_id: int, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by the names that their columns had in a snapshot; columns that it did not have are left out."""
-    metadata, schema = source.metadata, source.metadata.schema()
+    metadata, schema = source.metadata, source.metadata.schema
     snapshot = metadata.snapshot_by_id(snapshot_id)
     # Iceberg, too, reads a snapshot that names no schema with the current one.
-    used = next((each for each in metadata.schemas if snapshot and each.schema_id == snapshot.schema_id), schema)
-    names = {name: used.find_column_name(schema.find_field(name).field_id) for name in values}
+    used = next((each for each in metadata.schemas if snapshot and each["schema-id"] == snapshot.schema_id), schema)
+    names = {name: column_name(used, column_id(schema, name) or -1) for name in values}
     return {found: value for name, value in values.items() if (found := names[name]) is not None}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, TruncateTransform, VoidTransform
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,8 +12,10 @@ from pyspark.sql.types import StructType
 
 from icecdc_core.columns import JSON_OPTIONS, quoted
 from icecdc_core.documents.values import scalar_text
+from icecdc_core.table.metadata import column_name
 from icecdc_core.table.source import Source
 
+_SIZED = re.compile(r"(bucket|truncate)\[(\d+)\]")
 # What of a time's text in ISO 8601 names its partition.
 _LENGTHS = {"year": len("2026"), "month": len("2026-01"), "day": len("2026-01-31"), "hour": len("2026-01-31T12")}
 
@@ -39,20 +41,19 @@ def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionTe
         catalog: The name of its catalog, which has Iceberg's functions.
         rows: Selected rows, see ``Selection``.
     """
-    spec, schema = source.metadata.spec(), source.metadata.schema()
     parts: list[Column] = []
     left_out: list[str] = []
-    for field in spec.fields:
-        if isinstance(field.transform, VoidTransform):
+    for field in source.metadata.partition_fields:
+        if field["transform"] == "void":
             continue
-        name = schema.find_column_name(field.source_id) or ""
+        name = column_name(source.metadata.schema, field["source-id"]) or ""
         value = None
         if is_in_documents(source, name) and name in rows.columns:
-            value = _value(field.transform, name, rows.schema, catalog, rows)
+            value = _value(field["transform"], name, rows.schema, catalog, rows)
         if value is None:
-            left_out.append(field.name)
+            left_out.append(field["name"])
         else:
-            parts.append(F.concat(F.lit(f"{field.name}="), F.coalesce(value, F.lit("null"))))
+            parts.append(F.concat(F.lit(f"{field['name']}="), F.coalesce(value, F.lit("null"))))
     if left_out:
         note = f"Left out of the partitions, as documents do not have their columns as they are: {', '.join(left_out)}."
     else:
@@ -74,20 +75,18 @@ def is_in_documents(source: Source, name: str) -> bool:
     return origin is not None and origin.is_identity and origin.columns == {name}
 
 
-def _value(transform: object, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
+def _value(transform: str, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
     value = F.col(quoted(name))
-    if isinstance(transform, IdentityTransform):
+    if transform == "identity":
         return scalar_text(value, schema[name].dataType, JSON_OPTIONS)
-    if isinstance(transform, TimeTransform):
+    if transform in _LENGTHS:
         # Iceberg partitions by UTC, as documents have times, and Spark formats in the session's time zone.
         text = scalar_text(value, schema[name].dataType, JSON_OPTIONS)
-        return F.translate(F.substr(text, F.lit(1), F.lit(_LENGTHS[str(transform)])), "T", "-")
-    if isinstance(transform, BucketTransform):
-        value = F.call_function(f"{quoted(catalog)}.system.bucket", F.lit(transform.num_buckets), value)
-    elif isinstance(transform, TruncateTransform):
-        value = F.call_function(f"{quoted(catalog)}.system.truncate", F.lit(transform.width), value)
-    else:
+        return F.translate(F.substr(text, F.lit(1), F.lit(_LENGTHS[transform])), "T", "-")
+    sized = _SIZED.fullmatch(transform)
+    if sized is None:
         return None
+    value = F.call_function(f"{quoted(catalog)}.system.{sized[1]}", F.lit(int(sized[2])), value)
     try:
         kind = rows.select(value.alias("value")).schema["value"].dataType
     except PySparkException:  # not every catalog has Iceberg's functions

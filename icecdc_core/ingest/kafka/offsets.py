@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+_SHOWN = 10
+"""Partitions that an error names."""
+
 Offsets = dict[str, dict[int, int]]
 """Topic to partition to the next offset. All records below it are done."""
 
@@ -94,6 +97,22 @@ def count(start: Offsets, end: Offsets) -> int:
         end: The offset after the last one of each partition; other partitions are not counted.
     """
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
+
+
+def span(start: Offsets, end: Offsets) -> str:
+    """Return the records between start and end as an error names them.
+
+    Example:
+        >>> span({"orders": {0: 7}}, {"orders": {0: 9, 1: 1}})
+        'orders partition 0 offset 7 to 8, orders partition 1 offset 0'
+    """
+    texts = []
+    for topic, partition, offset in each(end):
+        first, last = get(start, topic, partition), offset - 1
+        if first <= last:
+            texts.append(f"{topic} partition {partition} offset {first}" + (f" to {last}" if last > first else ""))
+    more = f" and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
 
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:

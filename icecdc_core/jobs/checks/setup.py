@@ -7,12 +7,11 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy.exceptions import NotFoundError
+from opensearchpy.exceptions import NotFoundError, TransportError
 
-from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.documents.example_queries import as_text, example_queries
+from icecdc_core.documents.example_queries import as_text, example_queries, with_values
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.jobs.checks.setup_report import SetupReport
@@ -22,7 +21,7 @@ from icecdc_core.opensearch.index_definitions import require_server_features
 from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import with_job_session
 from icecdc_core.session.versions import versions
 from icecdc_core.table.read_failures import spark_errors
 from icecdc_core.table.source import Source
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
 
 
-@with_literal_names
+@with_job_session
 def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     """Check everything a run depends on, and collect all problems instead of stopping at the first.
 
@@ -43,7 +42,6 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
         config: The job's parameters.
     """
     begin = time.monotonic()
-    require_supported(spark)
     errors: list[IcecdcError] = []
     found: dict[str, Any] = {"versions": versions(spark)}
     _collect(errors, lambda: check_report_path(config.report_path))
@@ -69,7 +67,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
     )
 
 
-@with_literal_names
+@with_job_session
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
     """Count the selected rows of the current snapshot and the documents of the index (0 without an index).
 
@@ -149,12 +147,36 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         return
     found["position_snapshot_id"] = position.snapshot_id
     notes = found.setdefault("notes", [])
+    if source is not None:
+        fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
+        for column in found["columns"]:
+            column["example query"] = as_text(_that_find(client, config.index, fields, column["column"]))
     if position.batch is not None:
         notes.append(f"the next run finishes a begun {position.batch.kind}")
     if source is not None and (failed := check_preconditions(position, source)) is not None:
         if getattr(config, failed.policy) != "reexport":
             raise failed.error
         notes.append(f"the next sync exports again: {failed.error.message}")
+
+
+def _that_find(client: OpenSearch, index: str, fields: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The example queries of a field with values of the index; only those that find a document are left."""
+    queries = example_queries(fields, name)
+    present: dict[str, Any] = {"exists": {"field": name}}
+    if fields.get(name, {}).get("type") == "nested":
+        present = {"nested": {"path": name, "query": {"match_all": {}}}}
+    if not queries or not (hits := _hits(client, index, present)):
+        return []
+    tried = [with_values(query, hits[0].get("_source", {})) for query in queries]
+    return [query for query in tried if _hits(client, index, query)] or [present]
+
+
+def _hits(client: OpenSearch, index: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+    """One document that a query finds; none if the server refuses the query."""
+    try:
+        return list(client.search(index=index, body={"query": query, "size": 1})["hits"]["hits"])
+    except TransportError:
+        return []
 
 
 def _count_rows(source: Source) -> int:

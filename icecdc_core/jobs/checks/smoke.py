@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
-from icecdc_core.columns import quoted, with_literal_names
+from icecdc_core.columns import quoted
 from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
 from icecdc_core.jobs.checks.setup import check_setup
 from icecdc_core.jobs.checks.smoke_environment import describe_environment
@@ -30,7 +30,7 @@ from icecdc_core.reporting.reports import check_report_path
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect
 from icecdc_core.secrets import mask_secrets, shorten
-from icecdc_core.session.compat import require_supported
+from icecdc_core.session.job_session import job_session
 from icecdc_core.table.read_failures import spark_errors
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ KINDS = {
 _CONNECTION = {"catalog_properties", "warehouse", "spark_conf", "request_timeout_seconds", "retry_timeout_seconds"}
 
 
-@with_literal_names
 def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
     """Export, change, sync and validate a scratch table of each kind, drop it, and report how each step ended.
 
@@ -76,17 +75,17 @@ def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
             value=True,
             remedy="leave dry_run out, or run the setup check, which only reads",
         )
-    require_supported(spark)
     check_report_path(config.report_path)
     run = uuid.uuid4().hex[:8]
     checks: list[dict[str, Any]] = []
     errors: list[Exception] = []
-    for number, (kind, properties) in enumerate(KINDS.items(), 1):
-        scratch = _scratch(config, f"smoke_{run}_{number}")
-        try:
-            _attempt(scratch, kind, _steps(spark, scratch, properties), checks, errors)
-        finally:  # an interrupt leaves nothing behind either
-            _attempt(scratch, kind, _cleanup(spark, scratch), checks, errors, is_cleanup=True)
+    with job_session(spark) as own:
+        for number, (kind, properties) in enumerate(KINDS.items(), 1):
+            scratch = _scratch(config, f"smoke_{run}_{number}")
+            try:
+                _attempt(scratch, kind, _steps(own, scratch, properties), checks, errors)
+            finally:  # an interrupt leaves nothing behind either
+                _attempt(scratch, kind, _cleanup(own, scratch), checks, errors, is_cleanup=True)
     return SmokeReport(
         ok=not errors,
         table=config.table,

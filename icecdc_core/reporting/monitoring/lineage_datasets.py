@@ -20,8 +20,6 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 from openlineage.client.facet_v2 import column_lineage_dataset as columns
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from icecdc_core.config.parsing.names import split_table_name
 from icecdc_core.documents.mapping import index_mapping
@@ -29,10 +27,9 @@ from icecdc_core.secrets import is_reference, redact
 from icecdc_core.table.expressions.field_origins import FieldOrigin
 
 if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-
     from icecdc_core.config import SyncConfig
     from icecdc_core.config.model import ParameterModel
+    from icecdc_core.table.metadata import TableMetadata
     from icecdc_core.table.source import Source
 
 # As OpenLineage's Java client does: these schemes have no slash before the path, and one name for all their spellings.
@@ -78,7 +75,7 @@ def table_dataset(table: str, metadata: TableMetadata, config: ParameterModel, s
     properties = _shown_properties(config)
     symlink = symlinks_dataset.Identifier(_catalog_namespace(properties, catalog), ".".join(parts), "TABLE")
     facets: dict[str, DatasetFacet] = {
-        "schema": schema_dataset.SchemaDatasetFacet(fields=_schema_fields(metadata.schema())),
+        "schema": schema_dataset.SchemaDatasetFacet(fields=_schema_fields(metadata.schema)),
         "symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[symlink]),
         "catalog": catalog_dataset.CatalogDatasetFacet(
             framework="iceberg",
@@ -169,23 +166,19 @@ def _catalog_namespace(properties: Mapping[str, str], catalog: str) -> str:
     return catalog
 
 
-def _schema_fields(schema: Schema) -> list[schema_dataset.SchemaDatasetFacetFields]:
-    return [_schema_field(each) for each in schema.fields]
+def _schema_fields(schema: Mapping[str, Any]) -> list[schema_dataset.SchemaDatasetFacetFields]:
+    return [_schema_field(each) for each in schema["fields"]]
 
 
-def _schema_field(each: NestedField) -> schema_dataset.SchemaDatasetFacetFields:
-    kind = each.field_type
-    children: tuple[NestedField, ...] = ()
-    if isinstance(kind, StructType):
-        name, children = "struct", kind.fields
-    elif isinstance(kind, ListType):
-        name, children = "array", (kind.element_field,)
-    elif isinstance(kind, MapType):
-        name, children = "map", (kind.key_field, kind.value_field)
-    else:
-        name = str(kind)
+def _schema_field(each: Mapping[str, Any]) -> schema_dataset.SchemaDatasetFacetFields:
+    kind = each["type"]
+    nested = kind if isinstance(kind, dict) else {}
+    parts = [{"name": part, "type": nested[part]} for part in ("element", "key", "value") if part in nested]
     return schema_dataset.SchemaDatasetFacetFields(
-        each.name, name, each.doc, fields=[_schema_field(child) for child in children]
+        each["name"],
+        {"list": "array"}.get(nested["type"], nested["type"]) if nested else kind,
+        each.get("doc"),
+        fields=[_schema_field(child) for child in nested.get("fields", parts)],
     )
 
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
+
+from pyspark.sql import SparkSession
+
+from icecdc_core.session.jvm import java_class
 
 # The result of these changes with the time, the user, the release or the session's variables.
 _CHANGING = re.compile("Current[A-Z]|Now$|LocalTimestamp$|SparkVersion$|VariableReference$")
-_MOVING = r"\s*(?:now|today|tomorrow|yesterday)\b"
-_MOVING_VALUE = re.compile(_MOVING, re.IGNORECASE)
 # Spark's parser makes values of these, so a plan shows only the texts of the time when it was made.
-_MOVING_LITERAL = re.compile(rf"\b(?:date|timestamp(?:_ltz|_ntz)?)\s*['\"]{_MOVING}", re.IGNORECASE)
-_TO_TIMES = frozenset({"Cast", "ParseToDate", "ParseToTimestamp"})
+_MOVING_LITERAL = re.compile(
+    r"\b(?:date|timestamp(?:_ltz|_ntz)?)(?:\s|/\*.*?\*/|--[^\n]*\n)*r?['\"]\s*(?:now|today|tomorrow|yesterday)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _MODE, _VECTOR = 2, 4
 """The places of these among the arguments of `aes_encrypt`."""
 
@@ -50,21 +54,20 @@ def registered_functions(plan_json: str) -> frozenset[str]:
     return names & (_REGISTERED | _OF_CATALOGS if _METHOD in plan_json else _REGISTERED)
 
 
-def is_stable(plan_json: str, texts: Sequence[str] = ()) -> bool:
-    """Return whether no expression of a plan changes its result while the row does not.
+def is_stable(spark: SparkSession, plan: Any, texts: Sequence[str] = ()) -> bool:
+    """Return whether no expression of a plan in the JVM changes its result while the row does not.
 
-    Args:
-        plan_json: The plan, as Spark writes it to JSON.
-        texts: The expressions as the user wrote them.
+    ``texts`` are the expressions as the user wrote them.
     """
-    if any(_CHANGING.match(name) for name in expression_names(plan_json)):
+    plan_json = str(plan.toJSON())
+    if not plan.deterministic() or any(_CHANGING.match(name) for name in expression_names(plan_json)):
         return False
-    if any(_MOVING_LITERAL.search(text) for text in texts):
+    if any(_MOVING_LITERAL.search(text) for text in texts) or _has_moving_time(spark, plan):
         return False
     return not any(
-        _is_moving_time(outer, inner) or _is_random_encryption(nodes, position)
+        _is_random_encryption(nodes, position)
         for nodes in _expressions(json.loads(plan_json))
-        for position, (outer, inner) in enumerate(pairwise(nodes))
+        for position in range(len(nodes))
     )
 
 
@@ -80,12 +83,10 @@ def _expressions(value: Any) -> Iterator[list[dict[str, Any]]]:
             yield from _expressions(each)
 
 
-def _is_moving_time(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
-    """Whether a text such as `now` becomes the time of the query."""
-    if _name(outer) not in _TO_TIMES or _name(inner) != "Literal":
-        return False
-    is_time = _name(outer) != "Cast" or str(outer.get("dataType")).startswith(("date", "timestamp"))
-    return is_time and bool(_MOVING_VALUE.match(str(inner.get("value"))))
+def _has_moving_time(spark: SparkSession, plan: Any) -> bool:
+    """Whether a text such as `now`, however it is computed, becomes the time of the query: Spark's own rule says so."""
+    replaced = java_class(spark, f"{_OPTIMIZER}.ReplaceExpressions").apply(plan)
+    return not java_class(spark, f"{_OPTIMIZER}.SpecialDatetimeValues").apply(replaced).fastEquals(replaced)
 
 
 def _is_random_encryption(nodes: list[dict[str, Any]], position: int) -> bool:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import NullType, StructField, StructType
 
 from icecdc_core.columns import OWN_PREFIX, quoted
-from icecdc_core.errors import ConfigError
+from icecdc_core.errors import ConfigError, UnsupportedTypeError
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.expressions.determinism import (
     EXTERNAL,
@@ -37,8 +38,6 @@ from icecdc_core.table.expressions.field_origins import (
     is_attribute,
     node_class,
 )
-from icecdc_core.table.expressions.stars import without_excepted
-from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import used_columns
 from icecdc_core.table.schemas.projection import find_ambiguous_names, is_case_sensitive
 
@@ -65,8 +64,8 @@ class Projection:
         computed_from: The columns, and the fields in them, that a field is computed from, as paths; what a field only
             repeats is none of them.
         stored: The projection as positions keep it: its texts, or a digest of what a function computes.
-        time_zone: The session's time zone if the result depends on it, else empty.
         origins: The columns of each field.
+        placeholders: The table's columns that Spark cannot read; `* EXCEPT` may name them, nothing uses them.
     """
 
     function: Callable[[DataFrame], DataFrame]
@@ -74,9 +73,9 @@ class Projection:
     columns: tuple[str, ...]
     used_columns: frozenset[str]
     stored: tuple[str, ...]
-    time_zone: str = ""
     computed_from: frozenset[str] = frozenset()
     origins: Mapping[str, FieldOrigin] = field(default_factory=dict)
+    placeholders: tuple[str, ...] = ()
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the documents of rows, followed by the columns of these rows that are none of the table's.
@@ -86,11 +85,13 @@ class Projection:
         """
         beside = names = rows.columns[len(self.columns) :]
         # A column of the table may have the name of a change column; the expressions mean the table's.
-        if clash := not {name.lower() for name in self.columns}.isdisjoint(name.lower() for name in names):
+        known = {name.lower() for name in (*self.columns, *self.placeholders)}
+        if clash := not known.isdisjoint(name.lower() for name in names):
             beside = [f"{OWN_PREFIX}beside_{position}" for position in range(len(names))]
             rows = rows.toDF(*self.columns, *beside)
         others = [quoted(name) for name in beside]
-        documents = self.function(rows.select(*map(quoted, self.columns)))
+        nothing = [F.lit(None).alias(name) for name in self.placeholders]
+        documents = self.function(rows.select(*map(quoted, self.columns), *nothing))
         column = java_class(rows.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils").column
         for fields in _selections(documents, rows):
             rows = rows.select(*(Column(column(fields.apply(at))) for at in range(fields.size())), *others)
@@ -103,7 +104,7 @@ def open_projection(
     select: Sequence[str] | Callable[[DataFrame], DataFrame],
     alias: str,
     identifier_columns: Sequence[str],
-    unreadable_columns: Collection[str] = (),
+    unreadable: Mapping[str, str] = {},
 ) -> Projection:
     """Analyse the expressions of a document, before anything is read.
 
@@ -113,23 +114,27 @@ def open_projection(
         select: Texts as `DataFrame.selectExpr` takes them, or a function from a frame of rows to one of documents.
         alias: A name for the table in the expressions; may be empty.
         identifier_columns: The columns of the document id.
-        unreadable_columns: Columns that the schema lacks; a `*` may leave them out by name.
+        unreadable: Columns that the schema lacks because Spark cannot read them, each with the reason; `* EXCEPT` may
+            name them.
 
     Raises:
         ConfigError: They are no expressions over the table's columns, do not make one row of one row, may give
             different results for the same row, have a subquery, call out of Spark, make two fields of one name, or
             make a field that has the name of an identifier column and another value.
+        UnsupportedTypeError: They use a column that Spark cannot read.
     """
     shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
-    texts = () if callable(select) else [without_excepted(text, unreadable_columns) for text in select]
+    texts = () if callable(select) else list(select)
     function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)
-    analysed = _analyse(spark.createDataFrame([], schema), function, shown)
+    placeholders = tuple(unreadable)
+    with_all = StructType([*schema.fields, *(StructField(name, NullType()) for name in placeholders)])
+    analysed = _analyse(spark.createDataFrame([], with_all), function, shown, texts)
     names = expression_names(analysed.plan)
     if names & SUBQUERIES:
         raise _select_error("has a subquery", shown)
     if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(analysed.plan))):
         raise _select_error(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
-    if not analysed.is_deterministic or not is_stable(analysed.plan, texts):
+    if not analysed.is_deterministic:
         raise _select_error("is not deterministic", shown)
     _require_distinct_names(spark, analysed.fields, shown)
     nodes = json.loads(analysed.plan)
@@ -137,15 +142,24 @@ def open_projection(
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     _require_true_identifiers(selections, table_columns, identifier_columns, shown)
     used = used_columns(selections, table_columns)
+    names_used = used.names if selections else frozenset(with_all.names)
+    for name in names_used & unreadable.keys():
+        raise UnsupportedTypeError(
+            f"Column '{name}' {unreadable[name]}, and select takes it in",
+            subject="column",
+            value=name,
+            remedy=f"make select a list of expressions with the columns by name or * EXCEPT ({quoted(name)}) "
+            "(Spark 4.1 and newer), or change it in the table",
+        )
     return Projection(
         function,
         analysed.fields,
         tuple(schema.names),
-        used.names if selections else frozenset(schema.names),
+        names_used,
         (f"function {analysed.digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
-        zone_of(spark, selections),
         used.computed_from,
         field_origins(selections, table_columns),
+        placeholders,
     )
 
 
@@ -158,7 +172,9 @@ class _Analysed(NamedTuple):
     digest: str
 
 
-def _analyse(rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown: object) -> _Analysed:
+def _analyse(
+    rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown: object, texts: Sequence[str]
+) -> _Analysed:
     """Apply the function to an empty frame with the table's columns; the result must be a selection of them."""
     try:
         documents = function(rows)
@@ -166,7 +182,7 @@ def _analyse(rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown:
             raise _select_error(f"returns a {type(documents).__name__}, not a DataFrame", shown)
         fields, plan = documents.schema, _plan(documents)
         _selections(documents, rows)
-        text, deterministic = str(plan.toJSON()), bool(plan.deterministic())
+        text, deterministic = str(plan.toJSON()), is_stable(rows.sparkSession, plan, texts)
         return _Analysed(fields, text, deterministic, _digest(str(plan.canonicalized().toJSON()), fields))
     except (PySparkException, Py4JError) as error:
         raise _select_error(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error

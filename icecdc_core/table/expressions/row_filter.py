@@ -10,14 +10,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.table.expressions.determinism import SUBQUERIES, expression_names, is_stable
+from icecdc_core.table.expressions.determinism import (
+    EXTERNAL,
+    SUBQUERIES,
+    expression_names,
+    is_stable,
+    registered_functions,
+)
 from icecdc_core.table.expressions.field_origins import expression_id
-from icecdc_core.table.expressions.time_zone import zone_of
 from icecdc_core.table.expressions.used_columns import UsedColumns, used_columns
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> UsedColumns:
-    """Check a row filter and return the columns it reads, the fields in them, and the time zone it depends on.
+    """Check a row filter and return the columns it reads and the fields in them.
 
     Args:
         spark: The session that analyses it.
@@ -33,7 +38,7 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         plan = probe._jdf.queryExecution().analyzed()
         text = plan.toJSON()
         expressions = expression_names(text)
-        stable = bool(plan.deterministic()) and is_stable(text, [condition])
+        stable = is_stable(spark, plan, [condition])
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -44,9 +49,12 @@ def condition_columns(spark: SparkSession, schema: StructType, condition: str) -
         ) from error
     if expressions & SUBQUERIES:
         raise ConfigError("row_filter has a subquery", subject="row_filter", value=condition, remedy=remedy)
+    if calls := sorted(expressions & EXTERNAL | registered_functions(text)):
+        problem = f"row_filter calls code outside of Spark SQL ({', '.join(calls)})"
+        raise ConfigError(problem, subject="row_filter", value=condition, remedy=remedy)
     if not stable:
         raise ConfigError("row_filter is not deterministic", subject="row_filter", value=condition, remedy=remedy)
     nodes = json.loads(text)
     table_columns = {expression_id(column[0]): column[0]["name"] for column in nodes[-1]["output"]}
     selections = [[nodes[0]["condition"]]]
-    return used_columns(selections, table_columns)._replace(time_zone=zone_of(spark, selections))
+    return used_columns(selections, table_columns)

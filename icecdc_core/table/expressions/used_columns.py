@@ -27,12 +27,10 @@ class UsedColumns(NamedTuple):
         names: The columns.
         computed_from: The columns and fields that something is computed from, as paths with dots. What an expression
             only repeats is none of them.
-        time_zone: The session's time zone if a condition depends on it, else empty.
     """
 
     names: frozenset[str] = frozenset()
     computed_from: frozenset[str] = frozenset()
-    time_zone: str = ""
 
 
 def used_columns(selections: Sequence[Sequence[list[Node]]], table_columns: Mapping[str, str]) -> UsedColumns:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -14,12 +13,13 @@ from icecdc_core.columns import UNFIT_IDENTIFIERS, identifier_name, quoted, unus
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError
 from icecdc_core.session.spark_settings import tuned_for_many_groups
 from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.table.metadata import column_name
 
 
-def identifier_fields(schema: Schema) -> list[str]:
+def identifier_fields(schema: Mapping[str, Any]) -> list[str]:
     """Return the names of an Iceberg schema's identifier fields, in the order of its columns."""
-    order = {field.name: position for position, field in enumerate(schema.fields)}
-    names = [schema.find_column_name(field_id) or "" for field_id in schema.identifier_field_ids]
+    order = {field["name"]: position for position, field in enumerate(schema["fields"])}
+    names = [column_name(schema, field_id) or "" for field_id in schema.get("identifier-field-ids", ())]
     return sorted(names, key=lambda name: order.get(name.split(".")[0], 0))
 
 

@@ -18,10 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from icecdc_core.errors import UnsupportedTypeError
-from icecdc_core.session.jvm import iceberg_class, java_class
-
-# Types that PyIceberg cannot parse in the form Iceberg's Java library writes them.
-_UNKNOWN_TO_PYICEBERG = ("variant", "geometry", "geography")
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
@@ -173,7 +170,7 @@ def _changed(spark: SparkSession, table: Any, change: Callable[[dict[str, Any]],
     operations = table.operations()
     metadata = operations.current()
     parser = iceberg_class(spark, "TableMetadataParser")
-    content = json.loads(parser.toJson(metadata))
+    content = json.loads(fetch_text(file_lists(spark).metadata(table)))
     change(content)
     # Reading files needs none of these, and there may be hundreds.
     content.update({"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}, "current-snapshot-id": -1})
@@ -198,16 +195,6 @@ def reads_in_batches(kind: DataType, within: bool = False) -> bool:
     if isinstance(kind, MapType):
         return reads_in_batches(kind.keyType, True) and reads_in_batches(kind.valueType, True)
     return not (within and isinstance(kind, VariantType))
-
-
-def metadata_for_pyiceberg(metadata: str) -> str:
-    """Return table metadata in which types that PyIceberg does not know are replaced by `unknown`."""
-    if not any(f'"{name}' in metadata for name in _UNKNOWN_TO_PYICEBERG):
-        return metadata
-    content = json.loads(metadata)
-    for schema in content["schemas"]:
-        _replace_types(schema)
-    return json.dumps(content)
 
 
 def _is_convertible(convert: Any, schema: Any) -> bool:
@@ -236,14 +223,3 @@ def _drop_columns(content: dict[str, Any], names: Collection[str]) -> None:
             if part["source-id"] in gone:
                 part["transform"] = "void"
     content["sort-orders"], content["default-sort-order-id"] = [{"order-id": 0, "fields": []}], 0
-
-
-def _replace_types(nested: dict[str, Any]) -> None:
-    for key in ("type", "element", "key", "value"):
-        kind = nested.get(key)
-        if isinstance(kind, str) and kind.startswith(_UNKNOWN_TO_PYICEBERG):
-            nested[key] = "unknown"
-        elif isinstance(kind, dict):
-            _replace_types(kind)
-    for field in nested.get("fields", []):
-        _replace_types(field)

@@ -341,8 +341,8 @@ class DescribeNamesInARealTable:
             remedy = "'_file' has the name of a metadata column.*EXCEPT \\(`_file`\\)"
             with pytest.raises(UnsupportedTypeError, match=remedy):
                 export_table(spark, make_config(select=select))
-        export_table(spark, make_config(select=["* EXCEPT (`_file`)"]))
-        assert indexed() == {"1": {"id": 1}}
+        export_table(spark, make_config(select=["* EXCEPT (`_file`)", "'* EXCEPT (_file)' AS text"]))
+        assert indexed() == {"1": {"id": 1, "text": "* EXCEPT (_file)"}}
         export_table(spark, make_config(select=["id * 2 AS double"], identifier_columns=["id"]))
         assert indexed() == {"1": {"double": 2}}
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError, SchemaRegistryError
+from icecdc_core.ingest import ingest
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.ingest.routing import TABLE, route_records
@@ -201,6 +202,19 @@ class DescribeAvro:
             ("id", "bigint", False),
             ("tag", "string", True),
         ]
+
+    def it_makes_no_column_of_a_required_field_of_the_type_null(self, spark, registry, make_ingest, topic):
+        fields = [{"name": "id", "type": "long"}, {"name": "nothing", "type": "null"}]
+        void = registry.register({"type": "record", "name": "Void", "fields": fields}, "void")
+        good = registry.register({"type": "record", "name": "Good", "fields": fields[:1]}, "good")
+        config = make_ingest(format="avro", schema_registry_url=registry.url, auto_create=True, max_records_per_batch=1)
+        numbers = [(void, 1), (good, 2), (void, 3)]
+        topic.send(*(bytes(framed(schema, zigzag(number))) for schema, number in numbers), partition=0)
+        report = ingest(spark, config)
+        assert [tuple(row) for row in spark.table(config.table).select("*").orderBy("id").collect()] == [(2,), (3,)]
+        [letter] = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").collect()
+        assert (letter.offset, report.state, report.batches) == (0, "ok", 3)
+        assert "has a field of the type null, which no column has" in letter.reason
 
     def it_follows_references(self, registry, rows):
         address = {

@@ -9,8 +9,10 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.positions import PositionStore
 from icecdc_core.documents.spec import DIGEST
-from icecdc_core.errors import ConfigError, SchemaChangeError
+from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
+from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.physical_indexes import icecdc_meta
+from icecdc_core.runs import index_changes
 
 TITLE = {"type": "text", "analyzer": "standard"}
 
@@ -149,6 +151,94 @@ class DescribeAChangeThatNeedsANewIndex:
         assert physical_index(opensearch, config) != before
         assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
         assert validate_table(spark, other).ok
+
+
+class DescribeASpecFollowedHalfway:
+    @pytest.mark.parametrize("dies_at", ["evolve_mapping", "the last write"])
+    def it_is_put_back_when_it_is_taken_back(self, spark, opensearch, config, monkeypatch, dies_at):
+        mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
+        other = config.replace(settings={"refresh_interval": "77s"}, mapping=mapping)
+        evolve = index_changes.evolve_mapping
+
+        def die(*given):
+            if dies_at == "the last write":
+                evolve(*given)
+            raise RuntimeError("killed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(index_changes, "evolve_mapping", die)
+            with pytest.raises(RuntimeError):
+                sync_changes(spark, other)
+        assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"
+        assert status(spark, config).state == "differs"
+        sync_changes(spark, config)
+        settings, fields = of_index(opensearch, config)
+        assert ("refresh_interval" in settings, "search_analyzer" in fields["title"]) == (False, False)
+        assert PositionStore(opensearch, config).read().unfinished_specs == []
+        assert status(spark, config).state == "ok"
+
+
+class DescribeAnotherIdentity:
+    """The remedy of each error is followed literally; the index keeps its documents and its mapping."""
+
+    OTHERS = (
+        {"identifier_columns": ["title"]},
+        {"mapping": {}},
+        {"identifier_columns": ["title"], "mapping": {}, "on_schema_change": "reexport"},
+    )
+
+    @pytest.mark.parametrize("lost", [False, True], ids=["with its position", "its position is lost"])
+    def it_is_given_by_an_explicit_yes_only(self, spark, sql, opensearch, config, lost):
+        if lost:
+            opensearch.indices.delete(index=config.positions_index)
+        before = physical_index(opensearch, config)
+        for given in self.OTHERS:
+            for job in (export_table, sync_changes):
+                for dry_run in (False, True):
+                    with pytest.raises((IndexConflictError, SchemaChangeError)) as refused:
+                        job(spark, config.replace(**given, dry_run=dry_run))
+                    remedy = refused.value.remedy
+                    assert ('identifier_columns=["id"]' in remedy) == ("identifier_columns" in given)
+                    assert ("mapping" in remedy) == ("mapping" in given)
+                    assert "export" not in remedy
+                    assert "reexport" not in remedy
+        assert physical_index(opensearch, config) == before
+        assert opensearch.indices.exists(index=config.positions_index) is not lost
+        sync_changes(spark, config)
+        assert validate_table(spark, config).ok
+        export_table(spark, config.replace(identifier_columns=["title"], mapping={}, replace_index=True))
+        assert opensearch.get(index=config.index, id="title 3")["_source"]["id"] == 3
+
+
+class DescribeStatus:
+    def it_is_not_ok_for_another_spec(self, spark, config):
+        states = {
+            "ok": {},
+            "differs": {"settings": {"refresh_interval": "7s"}},
+            "reexport": {"identifier_columns": ["title"]},
+        }
+        assert {status(spark, config.replace(**given)).state: given for given in states.values()} == states
+
+    def it_survives_any_failure_of_one_table(self, spark, config, monkeypatch):
+        monkeypatch.setattr("icecdc_core.jobs.status._lag", lambda *_: 1 / 0)
+        report = status(spark, config)
+        assert (report.state, report.indexes[0].problem, report.indexes[0].dead_letters) == (
+            "failed",
+            "ZeroDivisionError",
+            0,
+        )
+
+    def it_shows_a_log_entry_without_a_time(self, spark, opensearch, config):
+        opensearch.update_by_query(
+            index=config.positions_index,
+            body={"script": "ctx._source.remove('updated_at')", "query": {"term": {"type": "commit"}}},
+            params={"refresh": "true"},
+        )
+        assert "last export at an unknown time" in status(spark, config).text()
+
+    def it_is_not_ok_for_a_table_that_the_catalog_does_not_show(self, spark, sql, config):
+        sql("DROP TABLE {t}")
+        assert status(spark, config).state == "config"
 
 
 class DescribeAPositionWithoutASpec:

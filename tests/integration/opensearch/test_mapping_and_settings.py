@@ -349,6 +349,33 @@ class DescribeTheSetupCheck:
         ]
         assert (report.ok, list(report.mapping_table()["example query"])) == (True, [row[3] for row in found])
 
+    def it_shows_queries_that_find_documents_of_the_index(self, spark, sql, make_config, opensearch, name):
+        sql(
+            "CREATE TABLE {t} (id BIGINT NOT NULL, title STRING, day DATE, at TIMESTAMP, f DOUBLE, ok BOOLEAN,"
+            " people ARRAY<STRUCT<name: STRING>>, spot STRING, none STRING, tags ARRAY<STRING>) USING iceberg"
+        )
+        sql(
+            "INSERT INTO {t} VALUES (700, 'a b c d e f g', DATE '1999-01-31', TIMESTAMP '1999-01-31 12:00:00', 0.25,"
+            " false, array(named_struct('name', 'Ann')), '48.1,11.5', null, array('x', 'y'))"
+        )
+        mapping = {"people": {"type": "nested"}, "people.name": {"type": "keyword"}, "spot": {"type": "geo_point"}}
+        config = make_config(mapping=mapping, identifier_columns=["id"])
+        export_table(spark, config)
+        report = check_setup(spark, config)
+        queries = {row["column"]: row["example query"].splitlines() for row in report.columns}
+        hits = [
+            opensearch.count(index=name, body={"query": json.loads(query)})["count"]
+            for shown in queries.values()
+            for query in shown
+        ]
+        assert (report.ok, set(hits), [column for column, shown in queries.items() if not shown]) == (
+            True,
+            {1},
+            ["none"],
+        )
+        assert queries["id"] == ['{"range": {"id": {"gte": 700, "lte": 700}}}']
+        assert json.loads(queries["people"][0])["nested"]["query"] == {"term": {"people.name": "Ann"}}
+
     def it_reports_what_the_server_lacks_and_what_is_refused(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id BIGINT, v ARRAY<FLOAT>) USING iceberg")
         vectors = make_config(mapping={"v": {"type": "knn_vector", "dimension": 2}})

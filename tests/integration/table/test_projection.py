@@ -85,24 +85,6 @@ class DescribeProjection:
     def it_knows_the_columns_that_it_uses(self, projection, select, used):
         assert projection(select).used_columns == used
 
-    def it_depends_on_the_time_zone_only_where_times_become_something_else(self, projection):
-        assert projection(["cast(seen AS string) AS seen"]).time_zone == "UTC"
-        assert projection(["cast(id AS string) AS id"]).time_zone == ""
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "from_unixtime(id) AS at",
-            "unix_timestamp(email, 'yyyy-MM-dd') AS at",
-            "from_json(email, 'at timestamp') AS at",
-            "to_json(struct(array(seen))) AS at",
-            "cast(array(seen) AS string) AS at",
-            "seen >= timestamp '2026-01-31' AS is_new",
-        ],
-    )
-    def it_depends_on_the_time_zone_of_texts_and_nested_times(self, projection, text):
-        assert projection([text]).time_zone == "UTC"
-
     def it_uses_no_other_columns_when_a_field_uses_a_field(self, projection):
         assert projection(["upper(email) AS mail", "concat(mail, '!') AS loud"]).used_columns == {"email"}
 
@@ -175,6 +157,14 @@ class DescribeOpenProjection:
             (["cast('now' AS timestamp) AS now"], "not deterministic"),
             (["timestamp 'Now' AS now"], "not deterministic"),
             (["to_date('today') AS today"], "not deterministic"),
+            (["cast(concat('to', 'day') AS DATE) AS today"], "not deterministic"),
+            (["to_date(trim(' today ')) AS today"], "not deterministic"),
+            (["cast(lower('NOW') AS TIMESTAMP) AS now"], "not deterministic"),
+            (["coalesce(seen, cast(element_at(map(1, 'now'), 1) AS TIMESTAMP)) AS seen"], "not deterministic"),
+            (["transform(array(id), x -> cast(reverse('won') AS TIMESTAMP)) AS now"], "not deterministic"),
+            (["datediff(seen, upper('tomorrow')) AS days"], "not deterministic"),
+            (["date r'today' AS today"], "not deterministic"),
+            (["try_to_timestamp(lower('NOW')) AS now"], "not deterministic"),
             (["seen > 'yesterday' AS is_new"], "not deterministic"),
             (["base64(aes_encrypt(email, '0000111122223333')) AS mail"], "not deterministic"),
             (["(SELECT max(id) FROM range(9)) AS top"], "subquery"),
@@ -217,6 +207,7 @@ class DescribeOpenProjection:
             "aes_encrypt(email, '0000111122223333', 'CBC', 'DEFAULT', unhex(substr(sha1(email), 1, 32))) AS mail",
             "email = 'today' AS is_word",
             "date '2026-01-31' AS day",
+            "to_date(concat('2026', '-01-31')) AS day",
             'concat(url_decode(email), \'"functionName":"invoke"\') AS mail',
         ],
     )

@@ -484,3 +484,8 @@ class DescribeSyncConfig:
     )
     def it_accepts_a_warehouse_as_path_or_url(self, given, expected):
         assert SyncConfig(table="lake.ns.t", warehouse=given).warehouse_location == expected
+
+
+def test_a_derived_index_is_derived_again_by_replace():
+    assert SyncConfig(table="lake.h.aa").replace(table="lake.h.bb").index == "bb"
+    assert SyncConfig(table="lake.h.aa", index="mine").replace(table="lake.h.bb").index == "mine"

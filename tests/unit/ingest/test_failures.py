@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 
 from icecdc_core.errors import ConfigError, DiskFullError, IngestWriteError, KafkaError, LostOffsetsError
 from icecdc_core.ingest.failures import typed_failure, typed_stream_failure
+from icecdc_core.ingest.kafka.offsets import span
 
 FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(FetchCollector.java:1)"
 REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out of range{FRAMES}"
@@ -27,17 +28,17 @@ REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch p
 def it_recognizes_records_that_were_removed_while_a_batch_read_them(text, expected):
     actual = typed_stream_failure(PySparkException(text), "127.0.0.1:9")
     assert isinstance(actual, LostOffsetsError) == expected
-    assert isinstance(typed_failure(PySparkException(text), "t"), LostOffsetsError) == expected
+    assert isinstance(typed_failure(PySparkException(text), "t", ""), LostOffsetsError) == expected
 
 
 def it_keeps_an_error_that_is_typed_already():
     error = ConfigError("wrong", subject="topics")
-    assert typed_failure(error, "t") is error
+    assert typed_failure(error, "t", "") is error
 
 
 def it_types_a_failure_of_the_machine_in_any_stage():
     error = PySparkException("java.io.IOException: No space left on device")
-    assert isinstance(typed_failure(error, "t"), DiskFullError)
+    assert isinstance(typed_failure(error, "t", ""), DiskFullError)
     assert isinstance(typed_stream_failure(error, "127.0.0.1:9"), DiskFullError)
 
 
@@ -53,15 +54,19 @@ def it_leaves_other_failures_of_the_stream_as_they_are():
 
 def it_names_the_class_of_an_error_that_nobody_expected_and_keeps_it():
     error = KeyError("x")
-    actual = typed_failure(error, "t")
-    assert (actual.message, actual.__cause__) == ("The table could not be written: KeyError: 'x'", error)
+    actual = typed_failure(error, "t", "r")
+    assert (actual.message, actual.__cause__) == (
+        "The table could not be written: KeyError: 'x'; the batch had the records r",
+        error,
+    )
 
 
 def it_says_the_innermost_cause_of_a_failed_write():
     error = PySparkException("Job aborted\nCaused by: java.lang.IllegalStateException: the cause\n\tat a.B.c(B.java:1)")
-    actual = typed_failure(error, "`lake`.`ns`.`t`")
+    actual = typed_failure(error, "`lake`.`ns`.`t`", span({"a": {0: 7}}, {"a": {0: 9}}))
     assert isinstance(actual, IngestWriteError)
     assert (actual.message, actual.value) == (
-        "The table could not be written: java.lang.IllegalStateException: the cause",
+        "The table could not be written: java.lang.IllegalStateException: the cause; the batch had the records "
+        "a partition 0 offset 7 to 8",
         "`lake`.`ns`.`t`",
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError
+from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError, SparkJobError
 from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
@@ -122,6 +122,22 @@ class DescribeAPollThatFails:
         config = _config(poll_interval_seconds=1, max_polls=2)
         with pytest.raises(OpenSearchUnreachableError):
             follow_changes(None, config, sync=self._sync(2), sleep=lambda _: None)
+
+    def it_ends_the_run_when_the_java_process_has_ended(self):
+        class Ended:
+            @property
+            def _jvm(self):
+                raise ConnectionRefusedError
+
+        def sync(spark, config):
+            raise SparkJobError("ended")
+
+        def no_further_poll(pause):
+            raise AssertionError(pause)
+
+        config = _config(poll_interval_seconds=1, max_polls=0)
+        with pytest.raises(SparkJobError):
+            follow_changes(Ended(), config, sync=sync, sleep=no_further_poll)
 
     def it_is_what_a_run_that_is_stopped_after_it_ends_with(self):
         config = _config(poll_interval_seconds=1, max_polls=0)

@@ -245,6 +245,9 @@ class DescribeDeletion:
         create_physical(client, config, TWO, SCHEMA, "the-run")
         create_physical(client, config.replace(index="t--other"), "t--other--000001", SCHEMA, "the-run")
         drop_leftovers(client, config, TWO)
+        assert ONE in server.indexes  # readers see it
+        publish_index(client, config, TWO)
+        drop_leftovers(client, config, TWO)
         assert sorted(server.indexes) == [TWO, "t--other--000001"]
 
     def it_leaves_the_index_of_a_later_export_when_a_stalled_run_goes_on(self, server, client, config, published):

@@ -73,6 +73,7 @@ DEFAULTED = {
     "opensearch_client_key": "files on the cluster are a decision of its owner",
     "opensearch_verify_certs": "a job must verify",
     "positions_index": "one for all tables",
+    "replace_index": "a one-time decision of a person",
     "report_path": "the report is the notebook's result",
     "request_timeout_seconds": "a tuning knob",
     "retry_timeout_seconds": "a tuning knob",

@@ -35,7 +35,7 @@ TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 PUBLIC = {
     *("ContentFile", "DataFile", "DeleteFile", "FileScanTask", "ManifestFile", "MetadataColumns", "PartitionSpec"),
     *("PartitionSpecParser", "Schema", "SchemaParser", "Snapshot", "SortOrder", "Table", "TableScan"),
-    *("catalog.TableIdentifier", "expressions.Expression", "expressions.Expressions"),
+    *("catalog.TableIdentifier", "exceptions.ValidationException", "expressions.Expression", "expressions.Expressions"),
     *("expressions.ResidualEvaluator", "io.CloseableIterable"),
 }
 OF_ICEBERG = {

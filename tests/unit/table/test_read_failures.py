@@ -87,7 +87,7 @@ class DescribeAJavaProcessThatEnded:
             raise ConnectionRefusedError(111, "Connection refused")
 
         monkeypatch.setattr(read_failures, "IcebergTable", refused)
-        with pytest.raises(SparkJobError, match="Answer from Java side is empty"):
+        with pytest.raises(SparkJobError, match=r"Java process ended .*Py4JNetworkError"):
             with_failure(Py4JNetworkError("Answer from Java side is empty"), SimpleNamespace(spark=None, name=TABLE))
 
     @pytest.mark.parametrize("has_table_cache", [False, True])

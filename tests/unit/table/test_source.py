@@ -35,7 +35,7 @@ class DescribeRecomputes:
     @pytest.mark.parametrize("where", ["select", "row_filter"])
     def it_is_so_when_a_struct_that_a_result_is_computed_from_gets_a_field(self, where, computed_from, expected):
         paths = frozenset(computed_from)
-        projection = Projection(lambda rows: rows, T.StructType(), (), frozenset(), ("x",), "", paths)
+        projection = Projection(lambda rows: rows, T.StructType(), (), frozenset(), ("x",), paths)
         source = Source(None, None, None, ["s"], ["id"], T.StructType(), "", "main", [])
         if where == "select":
             source = replace(source, projection=projection)

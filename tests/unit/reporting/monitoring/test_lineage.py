@@ -9,8 +9,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError
@@ -100,7 +98,7 @@ class DescribeNames:
         ],
     )
     def it_distinguishes_tables_of_one_name_by_their_catalog(self, properties, namespace, kind):
-        metadata = SimpleNamespace(location="s3://lake/orders", schema=lambda: Schema())
+        metadata = SimpleNamespace(location="s3://lake/orders", schema={"fields": []})
         dataset = table_dataset("lake.ns.`t.1`", metadata, config(catalog_properties=properties), 7)
         (symlink,) = dataset.facets["symlinks"].identifiers
         found = (
@@ -112,9 +110,10 @@ class DescribeNames:
         assert found == (namespace, "ns.t.1", kind, "7")
 
     def it_describes_nested_columns(self):
-        struct = StructType(NestedField(3, "city", StringType()))
-        schema = Schema(NestedField(1, "places", ListType(2, struct), doc="where"), NestedField(4, "n", LongType()))
-        metadata = SimpleNamespace(location="s3://lake/orders", schema=lambda: schema)
+        struct = {"type": "struct", "fields": [{"name": "city", "type": "string"}]}
+        places = {"name": "places", "type": {"type": "list", "element": struct}, "doc": "where"}
+        schema = {"fields": [places, {"name": "n", "type": "long"}]}
+        metadata = SimpleNamespace(location="s3://lake/orders", schema=schema)
         places, number = table_dataset("lake.ns.t", metadata, config(), None).facets["schema"].fields
         inner = places.fields[0].fields[0]
         described = [(field.name, field.type, field.description) for field in (places, inner, number)]
@@ -187,7 +186,7 @@ class DescribeEvents:
                 answers.wait(30)
 
             def metadata(self):
-                return SimpleNamespace(location="s3://lake/orders", schema=lambda: Schema())
+                return SimpleNamespace(location="s3://lake/orders", schema={"fields": []})
 
         monkeypatch.setattr(lineage, "IcebergTable", SlowTable)
         ingest = IngestConfig(

@@ -45,21 +45,3 @@ class DescribeConditionColumns:
     )
     def it_finds_the_fields_within_them(self, spark, condition, expected):
         assert condition_columns(spark, SCHEMA, condition).computed_from == expected
-
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            ("hour(seen) < 12", "UTC"),
-            ("seen >= '2026-01-01'", "UTC"),
-            ("seen >= timestamp '2026-01-01'", "UTC"),
-            ("date(seen) = date '2026-01-01'", "UTC"),
-            ("from_unixtime(id) > '2026'", "UTC"),
-            ("hour(timestamp_seconds(id)) < 12", "UTC"),
-            ("date(timestamp_seconds(id)) > date '2026-01-01'", "UTC"),
-            ("seen IS NOT NULL AND id > 5", ""),
-            ("`q``\"\\uo%` > '2020-01-01'", ""),
-            ("cast(id AS string) = '5'", ""),
-        ],
-    )
-    def it_finds_the_time_zone_that_the_result_depends_on(self, spark, condition, expected):
-        assert condition_columns(spark, SCHEMA, condition).time_zone == expected

@@ -1,0 +1,123 @@
+"""The session in which jobs work: tables and catalogs of the caller's session, SQL settings that nobody else chooses.
+
+A document must not depend on what a session happens to have: its time zone, ANSI mode, legacy switches, temporary
+functions, variables. So jobs have another session of the same Spark application. Of the caller's SQL settings it takes
+over what says where tables are and how Spark executes; all others have Spark's own defaults, or the values below.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from icecdc_core.errors import SparkJobError
+from icecdc_core.session.compat import require_supported
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
+from icecdc_core.session.threads import active_session
+
+_SQL = "spark.sql."
+_TAKEN_OVER = tuple(
+    f"{_SQL}{name}"
+    for name in (
+        *("catalog.", "iceberg.", "redaction.", "caseSensitive"),
+        *("adaptive.", "autoBroadcastJoinThreshold", "broadcastTimeout", "codegen.", "execution.", "files."),
+        *("inMemoryColumnarStorage.", "join.", "optimizer.", "shuffle.", "statistics.", "streaming.", "ui."),
+    )
+)
+_FIXED = {
+    f"{_SQL}session.timeZone": "UTC",
+    f"{_SQL}ansi.enabled": "true",
+    f"{_SQL}variable.substitute": "false",  # the text ${...} is no reference to the environment
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_own: WeakSet[SparkSession] = WeakSet()
+_by_caller: WeakKeyDictionary[SparkSession, tuple[dict[str, str], SparkSession]] = WeakKeyDictionary()
+"""One for each caller, with what it took over: its catalogs are created once, and their connections kept."""
+
+
+@contextmanager
+def job_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """Yield the active session in which a job works for the caller's session; a session for jobs is its own.
+
+    Raises:
+        DependencyError: icecdc does not support the session, see `compat`.
+        SparkJobError: Spark's Java process has ended.
+    """
+    try:
+        require_supported(spark)
+        own, before = _session_for(spark), SparkSession._activeSession
+    except SPARK_HAS_ENDED as error:
+        if not has_ended(spark):
+            raise
+        raise SparkJobError(
+            f"The Spark session's Java process has ended ({type(error).__name__})",
+            subject="spark_conf",
+            remedy="restart the kernel or the program; if it ends again, give it more memory "
+            "(spark.driver.memory through spark_conf)",
+        ) from error
+    try:
+        with active_session(own):
+            yield own
+    finally:
+        # For PySpark the last session that made a frame is the active one.
+        SparkSession._activeSession = before if own is spark else spark
+
+
+def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Callable[Concatenate[SparkSession, P], R]:
+    """Run a function in ``job_session`` of the session that it gets."""
+
+    @functools.wraps(function)
+    def within(spark: SparkSession, *args: P.args, **kwargs: P.kwargs) -> R:
+        with job_session(spark) as own:
+            return function(own, *args, **kwargs)
+
+    return within  # type: ignore[return-value]  # spark may be given by name, too
+
+
+def new_job_session(spark: SparkSession, leave_out: str = "") -> SparkSession:
+    """Return another session for jobs; settings whose name begins with ``leave_out`` are not taken over."""
+    settings = _taken_over(spark)
+    kept = {key: value for key, value in settings.items() if not leave_out or not key.startswith(leave_out)}
+    return _open(spark, kept)
+
+
+def _session_for(spark: SparkSession) -> SparkSession:
+    if spark in _own:
+        return spark
+    settings = _taken_over(spark)
+    known = _by_caller.get(spark)
+    if known is None or known[0] != settings:
+        known = _by_caller[spark] = settings, _open(spark, settings)
+    return known[1]
+
+
+def _taken_over(spark: SparkSession) -> dict[str, str]:
+    return {key: value for key, value in spark.conf.getAll.items() if _is_taken_over(key)}
+
+
+def _is_taken_over(key: str) -> bool:
+    return key.startswith(_TAKEN_OVER) or not key.startswith(_SQL)
+
+
+def _open(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    own = spark.newSession()
+    present = own.conf.getAll
+    for key in present:
+        if not _is_taken_over(key) and key not in _FIXED:
+            with suppress(PySparkException):  # a setting of the whole application
+                own.conf.unset(key)
+    for key, value in {**settings, **_FIXED}.items():
+        if present.get(key) != value:
+            with suppress(PySparkException):
+                own.conf.set(key, value)
+    _own.add(own)
+    return own

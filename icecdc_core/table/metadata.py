@@ -1,0 +1,103 @@
+"""What icecdc needs of a table's metadata, out of the JSON that Iceberg's own library writes in the JVM.
+
+Iceberg alone decides whether metadata can be read. Nothing is parsed here but what a job uses: old schemas, sort
+orders, statistics and whatever later format versions add cannot make a table unreadable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot; ``operation`` is whatever its writer called it, "unknown" if it says nothing."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    parent_snapshot_id: int | None = None
+    sequence_number: int = 0
+    operation: str = "unknown"
+    summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
+    has_manifest_list: bool = True
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Snapshot:
+        """Read an item of ``snapshots``."""
+        summary = content.get("summary") or {}
+        return cls(
+            content["snapshot-id"],
+            content["timestamp-ms"],
+            content.get("parent-snapshot-id"),
+            content.get("sequence-number") or 0,
+            summary.get("operation") or "unknown",
+            summary,
+            content.get("schema-id"),
+            bool(content.get("manifest-list")),
+        )
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Where a branch or a tag points to."""
+
+    snapshot_id: int
+    is_branch: bool = True
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """A table's metadata; schemas and partition fields are JSON as Iceberg's specification defines it."""
+
+    table_uuid: str
+    location: str
+    schema: Mapping[str, Any]
+    schemas: tuple[Mapping[str, Any], ...]
+    partition_fields: tuple[Mapping[str, Any], ...]
+    snapshots: tuple[Snapshot, ...]
+    refs: Mapping[str, Ref]
+    current_snapshot_id: int | None
+    has_metadata_log: bool
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TableMetadata:
+        """Read the metadata as ``TableMetadataParser.toJson`` writes them."""
+        current = content.get("current-snapshot-id")
+        schemas, specs = content["schemas"], content["partition-specs"]
+        return cls(
+            str(content["table-uuid"]),
+            content["location"],
+            next(each for each in schemas if each["schema-id"] == content["current-schema-id"]),
+            tuple(schemas),
+            tuple(next(each["fields"] for each in specs if each["spec-id"] == content["default-spec-id"])),
+            tuple(map(Snapshot.from_json, content.get("snapshots", ()))),
+            {name: Ref(ref["snapshot-id"], ref["type"] == "branch") for name, ref in content.get("refs", {}).items()},
+            None if current == -1 else current,
+            bool(content.get("metadata-log")),
+        )
+
+    def snapshot_by_id(self, snapshot_id: int | None) -> Snapshot | None:
+        """Return a snapshot; None if it has expired."""
+        return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
+
+
+def column_name(schema: Mapping[str, Any], field_id: int) -> str | None:
+    """Return the path of a field of a schema that is in no list or map; None if there is no such field."""
+    return _paths(schema["fields"], "").get(field_id)
+
+
+def column_id(schema: Mapping[str, Any], name: str) -> int | None:
+    """Return the id of a field of a schema that is in no list or map; None if there is no such field."""
+    return next((key for key, path in _paths(schema["fields"], "").items() if path == name), None)
+
+
+def _paths(fields: list[dict[str, Any]], prefix: str) -> dict[int, str]:
+    found = {}
+    for each in fields:
+        found[each["id"]] = path = f"{prefix}{each['name']}"
+        if isinstance(each["type"], dict) and each["type"]["type"] == "struct":
+            found |= _paths(each["type"]["fields"], f"{path}.")
+    return found

@@ -1,0 +1,123 @@
+"""Tables whose metadata only Iceberg's own library understands: what Spark reads is exported, synced and validated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from icecdc_core import export_table, status, sync_changes, validate_table
+
+
+def _unknown_sort_transform(metadata, _):
+    order = {"transform": "bucketv2[4]", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+    metadata["sort-orders"] = [{"order-id": 0, "fields": []}, {"order-id": 1, "fields": [order]}]
+
+
+def _manifests(*positions):
+    """The list of manifests is in the metadata, as format version 1 once had it."""
+
+    def edit(metadata, manifests):
+        for position in positions:
+            snapshot = metadata["snapshots"][position]
+            snapshot.pop("manifest-list", None)
+            snapshot["manifests"] = manifests[snapshot["snapshot-id"]]
+
+    return edit
+
+
+def _other_operation(metadata, _):
+    for snapshot in metadata["snapshots"]:
+        snapshot["summary"]["operation"] = "compaction"
+
+
+def _format_version_4(metadata, _):
+    metadata["format-version"] = 4
+    metadata["location"] = "file:" + metadata["location"].removeprefix("file:")
+
+
+def _nothing(metadata, _):
+    pass
+
+
+def _drop_nanoseconds(table, jvm):
+    types, literal = jvm.org.apache.iceberg.types.Types, jvm.org.apache.iceberg.expressions.Literal
+    for name, kind in (("ns", types.TimestampNanoType.withoutZone()), ("tz", types.TimestampNanoType.withZone())):
+        default = literal.of("2026-01-31T12:00:00" + ("+00:00" if name == "tz" else "")).to(kind)
+        table.updateSchema().addColumn(name, kind, default).commit()
+        table.updateSchema().deleteColumn(name).commit()
+
+
+@pytest.fixture
+def java_table(spark, name):
+    def load():
+        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.ns.{name}")
+        table.refresh()
+        return table
+
+    return load
+
+
+@pytest.fixture
+def registered(sql, java_table, name):
+    """Register the table again, with edited metadata."""
+
+    def run(edit):
+        table = java_table()
+        manifests = {
+            int(snapshot.snapshotId()): [str(each.path()) for each in snapshot.allManifests(table.io())]
+            for snapshot in table.snapshots()
+        }
+        file = Path(java_table().operations().current().metadataFileLocation().removeprefix("file:"))
+        metadata = json.loads(file.read_text())
+        edit(metadata, manifests)
+        number = int(file.name.split("-")[0])
+        odd = file.with_name(f"{number + 1:05}-odd.metadata.json")
+        odd.write_text(json.dumps(metadata))
+        sql("DROP TABLE {t}")
+        sql(f"CALL lake.system.register_table(table => 'ns.{name}', metadata_file => '{odd}')")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("version", "edit", "evolve"),
+    [
+        pytest.param(2, _unknown_sort_transform, None, id="sort-transform"),
+        pytest.param(1, _manifests(0), None, id="old-manifests"),
+        pytest.param(1, _manifests(-1), None, id="head-manifests"),
+        pytest.param(1, _manifests(0, 1, -1), None, id="all-manifests"),
+        pytest.param(2, _other_operation, None, id="operation"),
+        pytest.param(3, _nothing, _drop_nanoseconds, id="dropped-nanoseconds"),
+        pytest.param(3, _format_version_4, None, id="format-version-4"),
+    ],
+)
+def test_a_table_that_spark_reads_is_synced(
+    spark, sql, registered, java_table, make_config, indexed, version, edit, evolve
+):
+    sql(f"CREATE TABLE {{t}} (id INT, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}')")
+    sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    sql("INSERT INTO {t} VALUES (3, 'c')")
+    sql("INSERT INTO {t} VALUES (5, 'e')")
+    if evolve:
+        evolve(java_table(), spark._jvm)
+        sql("REFRESH TABLE {t}")
+    registered(edit)
+    assert sql("SELECT * FROM {t}").count() == 4
+    config = make_config()
+    export_table(spark, config)
+    sql("UPDATE {t} SET name = 'B' WHERE id = 2")
+    sql("INSERT INTO {t} VALUES (4, 'd')")
+    sql("DELETE FROM {t} WHERE id = 3")
+    registered(edit)
+    report = sync_changes(spark, config)
+    assert (report.upserts, report.deletes) == (2, 1)
+    assert {key: row["name"] for key, row in indexed().items()} == {"1": "a", "2": "B", "4": "d", "5": "e"}
+    sql("DELETE FROM {t} WHERE id = 4")
+    registered(edit)
+    report = sync_changes(spark, config)
+    assert (report.upserts, report.deletes) == (0, 1)
+    assert validate_table(spark, config).ok
+    (index,) = [each for each in status(spark, config).indexes if each.index == config.index]
+    assert (index.problem, index.lag_snapshots) == ("", 0)
