@@ -12,12 +12,9 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import decode_records
 from icecdc_core.ingest.failures import typed_failure
 from icecdc_core.ingest.formats.registry import RegisteredSchema
@@ -201,7 +198,7 @@ class Batches:
             self.behind[name] = refill
             self.refills.add(name)
             return TableEntry(name, state=BEHIND, offsets=offsets.to_json(refill.offsets), error=str(refill)), 0
-        except (IcecdcError, PySparkException, Py4JError) as error:
+        except Exception as error:
             failure = typed_failure(error, name, offsets.span(batch.start, batch.end))
             self.behind[name] = failure
             event(f"a table could not be written: {failure}", logging.WARNING, table=name, batch=batch.number)

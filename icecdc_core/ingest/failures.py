@@ -20,7 +20,7 @@ _LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
 _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
-def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str, records: str) -> IcecdcError:
+def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
     """Return the typed error for a failed write.
 
     Args:
@@ -32,13 +32,15 @@ def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str,
     if typed is not None:
         return typed
     reason = mask_secrets(text.strip().partition("\n")[0])[:500]
-    return IngestWriteError(
+    failure = IngestWriteError(
         f"The table could not be written: {reason}; the batch had the records {records}",
         subject="table",
         value=table,
         remedy="remove the cause; the next run reads the records again. If it is one record that nothing else rejects, "
         "a run with a lower max_records_per_batch (1 in the end) names it",
     )
+    failure.__cause__ = error
+    return failure
 
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
@@ -52,10 +54,12 @@ def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers:
     return typed or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
 
 
-def _typed_and_text(error: IcecdcError | PySparkException | Py4JError) -> tuple[IcecdcError | None, str]:
+def _typed_and_text(error: Exception) -> tuple[IcecdcError | None, str]:
     """Return the typed error for failures of any stage, None for others, and the failure's text."""
     if isinstance(error, IcecdcError):
         return error, str(error)
+    if not isinstance(error, (PySparkException, Py4JError)):
+        return None, f"{type(error).__name__}: {error}"
     text = root_cause(error)
     typed = known_failure(text)
     if typed is None and (_LOST_TEXT.search(text) or any(cause.kind == _LOST for cause in causes(error))):

@@ -36,7 +36,7 @@ from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.ingest.tables.writer import Writer
 from icecdc_core.logs import event
 from icecdc_core.reporting.instrumentation import JobRun
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
+from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.shutdown import StopRequest, stop_on_sigterm
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
@@ -86,7 +86,8 @@ class IngestRun(JobRun[IngestConfig]):
         try:
             with stop_on_sigterm() as self.stop:
                 return self._run()
-        except (PySparkException, *SPARK_HAS_ENDED) as error:
+        except Exception as error:
+            # Whatever was raised: without Java every error is one of its ends, and most do not say so.
             if not has_ended(self.spark):
                 raise
             raise SparkJobError(
@@ -188,6 +189,8 @@ class IngestRun(JobRun[IngestConfig]):
         self.topic_names = stream_start.topics
         self.note(topics=stream_start.topics)
         self.lost += stream_start.lost
+        for name, error in stream_start.cut_off.items():
+            event(f"a table could not be written: {error}", logging.WARNING, table=name)
         if logged.exists and not stream_start.lost:
             return
         entry = LogEntry(
@@ -216,6 +219,7 @@ class IngestRun(JobRun[IngestConfig]):
             recovering=set(logged.behind),
             topic_ids=stream_start.topic_ids,
             known_schemas=self._known_schemas,
+            behind=dict(stream_start.cut_off),
         )
 
     def _time_is_over(self) -> bool:
@@ -225,6 +229,9 @@ class IngestRun(JobRun[IngestConfig]):
     def _report(self) -> IngestReport:
         written, last = self.written.counts, self.written.valid_through
         tables: dict[str, dict[str, Any]] = written["tables"]
+        for name, error in self.failed.items():  # a table that was behind before the first batch has no entry
+            nothing = {"rows": 0, "deletes": 0, "files": 0, "snapshot_id": None}
+            tables.setdefault(name, {**nothing, "state": BEHIND, "error": str(error)})
         return IngestReport(
             job=self.config.job,
             topics=self.topic_names,

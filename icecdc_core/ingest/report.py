@@ -24,7 +24,8 @@ class IngestReport(Report):
         topics: The topics that were read.
         batches: Batches of this run.
         records: Offsets that were read: records, and transaction markers between them.
-        rows_written: Rows that were written, in all tables.
+        rows_written: Rows that were written, in all tables. An upsert counts although the table's row has a higher
+            ordering value and stays.
         deletes: Rows to delete, in all tables.
         dead_letters: Records that this run wrote to the dead letter table.
         files: Data files that were written.

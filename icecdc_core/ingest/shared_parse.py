@@ -12,13 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from icecdc_core.errors import IcecdcError
 from icecdc_core.ingest.decoding import field
 from icecdc_core.ingest.routing import TABLE, route_records
 from icecdc_core.ingest.rows.row_parsing import IS_VALID, ROW, needs_no_inference, parse_rows, parse_rows_only
@@ -177,7 +174,7 @@ class SharedParser:
                 table = load_table(spark, name)
                 # The shared parse validates the payload only.
                 return None if metadata_checks(spark, table, self.config) else payload_schema(spark, table, self.config)
-            except (IcecdcError, PySparkException, Py4JError):
+            except Exception:
                 return None  # missing or broken; the writer reports it
 
         compared = list(self.candidates)[:_MOST_TABLES]

@@ -28,6 +28,7 @@ class StreamStart:
         latest: The end of each partition at this moment.
         lost: Partitions that lost records before they were read.
         topic_ids: The id of each topic that the job ever read, if the brokers have ids.
+        cut_off: The tables left behind that need records which are gone, each with the error. They stop no other table.
     """
 
     topics: list[str]
@@ -35,6 +36,7 @@ class StreamStart:
     latest: Offsets
     lost: list[dict[str, Any]] = field(default_factory=list)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    cut_off: dict[str, Exception] = field(default_factory=dict)
 
     @property
     def is_at_end(self) -> bool:
@@ -52,7 +54,7 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
         recorded: If the log says nothing: the offsets that the tables record of the job, if any does.
 
     Raises:
-        LostOffsetsError: Records were removed before they were read, and `on_lost_offsets` is `fail`.
+        LostOffsetsError: Records were removed before any table got them, and `on_lost_offsets` is `fail`.
         TopicReplacedError: A topic was deleted and made again, or ends before the offsets that were read.
         TopicNotFoundError: A topic does not exist.
         ConfigError: `starting_offsets` names a topic, a partition or an offset that is not there.
@@ -60,11 +62,17 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
     names = topics.names()
     topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)
+    cut_off: dict[str, Exception] = {}
     if logged.exists:
         # A partition that the log, or a table left behind, lacks was added since: it is read from its beginning.
         wanted = _with_new_partitions(logged.offsets, earliest)
-        for left_behind in logged.behind.values():
-            wanted = offsets.at_most(wanted, _with_new_partitions(left_behind, earliest))
+        for table, left_behind in logged.behind.items():
+            again = _with_new_partitions(left_behind, earliest)
+            gone = offsets.removed(again, earliest)
+            if gone and config.on_lost_offsets == "fail":
+                cut_off[table] = _lost_error(f"table {table} was left behind at", gone)
+            else:
+                wanted = offsets.at_most(wanted, again)
     elif recorded:
         wanted = _with_new_partitions(recorded[0], earliest)
         for each in recorded[1:]:
@@ -73,7 +81,7 @@ def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded
         wanted = _first_start(topics, names, config, earliest, latest)
     wanted = offsets.from_entries(entry for entry in offsets.each(wanted) if entry[0] in latest)
     start, lost = _checked(wanted, earliest, latest, config)
-    return StreamStart(names, start, latest, lost, topic_ids)
+    return StreamStart(names, start, latest, lost, topic_ids, cut_off)
 
 
 def with_new_topics(known: dict[str, str], present: dict[str, str]) -> dict[str, str]:
@@ -127,17 +135,21 @@ def _checked(
         )
     gone = offsets.removed(wanted, earliest)
     if gone and config.on_lost_offsets == "fail":
-        topic, partition, offset, first = gone[0]
-        raise LostOffsetsError(
-            f"The topic begins at offset {first}, but was read only up to offset {offset}: its retention removed "
-            f"{first - offset} records before they were read ({len(gone)} partitions are affected)",
-            subject="topics",
-            value=f"{topic}-{partition}",
-            remedy="restore the records from another source, then set on_lost_offsets=continue once; raise the topic's "
-            "retention or run more often",
-        )
+        raise _lost_error("was read only up to", gone)
     lost = [{"topic": t, "partition": p, "from": offset, "to": first} for t, p, offset, first in gone]
     return offsets.furthest(wanted, offsets.from_entries((t, p, first) for t, p, _, first in gone)), lost
+
+
+def _lost_error(reader: str, gone: list[tuple[str, int, int, int]]) -> LostOffsetsError:
+    topic, partition, offset, first = gone[0]
+    return LostOffsetsError(
+        f"The topic begins at offset {first}, but {reader} offset {offset}: its retention removed "
+        f"{first - offset} records before they were read ({len(gone)} partitions are affected)",
+        subject="topics",
+        value=f"{topic}-{partition}",
+        remedy="restore the records from another source, then set on_lost_offsets=continue once; raise the topic's "
+        "retention or run more often",
+    )
 
 
 def _replaced_error(message: str, value: str) -> TopicReplacedError:

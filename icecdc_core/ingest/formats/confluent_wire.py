@@ -73,7 +73,7 @@ class WireFormat:
         problem = F.concat(F.lit("does not start with a zero byte and a four-byte schema ID, but with "), head)
         result = F.when(~self._has_header(), self._decode_without_header(decode_result(problem=problem)))
         for schema_id, schema in sorted(self._schemas.items()):
-            text = "" if schema is None else schema.text
+            text = schema if isinstance(schema, str) else schema.text
             decode = partial(self._decode_by_schema, schema_id, schema)
             understood = decode_by_schema(self._records, f"schema {schema_id}", text, decode)
             result = result.when(self._schema_id == schema_id, understood)
@@ -93,10 +93,10 @@ class WireFormat:
         deleted = delete_by_key(F.when(F.is_valid_utf8(text), text), self._settings)
         return F.when(self._tombstone, deleted).otherwise(problem)
 
-    def _decode_by_schema(self, schema_id: int, schema: RegisteredSchema | None) -> Column:
+    def _decode_by_schema(self, schema_id: int, schema: RegisteredSchema | str) -> Column:
         expected = _SCHEMA_TYPES[self._settings.format]
-        if schema is None:
-            return decode_result(problem=F.lit(f"the schema registry has no schema {schema_id}"))
+        if isinstance(schema, str):
+            return decode_result(problem=F.lit(schema))
         if schema.kind != expected:
             return decode_result(problem=F.lit(f"schema {schema_id} is {schema.kind}, not {expected}"))
         data = F.substring(self._body, HEADER_BYTES + 1, _MAX_BYTES)

@@ -19,6 +19,7 @@ from icecdc_core.errors import ConfigError, SchemaRegistryError
 _ACCEPT = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 """The registry's error codes for an unknown subject, version and schema."""
+_HIGHEST_ID = (1 << 31) - 1
 _TIMEOUT_SECONDS = 15.0
 _RETRY_SECONDS = (0.5, 2.0)
 
@@ -77,32 +78,33 @@ class SchemaRegistry:
             self._headers["Authorization"] = "Basic " + base64.b64encode(auth.encode()).decode()
         self._known = {} if known is None else known
 
-    def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """Return a schema with its references; None if the registry does not have it.
+    def schema(self, schema_id: int) -> RegisteredSchema | str:
+        """Return a schema with its references; if the registry lacks one of them, a text that says which.
 
         Raises:
             SchemaRegistryError: The registry cannot be reached or rejects the request.
         """
-        if schema_id not in self._known:
-            answer = self._get(f"/schemas/ids/{schema_id}")
-            if answer is None:
-                return None
-            self._known[schema_id] = self._registered(answer)
-        return self._known[schema_id]
+        if schema_id in self._known:
+            return self._known[schema_id]
+        name = f"schema {schema_id}"
+        if schema_id > _HIGHEST_ID:  # the registry would answer as for a wrong URL
+            return _missing(name)
+        found = self._read(f"/schemas/ids/{schema_id}", name)
+        if isinstance(found, RegisteredSchema):
+            self._known[schema_id] = found
+        return found
 
-    def _registered(self, answer: dict[str, Any]) -> RegisteredSchema:
+    def _read(self, path: str, name: str) -> RegisteredSchema | str:
+        answer = self._get(path)
+        if answer is None:
+            return _missing(name)
         references: dict[str, RegisteredSchema] = {}
         for reference in answer.get("references") or []:
-            path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
-            referenced = self._get(path)
-            if referenced is None:
-                raise SchemaRegistryError(
-                    "A schema refers to a schema that the registry does not have",
-                    subject=reference["subject"],
-                    value=reference["version"],
-                    remedy="register the schema again, or restore the registry's topic",
-                )
-            other = self._registered(referenced)
+            subject, version = reference["subject"], reference["version"]
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            other = self._read(path, f"version {version} of subject {subject}")
+            if isinstance(other, str):
+                return f"{other}, to which {name} refers"
             references.update(other.references)
             references[reference["name"]] = other
         return RegisteredSchema(answer.get("schemaType") or "AVRO", answer["schema"], references)
@@ -127,7 +129,9 @@ class SchemaRegistry:
     def _request(self, path: str) -> dict[str, Any]:
         with urlopen(Request(self._url + path, headers=self._headers), timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
             answer: dict[str, Any] = json.loads(response.read())
-            return answer
+        if not isinstance(answer, dict) or "schema" not in answer:
+            raise ValueError("the answer is no schema")
+        return answer
 
     def _error(self, message: str, path: str) -> SchemaRegistryError:
         return SchemaRegistryError(
@@ -136,6 +140,10 @@ class SchemaRegistry:
             value=self._url + path,
             remedy="check the URL, the credentials and the registry itself; nothing of the batch was written",
         )
+
+
+def _missing(name: str) -> str:
+    return f"the schema registry has no {name}"
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from icecdc_core.errors import IcecdcError
 from icecdc_core.logs import event
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
@@ -34,7 +31,7 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
         try:
             action = actions.get(spark._jsparkSession).rewriteDataFiles(load_table(spark, name))
             result = action.option("min-input-files", str(min_files)).execute()
-        except (IcecdcError, PySparkException, Py4JError) as error:
+        except Exception as error:
             event(f"the table was not compacted: {str(error)[:500]}", logging.WARNING, table=name)
             continue
         if int(result.rewrittenDataFilesCount()):

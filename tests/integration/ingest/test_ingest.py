@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import ExitStack
 from datetime import datetime, timezone
 
 import pytest
 
-from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
+from icecdc_core.errors import LostOffsetsError, SchemaRegistryError, TopicNotFoundError, TopicReplacedError
 from icecdc_core.ingest import ingest
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.kafka.topics import Topics
@@ -18,6 +19,7 @@ from icecdc_core.ingest.tables.commits import commit_log
 from icecdc_core.ingest.tables.commits.table_offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.tables.writer import Writer
 from tests.kafka_records import people
+from tests.schema_registry import framed, registry_of, zigzag
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"
 
@@ -254,6 +256,19 @@ class DescribeTopics:
         with pytest.raises(TopicReplacedError, match="not the one that was read"):
             ingest(spark, config)
 
+    def it_refuses_a_topic_that_was_made_again_after_it_was_away_for_long(self, spark, sql, make_ingest, topic, kafka):
+        other = type(topic)(kafka, partitions=1, name=f"{topic.name}.other")
+        config = make_ingest(topics="", topic_pattern=f"{topic.name}.*", max_records_per_batch=1)
+        sql(CREATE)
+        other.send(*people(0, 5))
+        ingest(spark, config.replace(max_records_per_batch=0))
+        other.delete()
+        topic.send(*people(5, 30), partition=0)
+        assert (ingest(spark, config).batches, rows(spark, config)) == (25, expected(0, 30))
+        type(topic)(kafka, partitions=1, name=other.name).send(*people(30, 42))
+        with pytest.raises(TopicReplacedError, match="not the one that was read"):
+            ingest(spark, config)
+
     def it_refuses_a_topic_that_has_lost_its_end(self, spark, sql, make_ingest, topic, kafka, monkeypatch):
         # As from brokers that give no ids.
         monkeypatch.setattr(Topics, "ids", lambda self, names: {})
@@ -309,3 +324,67 @@ class DescribeTopics:
         topic.send(*people(0, 5))
         report = IngestRun(spark, config, clock=lambda: 4000.0 if over.is_set() else 0.0).run()
         assert (report.batches, rows(spark, config)) == (1, expected(0, 5))
+
+
+class DescribeSchemasBesideOthers:
+    def it_writes_what_it_can_whatever_other_schemas_are_and_while_the_registry_is_gone(
+        self, spark, make_ingest, topic, kafka, monkeypatch
+    ):
+        long = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+        endless = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+        reference = {"name": "x", "subject": "gone", "version": 1}
+        answers = {1: {"schema": json.dumps(long)}, 2: {"schema": json.dumps(endless)}}
+        answers[3] = {"schema": json.dumps(long), "references": [reference]}
+        bad = type(topic)(kafka, partitions=1, name=f"{topic.name}_bad")
+
+        def good(number):
+            return bytes(framed(1, zigzag(number)))
+
+        topic.send(good(0), good(1), key="k")
+        # Readable, recursive, one without its reference, one unknown, one that no registry can have, no Avro.
+        bad.send(good(2), *(bytes(framed(number, b"\0")) for number in (2, 3, 4, (1 << 32) - 1)), b"{}", key="k")
+        writes, written = [], Writer.write
+        with ExitStack() as until_it_is_gone:
+            url = until_it_is_gone.enter_context(registry_of(answers))
+
+            def write(*given):
+                writes.append(written(*given))
+                if len(writes) == 2:
+                    until_it_is_gone.close()
+                    topic.send(good(3), key="k")
+                return writes[-1]
+
+            monkeypatch.setattr(Writer, "write", write)
+            config = make_ingest(
+                route_by="topic",
+                topics=[topic.name, bad.name],
+                format="avro",
+                schema_registry_url=url,
+                auto_create=True,
+                table_concurrency=1,
+                trigger="continuous",
+                trigger_interval_seconds=0.5,
+                max_seconds=3600,
+            )
+            report = IngestRun(spark, config, clock=lambda: 4000.0 if len(writes) > 2 else 0.0).run()
+            tables = [f"{config.namespace}.{one.name}" for one in (topic, bad)]
+            assert [sorted(row.id for row in spark.table(table).collect()) for table in tables] == [[0, 1, 3], [2]]
+            assert (report.state, report.dead_letters) == ("ok", 5)
+            expected_reasons = [
+                "schema 2 cannot be understood",
+                "version 1 of subject gone, to which schema 3 refers",
+                "no schema 4",
+                "no schema 4294967295",
+                "does not start with a zero byte",
+            ]
+            reasons = [row.reason for row in spark.table(config.quoted_dead_letters).orderBy("offset").collect()]
+            assert all(words in reason for words, reason in zip(expected_reasons, reasons, strict=True)), reasons
+            # Nobody can say what an unknown schema is while the registry is gone: the records wait.
+            monkeypatch.setattr(Writer, "write", written)
+            topic.send(bytes(framed(5, zigzag(4))), key="k")
+            with pytest.raises(SchemaRegistryError):
+                ingest(spark, config.replace(trigger="available_now", max_seconds=0))
+            answers[5] = answers[1]
+        with registry_of(answers) as url:
+            report = ingest(spark, config.replace(trigger="available_now", max_seconds=0, schema_registry_url=url))
+        assert (report.state, report.rows_written) == ("ok", 1)

@@ -6,7 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError, TableResetError
+from icecdc_core.errors import (
+    CatalogError,
+    IdentifierColumnsError,
+    LostOffsetsError,
+    TableNotFoundError,
+    TableResetError,
+)
 from icecdc_core.ingest import ingest, shared_parse
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.shared_parse import SharedParser
@@ -409,6 +415,32 @@ class DescribeTablesLeftBehind:
         repaired = ingest(spark, config)
         assert (broken.state, repaired.state, repaired.behind) == ("partial", "ok", [])
         assert spark.table(seldom).where("id = 2").count() == 1
+
+    def it_writes_the_others_when_the_records_of_one_are_gone(self, spark, make_ingest, topic, name):
+        good, bad = f"lake.{name}.good", f"lake.{name}.bad"
+        config = make_ingest(route_by="regex", routes={good: ".*", bad: ".*"})
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{name}")
+        spark.sql(f"CREATE TABLE {good} (id BIGINT) USING iceberg")
+        topic.send(*({"id": number} for number in range(5)), partition=0)
+        ingest(spark, config)
+        topic.remove_before(0, 3)
+        spark.sql(f"CREATE TABLE {bad} (id BIGINT) USING iceberg")
+        topic.send({"id": 5}, partition=0)
+        second = ingest(spark, config)
+        quoted = f"`lake`.`{name}`.`bad`"
+        assert (second.state, second.behind, second.rows_written, ids(spark, good)) == (
+            "partial",
+            [quoted],
+            1,
+            [0, 1, 2, 3, 4, 5],
+        )
+        assert f"table {quoted} was left behind at offset 0" in second.tables[quoted]["error"]
+        with pytest.raises(LostOffsetsError, match="left behind"):  # nothing else is left to do
+            ingest(spark, config)
+        third = ingest(spark, config.replace(on_lost_offsets="continue"))
+        assert (third.state, third.behind, ids(spark, bad)) == ("ok", [], [3, 4, 5])
+        assert third.lost == [{"topic": topic.name, "partition": 0, "from": 0, "to": 3}]
+        assert (ingest(spark, config).state, ids(spark, good)) == ("ok", [0, 1, 2, 3, 4, 5])
 
     def it_raises_the_error_of_the_only_table(self, spark, sql, make_ingest, topic):
         topic.send({"id": 1})

@@ -40,6 +40,25 @@ class DescribeTablesThatRecover:
         assert actual == TableEntry("t", "uuid", 8, 4, WRITTEN, rows=2, offsets='{"a":{"0":6}}', snapshot_ms=100)
 
 
+class DescribeTablesThatFail:
+    def it_goes_on_with_the_others_whatever_one_raises(self):
+        made = batches({})
+        made.config = SimpleNamespace(table_concurrency=2)
+
+        def write(spark, name, records, batch):
+            if name == "t":
+                raise RecursionError("too deep")
+            return TableEntry(name, rows=1), 0
+
+        made.writer = SimpleNamespace(write=write, offsets=made.writer.offsets)
+        entries, _ = made._write_each(None, {"t": None, "u": None}, BATCH)
+        assert [(entry.name, entry.state, entry.rows, entry.offsets) for entry in entries] == [
+            ("t", BEHIND, 0, '{"a":{"0":4}}'),
+            ("u", WRITTEN, 1, "{}"),
+        ]
+        assert entries[0].error.startswith("The table could not be written: RecursionError: too deep")
+
+
 class DescribeTopicsThatComeAgain:
     def it_refuses_one_that_was_made_again_while_the_stream_runs(self):
         made = batches({})

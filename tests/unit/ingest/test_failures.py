@@ -52,6 +52,15 @@ def it_leaves_other_failures_of_the_stream_as_they_are():
     assert typed_stream_failure(PySparkException("something else"), "127.0.0.1:9") is None
 
 
+def it_names_the_class_of_an_error_that_nobody_expected_and_keeps_it():
+    error = KeyError("x")
+    actual = typed_failure(error, "t", "r")
+    assert (actual.message, actual.__cause__) == (
+        "The table could not be written: KeyError: 'x'; the batch had the records r",
+        error,
+    )
+
+
 def it_says_the_innermost_cause_of_a_failed_write():
     error = PySparkException("Job aborted\nCaused by: java.lang.IllegalStateException: the cause\n\tat a.B.c(B.java:1)")
     actual = typed_failure(error, "`lake`.`ns`.`t`", span({"a": {0: 7}}, {"a": {0: 9}}))

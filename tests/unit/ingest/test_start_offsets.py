@@ -99,6 +99,16 @@ def it_refuses_or_reports_lost_records():
     assert actual.lost == [{"topic": "t", "partition": 0, "from": 0, "to": 2}]
 
 
+def it_refuses_lost_records_only_for_the_tables_that_need_them():
+    known = logged({"t": {0: 8, 1: 4}}, a='{"t":{"0":1,"1":3}}', b='{"t":{"0":7,"1":1}}')
+    actual = start(known)
+    assert (actual.start, list(actual.cut_off)) == ({"t": {0: 7, 1: 1}}, ["a"])
+    assert "begins at offset 2, but table a was left behind at offset 1" in str(actual.cut_off["a"])
+    assert "on_lost_offsets=continue once" in str(actual.cut_off["a"])
+    actual = start(known, on_lost_offsets="continue")
+    assert (actual.start, actual.cut_off) == ({"t": {0: 2, 1: 1}}, {})
+
+
 @pytest.mark.parametrize("policy", ["fail", "continue"])
 def it_refuses_a_topic_that_was_replaced(policy):
     with pytest.raises(TopicReplacedError, match="not the one that was read"):

@@ -33,4 +33,4 @@ def it_names_tests_that_exist(named):
 def it_has_a_test_in_every_row():
     rows = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("|---")]
     heads = [row for row in rows if row.endswith("| Test |")]
-    assert (len(heads), [row for row in rows if row not in heads and "`tests/" not in row]) == (6, [])
+    assert (len(heads), [row for row in rows if row not in heads and "`tests/" not in row]) == (7, [])

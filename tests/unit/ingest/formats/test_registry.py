@@ -62,27 +62,28 @@ class DescribeSchemaRegistry:
             ([(404, b"<html>")], "rejects the request: HTTP Error 404"),
             ([(500, {})] * 3, "rejects the request: HTTP Error 500"),
             ([(200, b"<html>")] * 3, "Cannot read from the schema registry"),
+            ([(200, {"status": "starting"})] * 3, "the answer is no schema"),
         ],
-        ids=["credentials", "path", "web-server", "broken", "no-json"],
+        ids=["credentials", "path", "web-server", "broken", "no-json", "no-schema"],
     )
     def it_raises_for_errors_that_are_not_about_the_schema(self, answers, text):
         with registry_server(*answers) as (url, _), pytest.raises(SchemaRegistryError, match=text) as caught:
             SchemaRegistry(url.replace("://", "://me:secret@"), sleep=lambda _: None).schema(7)
         assert "secret" not in str(caught.value)
 
-    def it_returns_none_for_an_unknown_schema(self):
-        with registry_server((404, {"error_code": 40403, "message": "no"})) as (url, _):
-            assert SchemaRegistry(url).schema(7) is None
-
-    def it_raises_when_a_reference_is_missing(self):
+    def it_says_which_schema_does_not_exist(self):
         schema = {"schema": '"A"', "references": [{"name": "A", "subject": "a/b", "version": 1}]}
-        gone = (404, {"error_code": 40401})
-        with (
-            registry_server((200, schema), gone) as (url, asked),
-            pytest.raises(SchemaRegistryError, match="refers to a schema"),
-        ):
-            SchemaRegistry(url).schema(7)
-        assert asked[1][0] == "/api/subjects/a%2Fb/versions/1"
+        unknown, gone = (404, {"error_code": 40403, "message": "no"}), (404, {"error_code": 40401})
+        with registry_server(unknown, (200, schema), gone) as (url, asked):
+            registry = SchemaRegistry(url)
+            # No registry has IDs above Java's integers, and it answers such a request as it answers a wrong URL.
+            found = [registry.schema(number) for number in (7, 8, 1 << 31)]
+        assert found == [
+            "the schema registry has no schema 7",
+            "the schema registry has no version 1 of subject a/b, to which schema 8 refers",
+            "the schema registry has no schema 2147483648",
+        ]
+        assert [path for path, _ in asked][1:] == ["/api/schemas/ids/8", "/api/subjects/a%2Fb/versions/1"]
 
 
 class DescribeJsonSchemas:
