@@ -21,13 +21,7 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
-    """Return the typed error for a failed write.
-
-    Args:
-        error: The failure.
-        table: The table, every part quoted.
-        records: The records of the batch, one of which may be the cause, as `offsets.span` names them.
-    """
+    """Return the typed error for a failed write."""
     typed, text = _typed_and_text(error)
     if typed is not None:
         return typed
@@ -44,12 +38,7 @@ def typed_failure(error: Exception, table: str, records: str) -> IcecdcError:
 
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
-    """Return the typed error for a failure of the stream itself; None for an unknown one.
-
-    Args:
-        error: The failure.
-        bootstrap_servers: The brokers.
-    """
+    """Return the typed error for a failure of the stream itself; None for an unknown one."""
     typed, text = _typed_and_text(error)
     return typed or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
 

@@ -26,13 +26,7 @@ _RETRY_SECONDS = (0.5, 2.0)
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema in the registry.
-
-    Attributes:
-        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: The schema.
-        references: The schemas that it refers to, directly or not, by name.
-    """
+    """A schema in the registry."""
 
     kind: str
     text: str
@@ -44,15 +38,6 @@ class SchemaRegistry:
 
     The two requests are part of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) support
     too: ``GET /schemas/ids/{id}`` and, for references, ``GET /subjects/{subject}/versions/{version}``.
-
-    Args:
-        url: ``http(s)://[user:password@]host:port[/path]``.
-        auth: ``user:password``; empty for none.
-        known: Schemas that the registry is not asked for; those that it has are added. An ID never gets another schema.
-        sleep: Waits between attempts.
-
-    Raises:
-        ConfigError: The URL is missing.
     """
 
     def __init__(
@@ -79,11 +64,7 @@ class SchemaRegistry:
         self._known = {} if known is None else known
 
     def schema(self, schema_id: int) -> RegisteredSchema | str:
-        """Return a schema with its references; if the registry lacks one of them, a text that says which.
-
-        Raises:
-            SchemaRegistryError: The registry cannot be reached or rejects the request.
-        """
+        """Return a schema with its references; if the registry lacks one of them, a text that says which."""
         if schema_id in self._known:
             return self._known[schema_id]
         name = f"schema {schema_id}"
