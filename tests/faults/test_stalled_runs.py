@@ -8,10 +8,11 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.lease import unregister_active_run
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
-from icecdc_core.runs import batch, index_changes
+from icecdc_core.runs import batch
+from icecdc_core.runs import batch as index_changes
 from icecdc_core.runs.run import Run
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
