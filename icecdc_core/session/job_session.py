@@ -44,11 +44,7 @@ _by_caller: WeakKeyDictionary[SparkSession, tuple[dict[str, str], SparkSession]]
 
 @contextmanager
 def job_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Yield the active session in which a job works for the caller's session; a session for jobs is its own.
-
-    Raises:
-        DependencyError: icecdc does not support the session, see `compat`.
-    """
+    """Yield the active session in which a job works for the caller's session; a session for jobs is its own."""
     require_supported(spark)
     own, before = _session_for(spark), SparkSession._activeSession
     try:

@@ -103,12 +103,7 @@ def _is_random_encryption(nodes: list[dict[str, Any]], position: int) -> bool:
 
 
 def end_of(nodes: Sequence[dict[str, Any]], begin: int) -> int:
-    """Return the position after a node and all that is inside it.
-
-    Args:
-        nodes: The nodes of an expression in the JSON of its plan: each before those inside it.
-        begin: The position of the node.
-    """
+    """Return the position after a node and all that is inside it."""
     end = begin + 1
     for _ in range(nodes[begin]["num-children"]):
         end = end_of(nodes, end)
