@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from icecdc_core.explore.html import Part, paragraphs, table
+from icecdc_core.explore.figures import Part, paragraphs, table
 from icecdc_core.table.metadata import Snapshot, TableMetadata
 from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, committed_at, operation, rows_added, rows_removed
 

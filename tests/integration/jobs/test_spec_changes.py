@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
 from icecdc_core.jobs.status import status
-from icecdc_core.opensearch.physical_indexes import icecdc_meta
-from icecdc_core.runs import index_changes
+from icecdc_core.opensearch.indexes import icecdc_meta
+from icecdc_core.runs import batch
 
 TITLE = {"type": "text", "analyzer": "standard"}
 
@@ -158,7 +158,7 @@ class DescribeASpecFollowedHalfway:
     def it_is_put_back_when_it_is_taken_back(self, spark, opensearch, config, monkeypatch, dies_at):
         mapping = {"title": {**TITLE, "search_analyzer": "whitespace"}}
         other = config.replace(settings={"refresh_interval": "77s"}, mapping=mapping)
-        evolve = index_changes.evolve_mapping
+        evolve = batch.evolve_mapping
 
         def die(*given):
             if dies_at == "the last write":
@@ -166,7 +166,7 @@ class DescribeASpecFollowedHalfway:
             raise RuntimeError("killed")
 
         with monkeypatch.context() as patched:
-            patched.setattr(index_changes, "evolve_mapping", die)
+            patched.setattr(batch, "evolve_mapping", die)
             with pytest.raises(RuntimeError):
                 sync_changes(spark, other)
         assert of_index(opensearch, config)[0]["refresh_interval"] == "77s"

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.job_session import job_session
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import HiddenHistoryError
-from icecdc_core.table.catalogs import CatalogView
+from icecdc_core.table.catalogs import CatalogView, require_visible_history
 from icecdc_core.table.metadata import TableMetadata
-from icecdc_core.table.visible_history import require_visible_history
 
 EARLIER = [{"metadata-file": "m0.json", "timestamp-ms": 1}]
 PLAIN, NESSIE = frozenset({"uri"}), frozenset({"uri", "nessie.is-nessie-catalog"})
