@@ -16,15 +16,7 @@ from icecdc_core.table.iceberg_table import IcebergTable
 
 
 class ChangesBenchmark:
-    """A table of ten columns; scattered updates (0.5 %) touch every file, then come deletes (0.1 %) and an append.
-
-    Args:
-        spark: A session with the table's catalog.
-        table: The table to make.
-        rows: Its rows.
-        version: Its format version.
-        mode: ``copy-on-write`` or ``merge-on-read``.
-    """
+    """A table of ten columns; scattered updates (0.5 %) touch every file, then come deletes (0.1 %) and an append."""
 
     def __init__(self, spark: SparkSession, table: str, rows: int, version: int, mode: str) -> None:
         self._spark, self._table, self._mode, self._version = spark, table, mode, version

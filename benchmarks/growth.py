@@ -21,13 +21,7 @@ _ROWS_A_FILE = 50_000
 
 
 class GrowthBenchmark:
-    """Copy-on-write updates of adjacent rows, so that the files to read grow with the rows changed.
-
-    Args:
-        spark: A session with the tables' catalog.
-        config: Where everything is; its table gives the namespace.
-        rows: Rows of the biggest table, and of its biggest change.
-    """
+    """Copy-on-write updates of adjacent rows, so that the files to read grow with the rows changed."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig, rows: int) -> None:
         self._spark, self._config, self._rows = spark, config, rows

@@ -23,15 +23,7 @@ _SCHEMA = (
 
 
 class IngestBenchmark:
-    """One topic of records of ten fields; each contestant reads all of it into tables of its own.
-
-    Args:
-        spark: A session with Kafka's connector.
-        servers: Brokers.
-        warehouse: The catalog's folder.
-        records: The number of records.
-        topic: The topic; default: a new one, which the brokers create.
-    """
+    """One topic of records of ten fields; each contestant reads all of it into tables of its own."""
 
     def __init__(self, spark: SparkSession, servers: str, warehouse: str, records: int, topic: str = "") -> None:
         self.spark, self.servers, self.warehouse, self.records = spark, servers, warehouse, records

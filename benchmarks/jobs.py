@@ -20,14 +20,7 @@ SINK, SINK_ALIAS = "bench-sink--000001", "bench-sink--write"
 
 
 class SmallChangeBenchmark:
-    """One changed row, from its commit until a search finds it, in a table and in one of ten times its files.
-
-    Args:
-        spark: A session with the tables' catalog.
-        config: Where everything is; its table gives the namespace.
-        rows: Rows of the smaller table.
-        files: Its data files.
-    """
+    """One changed row, from its commit until a search finds it, in a table and in one of ten times its files."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig, rows: int, files: int) -> None:
         self._spark, self._client = spark, OpenSearch(config.opensearch_url, timeout=120)
@@ -79,13 +72,7 @@ class SmallChangeBenchmark:
 
 
 class WholeTableBenchmark:
-    """Export and validation of a table, against writing the same rows without a job around it.
-
-    Args:
-        spark: A session with the table's catalog.
-        config: Where everything is; its table gives the namespace.
-        documents: Rows of the table.
-    """
+    """Export and validation of a table, against writing the same rows without a job around it."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
         self._spark, self._documents = spark, documents

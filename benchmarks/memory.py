@@ -42,12 +42,7 @@ def prepare(spark: SparkSession, config: SyncConfig, times_heap: float) -> SyncC
 
 
 def measure(config: SyncConfig) -> dict[str, Any]:
-    """Sync what was prepared in a process of its own.
-
-    Returns:
-        ``samples``: seconds and megabytes of ``driver JVM``, ``driver Python``, ``executor JVM`` and ``Python
-        workers``; ``change_set_bytes``, ``executor_bytes``, ``spilled_bytes``, ``rows``, ``seconds``.
-    """
+    """Sync what was prepared in a process of its own."""
     given = {field: getattr(config, field) for field in config.model_fields_set}
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory", json.dumps(given, default=dict)],

@@ -22,14 +22,7 @@ KINDS = {"copy-on-write": 2, "position deletes": 2, "deletion vectors": 3}
 
 
 class PlanningBenchmark:
-    """A table whose metadata lists files that are never read; its last commit replaces one of them.
-
-    Args:
-        spark: A session with the table's catalog.
-        table: The table to make.
-        files: Its data files.
-        kind: One of ``KINDS``: whether a data file or a delete file is replaced.
-    """
+    """A table whose metadata lists files that are never read; its last commit replaces one of them."""
 
     def __init__(self, spark: SparkSession, table: str, files: int, kind: str = "copy-on-write") -> None:
         self._spark, self._table, self._files, self._kind = spark, table, files, kind

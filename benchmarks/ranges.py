@@ -11,14 +11,7 @@ from benchmarks.tables import create, head, merge_changes, rows_of
 
 
 class RangesBenchmark:
-    """Changes from position to merged rows, over ranges of several commits.
-
-    Args:
-        spark: A session with the tables' catalog.
-        namespace: Where the tables are made: ``catalog.namespace``.
-        rows: Rows of each table.
-        commits: Small commits in the range of many snapshots.
-    """
+    """Changes from position to merged rows, over ranges of several commits."""
 
     def __init__(self, spark: SparkSession, namespace: str, rows: int, commits: int) -> None:
         self._spark, self._commits = spark, commits

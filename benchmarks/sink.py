@@ -22,13 +22,7 @@ DOCUMENTS_PER_REQUEST = 2000
 
 
 class SinkBenchmark:
-    """Rows of ten columns as documents.
-
-    Args:
-        spark: The session.
-        config: Where OpenSearch is.
-        documents: The number of documents to write.
-    """
+    """Rows of ten columns as documents."""
 
     def __init__(self, spark: SparkSession, config: SyncConfig, documents: int) -> None:
         self._config, self._documents = config, documents

@@ -16,14 +16,7 @@ _ADVISORY, _FILE_BYTES = "write.spark.advisory-partition-size-bytes", 32 * 1024 
 
 
 def create(spark: SparkSession, table: str, version: int, mode: str) -> None:
-    """Create the table, empty; an older one is dropped.
-
-    Args:
-        spark: A session with the table's catalog.
-        table: Its name.
-        version: Its format version.
-        mode: ``copy-on-write`` or ``merge-on-read``.
-    """
+    """Create the table, empty; an older one is dropped."""
     catalog, namespace, _ = table.split(".")
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")

@@ -31,12 +31,7 @@ INDEX_FILE = ROOT / "demo" / "indexes.yml"
 
 
 class Demo:
-    """One run of the demo.
-
-    Args:
-        overrides: Parameters beside those of the index file: where the servers and the warehouse are.
-        output: Folder for the executed notebooks.
-    """
+    """One run of the demo."""
 
     def __init__(self, overrides: dict[str, Any], output: Path) -> None:
         self.overrides = overrides

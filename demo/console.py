@@ -25,12 +25,6 @@ def timed_step(description: str) -> Iterator[None]:
 
 
 def add_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Add an option whose default is an environment variable.
-
-    Args:
-        parser: Where to add it.
-        name: The option without dashes, such as `opensearch-url`; its variable is then `ICECDC_OPENSEARCH_URL`.
-        text: The help text.
-    """
+    """Add an option whose default is an environment variable."""
     variable = "ICECDC_" + name.replace("-", "_").upper()
     parser.add_argument(f"--{name}", default=os.environ.get(variable, ""), help=f"{text} [{variable}]")

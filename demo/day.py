@@ -105,12 +105,7 @@ DAY: tuple[tuple[str, str], ...] = (
 
 
 def create_tables(spark: SparkSession, data: Path) -> None:
-    """Create the tables, copy-on-write in format version 2, and fill them from the Parquet files.
-
-    Args:
-        spark: A session with the demo's catalog; tables of an earlier demo are dropped.
-        data: The folder with a Parquet file for each table.
-    """
+    """Create the tables, copy-on-write in format version 2, and fill them from the Parquet files."""
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
     for table in TABLES:
         rows = spark.read.parquet(str(data / f"{table.name}.parquet"))

@@ -29,13 +29,7 @@ _TOPICS = {"auto.create.topics.enable": "true", "num.partitions": "3"}
 
 
 class KafkaDemo:
-    """One run of the demo.
-
-    Args:
-        servers: Kafka's brokers.
-        opensearch_url: The server of the indexes.
-        output: Folder for warehouse and executed notebook.
-    """
+    """One run of the demo."""
 
     def __init__(self, servers: str, opensearch_url: str, output: Path) -> None:
         shared: dict[str, Any] = {"bootstrap_servers": servers, "warehouse": str(output / "warehouse")}

@@ -63,15 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare_notebooks(output: Path, parameters: Mapping[str, str]) -> list[Path]:
-    """Copy the notebooks of an index with these parameters; a copy that is there keeps its other cells.
-
-    Args:
-        output: The folder for the copies.
-        parameters: The parameters to set, wherever a cell sets them.
-
-    Returns:
-        The copies, in the order in which they are run.
-    """
+    """Copy the notebooks of an index with these parameters; a copy that is there keeps its other cells."""
     output.mkdir(parents=True, exist_ok=True)
     sources = {path.name: _read(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
     sources = {name: node for name, node in sources.items() if _parameters_cells(node)}

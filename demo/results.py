@@ -16,14 +16,7 @@ _HEAD = ("table", "rows", "documents", "exported", "upserts", "deletes", "carryo
 
 @dataclass
 class TableResult:
-    """The reports of one table.
-
-    Attributes:
-        table: Its name.
-        export: The report of the export.
-        sync: The report of the sync.
-        validation: The report of the validation.
-    """
+    """The reports of one table."""
 
     table: str
     export: dict[str, Any] = field(default_factory=dict)
@@ -54,19 +47,7 @@ def summary(results: Iterable[TableResult]) -> str:
 
 
 def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Execute a notebook in its own process and save it as .ipynb and .html, also when it fails.
-
-    Args:
-        notebook: The notebook.
-        output: The folder for the executed notebook and its report.
-        parameters: The parameters to set; mappings are passed as JSON.
-
-    Returns:
-        The report.
-
-    Raises:
-        IcecdcError: A cell failed.
-    """
+    """Execute a notebook in its own process and save it as .ipynb and .html, also when it fails."""
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -103,11 +84,7 @@ def run_notebook(notebook: Path, output: Path, parameters: Mapping[str, Any]) ->
 
 
 def write_html(executed: Path) -> None:
-    """Write an executed notebook as a page beside it, for reading: its report is folded.
-
-    Args:
-        executed: The notebook.
-    """
+    """Write an executed notebook as a page beside it, for reading: its report is folded."""
     import nbformat
     from nbconvert import HTMLExporter
     from traitlets.config import Config

@@ -86,13 +86,7 @@ def answers(client: OpenSearch) -> Iterator[str]:
 
 
 def commands_to_try(parameters: Mapping[str, Any], index_file: Path) -> list[str]:
-    """Return two commands to paste in the clone: a search for the longest delay, and the state of all indexes.
-
-    Args:
-        parameters: Where the servers and the warehouse are. Catalog properties may hold secrets: the command takes them
-            from the variable that the demo takes them from.
-        index_file: The file with the demo's indexes.
-    """
+    """Return two commands to paste in the clone: a search for the longest delay, and the state of all indexes."""
     url, user = parameters["opensearch_url"], parameters["opensearch_username"]
     curl = ["curl", *(["--user", user] if user else [])]
     curl.append(f"{url}/demo-flights/_search?q=dest:SFO&sort=arr_delay:desc&size=1&pretty")

@@ -19,15 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_in_folder(work: Callable[[], bool], output: Path) -> int:
-    """Run a demo with an empty folder for its results, and print how it ended.
-
-    Args:
-        work: The demo; returns whether every index equals its table.
-        output: The folder.
-
-    Returns:
-        The exit code: 0 when every index equals its table, else 1.
-    """
+    """Run a demo with an empty folder for its results, and print how it ended."""
     begin = time.monotonic()
     # Kernels run in their own process and must find this package even when it is not installed.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -44,11 +36,7 @@ def run_in_folder(work: Callable[[], bool], output: Path) -> int:
 
 
 def require_clone() -> None:
-    """Refuse to run outside of a clone.
-
-    Raises:
-        DependencyError: Names the folder that is missing.
-    """
+    """Refuse to run outside of a clone."""
     missing = [name for name in ("notebooks", "data") if not (ROOT / name).is_dir()]
     if missing:
         raise DependencyError(
@@ -60,11 +48,7 @@ def require_clone() -> None:
 
 
 def make_empty(output: Path) -> None:
-    """Remove the results of an earlier demo and make the folder.
-
-    Raises:
-        ConfigError: The folder has files that no demo wrote.
-    """
+    """Remove the results of an earlier demo and make the folder."""
     marker = output / ".icecdc-demo"
     if output.exists() and not marker.exists() and any(output.iterdir()):
         raise ConfigError(
@@ -79,11 +63,7 @@ def make_empty(output: Path) -> None:
 
 
 def remove_indexes(configs: Mapping[str, SyncConfig]) -> None:
-    """Remove the demo's indexes and positions: those of an earlier demo belong to tables that were dropped.
-
-    Args:
-        configs: The parameters of each index, all for one cluster.
-    """
+    """Remove the demo's indexes and positions: those of an earlier demo belong to tables that were dropped."""
     one = next(iter(configs.values()))
     names = [f"{config.index}--*" for config in configs.values()]
     with closing(Connection.of(one).client()) as client:

@@ -54,15 +54,7 @@ def console() -> int:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core") -> int:
-    """Run one job, print its report and return its exit code.
-
-    Args:
-        arguments: The arguments of the command line; None takes those of the process.
-        program: How the program was called; all but `icecdc` print JSON always.
-
-    Raises:
-        SystemExit: The arguments ask for the help or the version, which was printed; its code is 0.
-    """
+    """Run one job, print its report and return its exit code."""
     listed = list(sys.argv[1:] if arguments is None else arguments)
     if listed[:1] == [SERVICES]:
         return _services(listed[1:], f"{program} {SERVICES}")

@@ -95,12 +95,7 @@ def is_document_column(name: str) -> bool:
 
 
 def unused_name(name: str, columns: Sequence[str]) -> str:
-    """Return ``name``, with underscores appended until no column has it, in upper or lower case.
-
-    Args:
-        name: The name wanted.
-        columns: The names in use.
-    """
+    """Return ``name``, with underscores appended until no column has it, in upper or lower case."""
     taken = {column.lower() for column in columns}
     while name.lower() in taken:
         name += "_"
@@ -108,11 +103,7 @@ def unused_name(name: str, columns: Sequence[str]) -> str:
 
 
 def require_change_columns(changes: DataFrame) -> None:
-    """Check that a frame says which step each row belongs to and what happened to it.
-
-    Raises:
-        ColumnNotFoundError: ``_change_type`` or ``_change_ordinal`` is missing.
-    """
+    """Check that a frame says which step each row belongs to and what happened to it."""
     missing = [name for name in (CHANGE_TYPE, CHANGE_ORDINAL) if name not in changes.columns]
     if missing:
         raise ColumnNotFoundError(
@@ -128,16 +119,6 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
 
     As everywhere in Spark, upper and lower case differ only if ``spark.sql.caseSensitive`` is on. A column that is
     spelled exactly as given takes precedence.
-
-    Args:
-        changes: The frame.
-        identifier_columns: Names of top-level columns, taken literally (a dot is part of the name).
-
-    Returns:
-        The names as in the frame, in the given order.
-
-    Raises:
-        IdentifierColumnsError: None is given, one is missing, given twice, nested or not the table's own.
     """
     if isinstance(identifier_columns, str) or not all(isinstance(name, str) for name in identifier_columns or (None,)):
         raise _identifier_error("identifier columns are needed, as a list of column names", identifier_columns, changes)

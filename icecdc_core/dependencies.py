@@ -13,16 +13,7 @@ from icecdc_core.errors import DependencyError
 
 @contextmanager
 def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
-    """Import a package in the block; one that is not installed is a `DependencyError` that says how to install it.
-
-    Args:
-        package: The package, by the name that Python imports.
-        extra: The extra of icecdc that brings it.
-        remedy: What else the reader can do.
-
-    Raises:
-        DependencyError: The package is not installed.
-    """
+    """Import a package in the block; one that is not installed is a `DependencyError` that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -38,11 +29,7 @@ def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
 
 @contextmanager
 def supported_pyspark() -> Iterator[None]:
-    """Import names in the block that an older pyspark does not have.
-
-    Raises:
-        DependencyError: This pyspark is too old. The text names what was found and what is supported.
-    """
+    """Import names in the block that an older pyspark does not have."""
     try:
         yield
     except ImportError:
@@ -65,11 +52,7 @@ class _NoBar:
 
 @contextmanager
 def progress_bar(**options: Any) -> Iterator[ProgressBar]:
-    """Show a progress bar for the block; nothing is shown where tqdm is not installed, because no job needs it.
-
-    Args:
-        options: Those of tqdm.
-    """
+    """Show a progress bar for the block; nothing is shown where tqdm is not installed, because no job needs it."""
     try:
         from tqdm import tqdm
     except ModuleNotFoundError:

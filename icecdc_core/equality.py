@@ -45,12 +45,7 @@ from icecdc_core.columns import quoted, unused_name
 
 
 class Keys(NamedTuple):
-    """What Spark groups or sorts by instead of one column.
-
-    Attributes:
-        name: The quoted name of the column, or of a helper column with comparable values.
-        is_negative_zero: Whether a floating-point value is -0.0; None for other types.
-    """
+    """What Spark groups or sorts by instead of one column."""
 
     name: str
     is_negative_zero: Column | None = None
@@ -61,15 +56,7 @@ class Keys(NamedTuple):
 
 
 def with_keys(frame: DataFrame, fields: Sequence[StructField]) -> tuple[DataFrame, dict[str, Keys]]:
-    """Give each column keys that are equal exactly if two of its values are the same.
-
-    Args:
-        frame: A frame with these columns.
-        fields: The columns, of any type.
-
-    Returns:
-        The frame with its helper columns, and the keys by the column's name. All keys can be sorted.
-    """
+    """Give each column keys that are equal exactly if two of its values are the same."""
     rows, names = with_canonical_columns(frame, fields)
     return rows, {field.name: _keys(field.dataType, names[field.name]) for field in fields}
 
@@ -80,14 +67,6 @@ def with_canonical_columns(
     """Add a helper column for each column whose values cannot be compared as they are.
 
     A column, because Spark treats each use of a lambda as another expression and would sort once for each.
-
-    Args:
-        frame: A frame with these columns.
-        fields: The columns, of any type.
-        canonical: Returns the values to compare instead, None if a column can be compared itself.
-
-    Returns:
-        The frame with its helper columns, and the quoted name of the column to compare by the name of each column.
     """
     helpers: dict[str, Column] = {}
     names: dict[str, str] = {}

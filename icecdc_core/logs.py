@@ -65,13 +65,7 @@ def set_fields(**fields: Any) -> None:
 
 
 def event(message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event with the fields of the surrounding blocks.
-
-    Args:
-        message: The event, such as "run started".
-        level: The level of the standard library.
-        fields: Further fields of this record.
-    """
+    """Log an event with the fields of the surrounding blocks."""
     LOGGER.log(level, message, extra={"fields": {**_fields.get(), **fields}})
 
 
@@ -85,9 +79,6 @@ def logging_to(path: str) -> Iterator[None]:
     """Append the records of the block to a file as JSON lines; `-` is the standard error, "" writes nothing.
 
     Records of other blocks, as of a run in another thread, go to their own logs only.
-
-    Raises:
-        ConfigError: The file cannot be written.
     """
     if not path:
         yield

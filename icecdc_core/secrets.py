@@ -39,12 +39,7 @@ def looks_secret(name: str) -> bool:
 
 
 def redact(name: str, value: object) -> object:
-    """Return a value as it may be shown: references stay, anything that may be a secret is replaced.
-
-    Args:
-        name: The name of the parameter or property.
-        value: Its value; in a mapping each item is looked at by its own name.
-    """
+    """Return a value as it may be shown: references stay, anything that may be a secret is replaced."""
     if isinstance(value, Mapping):
         return {key: redact(str(key), item) for key, item in value.items()}
     if isinstance(value, str) and (not value or is_reference(value)):
@@ -60,25 +55,12 @@ def mask_secrets(text: str) -> str:
 
 
 def shorten(text: str, most: int = LONGEST) -> str:
-    """Return a text cut to a length that a person reads.
-
-    Args:
-        text: The text.
-        most: The number of characters to keep.
-    """
+    """Return a text cut to a length that a person reads."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def resolve(reference: str, parameter: str) -> str:
-    """Return the secret that a reference names.
-
-    Args:
-        reference: `env:NAME` (environment variable) or `secret:scope/key` (Databricks secret).
-        parameter: The parameter with the reference, for the error.
-
-    Raises:
-        SecretError: The variable is not set, or the secret cannot be read here.
-    """
+    """Return the secret that a reference names."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise SecretError(

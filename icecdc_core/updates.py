@@ -112,12 +112,6 @@ def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str],
     """Return a condition for ``where`` that ends the query at a duplicate, with an error that shows its identifier.
 
     A condition, because Spark would prune an unread column together with its error.
-
-    Args:
-        duplicate: Whether a row is a duplicate; null means no.
-        keep: Whether to keep a row that is none.
-        names: The identifier columns.
-        reason: What happened, in front of the identifier.
     """
     identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(identifier_name(name)) for name in names))
     message = F.concat(F.lit(f"{DUPLICATE_MESSAGE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))

@@ -13,9 +13,6 @@ def colliding_texts(seed: int) -> tuple[str, str]:
     From 32 bytes on, the hash keeps four accumulators, each over every fourth lane of eight bytes. A lane enters as
     ``rotate(accumulator + lane * P2, 31) * P1``, so whatever another first lane does to an accumulator, the right
     second lane undoes. Both lanes are to be printable, which takes some thousand tries.
-
-    Args:
-        seed: The hash of the columns before; of a row's first column 42.
     """
     start = (seed + _P1 + _P2) & _MASK
     first, second = _FILLER[:8], _FILLER[32:40]

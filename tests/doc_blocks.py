@@ -59,17 +59,7 @@ _OF_THE_SYSTEM = {"cd", "curl", "export", "jq", "mkdir", "source"}
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
-
-    Attributes:
-        page: The document, from the root of the repository.
-        line: The line of its fence.
-        language: What stands behind the fence.
-        title: The file's name, if the block is a file.
-        text: Its content.
-        mark: ``run by``, ``not run`` or nothing.
-        says: What the mark says.
-    """
+    """A fenced block."""
 
     page: str
     line: int

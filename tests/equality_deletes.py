@@ -15,10 +15,6 @@ class EqualityWriter:
     """Commits equality deletes to one table, which is not partitioned or by identity.
 
     Columns must be INT, STRING or DOUBLE: py4j makes every small whole number an Integer.
-
-    Args:
-        spark: The session whose catalog has the table.
-        name: ``catalog.namespace.table``.
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:

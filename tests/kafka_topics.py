@@ -15,14 +15,7 @@ _numbers = itertools.count(1)
 
 
 class Topic:
-    """A topic that no other test uses.
-
-    Args:
-        servers: The brokers.
-        partitions: How many it has.
-        name: Default: a new one.
-        settings: Settings of the topic.
-    """
+    """A topic that no other test uses."""
 
     def __init__(self, servers: str, partitions: int = 2, name: str = "", **settings: str) -> None:
         self.servers = servers

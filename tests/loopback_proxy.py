@@ -71,17 +71,7 @@ def loopback_proxy(
     record: Record | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Proxy]:
-    """Forward everything to a real server.
-
-    Args:
-        target: The real server's URL.
-        credentials: ``user:password`` that every request must carry; empty: none.
-        trouble: Answers some requests itself.
-        spoil: Changes some answers.
-        gate: Refuses some requests for what their headers say.
-        record: Sees all writes. They reach the server one after the other, so their order is known.
-        tls: Serve https with this context.
-    """
+    """Forward everything to a real server."""
     host = urlsplit(target).netloc
     wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
     lock, ended, one_write = threading.Lock(), threading.Event(), threading.Lock()

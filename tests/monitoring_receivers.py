@@ -16,12 +16,7 @@ Post = tuple[str, dict[str, str], bytes]
 
 @contextmanager
 def receiver(delay: float = 0.0, status: int = 200) -> Iterator[SimpleNamespace]:
-    """Run a server that keeps each POST; yields its `url` and the `posts`.
-
-    Args:
-        delay: Seconds until it answers.
-        status: What it answers.
-    """
+    """Run a server that keeps each POST; yields its `url` and the `posts`."""
     posts: list[Post] = []
 
     class Handler(BaseHTTPRequestHandler):

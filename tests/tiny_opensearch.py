@@ -25,13 +25,7 @@ def error(status: int, kind: str, reason: str = "made by the test") -> Answer:
 
 
 class TinyOpenSearch:
-    """The indexes and their documents.
-
-    Attributes:
-        url: Where it listens.
-        indexes: Name to aliases, mappings, settings and documents.
-        trouble: Answers some requests itself.
-    """
+    """The indexes and their documents."""
 
     def __init__(self) -> None:
         self.url = ""

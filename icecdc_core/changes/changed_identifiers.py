@@ -44,17 +44,7 @@ _BROADCAST_ROWS = 300_000
 
 @dataclass(frozen=True)
 class ChangedIdentifiers:
-    """The identifiers that changed in a range, and their counts.
-
-    Attributes:
-        identifiers: One row for each changed identifier: the identifier columns and the decision; cached.
-        upserts: Identifiers to write.
-        deletes: Identifiers to delete.
-        duplicates: Identifiers of two rows; not among the two above.
-        nulls: Identifiers with a part that is null.
-        carryovers: Unchanged rows that were dropped.
-        all_newer: Whether every row of the newer side is one to write.
-    """
+    """The identifiers that changed in a range, and their counts."""
 
     identifiers: DataFrame
     upserts: int
@@ -77,15 +67,7 @@ def find_changed_identifiers(
     row_count: int | None = None,
     row_hash: str = FAST,
 ) -> ChangedIdentifiers:
-    """Decide for every identifier what is left to do, moving only identifiers and hashes.
-
-    Args:
-        changes: Raw changes, see ``read_changes``.
-        identifier_columns: The columns that identify a row.
-        only_step: The ordinal of all changes if they are of one step, which saves moving it; None: not known.
-        row_count: The number of changes, which saves counting them; None: not known.
-        row_hash: ``fast`` or ``keyed``, see ``row_hash``.
-    """
+    """Decide for every identifier what is left to do, moving only identifiers and hashes."""
     narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
     counted = None
     if row_count is None:
@@ -127,11 +109,6 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
 
     Identifiers of two rows end the query with an error that says "duplicate identifier" and shows one, unless a part of
     it is null. A DELETE has only its identifier columns, as nothing else of it is needed.
-
-    Args:
-        changes: The frame that ``find_changed_identifiers`` was given; its newer sides are read a second time.
-        identifier_columns: The columns that identify a row.
-        found: What ``find_changed_identifiers`` returned.
     """
     newer = changes.where(IS_INSERT)
     if not found.all_newer:
@@ -146,13 +123,7 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
 
 
 def fetch_current_rows(current: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
-    """Return one change row for each changed identifier: its current row, or a DELETE if there is none.
-
-    Args:
-        current: One INSERT row for each identifier of the end snapshot, see ``Source.current_rows``.
-        identifier_columns: The columns that identify a row.
-        found: What ``find_changed_identifiers`` returned; none of its identifiers is null.
-    """
+    """Return one change row for each changed identifier: its current row, or a DELETE if there is none."""
     changed = [f"_icecdc_changed_{position}" for position in range(len(identifier_columns))]
     names = [quoted(name) for name in identifier_columns]
     same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]

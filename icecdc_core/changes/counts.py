@@ -23,16 +23,7 @@ def any_null(columns: Sequence[str]) -> str:
 
 
 def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
-    """Count the rows that meet each condition.
-
-    Args:
-        frame: The rows to count.
-        total_of: A column of numbers whose sum is counted too, as ``total``; empty: none.
-        conditions: By the name of its count: a condition as SQL text; null does not meet it.
-
-    Returns:
-        One row with a count for each condition, 0 without rows.
-    """
+    """Count the rows that meet each condition."""
     counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
     if total_of:
         counts.append(f"coalesce(sum({total_of}), 0) AS total")

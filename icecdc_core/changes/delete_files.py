@@ -32,16 +32,7 @@ def deleted_rows(rows: DataFrame) -> DataFrame:
 
 
 def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that are deleted in one state only, of data files that both states have.
-
-    Args:
-        older: Rows of the files in the older state, with ``_file``, ``_pos`` and ``_deleted``.
-        newer: Rows of the same files in the newer state.
-        delete_count: Deleted rows in both, about; many are not sent to every task.
-
-    Returns:
-        The rows only the older state has, and those only the newer has, with the columns they came with.
-    """
+    """Return the rows that are deleted in one state only, of data files that both states have."""
     # Selected as plain columns, because metadata columns get lost in a join.
     deleted_older, deleted_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
     positions = (

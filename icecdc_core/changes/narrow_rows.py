@@ -61,14 +61,7 @@ DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
 
 
 def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash: str, with_step: bool) -> DataFrame:
-    """Reduce each change to its identifier, its step and one number of hash and side.
-
-    Args:
-        changes: Raw changes, see ``read_changes``.
-        identifier_columns: The columns that identify a row.
-        row_hash: ``fast`` or ``keyed``, see ``row_hash``.
-        with_step: Keep ``_change_ordinal``; otherwise all changes are of one step.
-    """
+    """Reduce each change to its identifier, its step and one number of hash and side."""
     compared = [field for field in changes.schema.fields if field.name not in RESERVED]
     rows, hashed = with_row_hash(changes, compared, new_key(row_hash))
     number = f"shiftleft({hashed}, 1) | cast({IS_INSERT} AS bigint) AS {_NUMBER}"
@@ -76,17 +69,7 @@ def narrow_rows(changes: DataFrame, identifier_columns: Sequence[str], row_hash:
 
 
 def drop_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
-    """Return what each step did to each identifier, without steps that left its row as it was.
-
-    Args:
-        narrow: What ``narrow_rows`` returned, shuffled by identifiers.
-        identifier_columns: The columns that identify a row.
-        with_step: As it was given there.
-
-    Returns:
-        The identifier columns, ``_change_ordinal`` if ``with_step``, ``_icecdc_kind``, ``_icecdc_duplicate`` (two rows
-        have the identifier; such steps are never left out) and ``_icecdc_rows`` (the changes that were grouped).
-    """
+    """Return what each step did to each identifier, without steps that left its row as it was."""
     ids = [quoted(name) for name in identifier_columns]
     step = [CHANGE_ORDINAL] if with_step else []
     # Grouped only after the shuffle: nearly every identifier is in few rows, so partial groups save nothing.
@@ -102,17 +85,7 @@ def drop_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str],
 
 
 def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:
-    """Keep one row for each identifier: the last step decides.
-
-    Args:
-        steps: What ``drop_narrow_carryovers`` returned.
-        identifier_columns: The columns that identify a row.
-        only_step: The ordinal of all changes, if they came without steps; each identifier has one row then.
-
-    Returns:
-        The identifier columns, the decision (see ``IS_UPSERTED``, ``IS_DELETED`` and ``DECIDING_STEP``),
-        ``_icecdc_duplicate`` and ``_icecdc_rows``.
-    """
+    """Keep one row for each identifier: the last step decides."""
     ids = [quoted(name) for name in identifier_columns]
     if only_step is not None:
         return steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)

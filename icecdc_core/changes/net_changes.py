@@ -66,19 +66,7 @@ ROW_IDS_FROM_ROWS = 100_000
 
 @dataclass(frozen=True)
 class NetChanges:
-    """The net changes of a range: one change row for each identifier, and their counts.
-
-    Attributes:
-        rows: One change row for each identifier; a DELETE may have its identifier only. None if no file differs.
-        strategy: How they were found: ``narrow-rows``, ``row-ids`` or ``at-once`` where both sides of files are
-            compared, ``insert-only`` for files that were only added, ``last-rows`` for rows of the end snapshot, or
-            ``none`` if no file differs.
-        upserts: INSERT rows among them. 0 for ``insert-only``, whose rows are counted when they are written.
-        deletes: DELETE rows among them.
-        nulls: Rows with a part of the identifier that is null.
-        carryovers_removed: Unchanged rows of rewritten files that were dropped.
-        cached: Frames that stay cached (memory, then disk) until ``close``.
-    """
+    """The net changes of a range: one change row for each identifier, and their counts."""
 
     rows: DataFrame | None = None
     strategy: str = NONE
@@ -92,14 +80,7 @@ class NetChanges:
     def from_rows(
         cls, rows: DataFrame, planned: PlannedRange, strategy: str, carryovers_removed: int = 0
     ) -> NetChanges:
-        """Compute, count and cache these rows.
-
-        Args:
-            rows: One change row for each identifier.
-            planned: What they were read from.
-            strategy: How they were found.
-            carryovers_removed: Unchanged rows that were dropped to find them.
-        """
+        """Compute, count and cache these rows."""
         with storage_level_for(rows.sparkSession, planned.file_bytes) as level:
             rows = rows.persist(level)
             try:
@@ -127,15 +108,7 @@ class NetChanges:
 
 
 def compute_net_changes(planned: PlannedRange, row_ids_from_rows: int | None = None) -> NetChanges:
-    """Read the planned files and merge the changes of each identifier into one.
-
-    Args:
-        planned: What to read.
-        row_ids_from_rows: See ``ROW_IDS_FROM_ROWS``, the default. It changes the time it takes, not the result.
-
-    Raises:
-        PySparkException: Two rows have one identifier, equal or not ("duplicate identifier").
-    """
+    """Read the planned files and merge the changes of each identifier into one."""
     if planned.needs_values:
         return _by_narrow_rows(planned)
     planned = planned.with_bare_deletes()
@@ -149,16 +122,7 @@ def compute_net_changes(planned: PlannedRange, row_ids_from_rows: int | None = N
 
 
 def compute_inserts(planned: PlannedRange, count: bool) -> NetChanges:
-    """Read files that were only added: each row is an upsert.
-
-    Args:
-        planned: What to read. Without identifier columns, identifiers are not checked.
-        count: Count the rows now; otherwise ``upserts`` is 0.
-
-    Raises:
-        IdentifierColumnsError: An identifier is null.
-        DuplicateIdentifierError: Two rows share an identifier, equal or not.
-    """
+    """Read files that were only added: each row is an upsert."""
     rows = planned.changes()
     if planned.identifier_columns:
         require_unique(rows, planned.identifier_columns, planned.table.name, allow_duplicates=False)
@@ -166,15 +130,7 @@ def compute_inserts(planned: PlannedRange, count: bool) -> NetChanges:
 
 
 def compute_last_rows(planned: PlannedRange, current: DataFrame) -> NetChanges:
-    """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it.
-
-    Args:
-        planned: What to read.
-        current: One INSERT row for each identifier of the end snapshot.
-
-    Raises:
-        IdentifierColumnsError: An identifier is null.
-    """
+    """Look up the rows that remain in the end snapshot: of several rows of one identifier, changes do not show it."""
     ids = planned.identifier_columns
     found = find_changed_identifiers(planned.changes(), ids, row_hash=planned.row_hash)
     try:
@@ -201,11 +157,7 @@ def _by_narrow_rows(planned: PlannedRange) -> NetChanges:
 
 
 def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
-    """Find what changed by the row ids of the newer states.
-
-    Returns:
-        None if a row came back that an earlier snapshot deleted, as after a rollback: this strategy does not find it.
-    """
+    """Find what changed by the row ids of the newer states."""
     table, scans = planned.table, planned.scans
     unchanged = unchanged_row_ids(newer_states(table, scans)).persist(StorageLevel.MEMORY_AND_DISK)
 

@@ -17,16 +17,7 @@ from icecdc_core.table.selection import Selection
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """What is read of a table to find the changes of a range.
-
-    Attributes:
-        table: The table the scans were planned on.
-        scans: The files of each step, read once or twice.
-        identifier_columns: The columns that identify a row.
-        file_bytes: Size of the data files.
-        selection: What to read of the rows.
-        row_hash: ``fast`` or ``keyed``, see ``row_hash``.
-    """
+    """What is read of a table to find the changes of a range."""
 
     table: IcebergTable
     scans: Sequence[StepScan]
@@ -39,14 +30,7 @@ class PlannedRange:
     def of_whole_rows(
         cls, table: IcebergTable, scans: Sequence[StepScan], identifier_columns: Sequence[str], row_hash: str = FAST
     ) -> PlannedRange:
-        """Read all columns of all rows.
-
-        Args:
-            table: The table the scans were planned on.
-            scans: The files of each step.
-            identifier_columns: The columns that identify a row.
-            row_hash: ``fast`` or ``keyed``, see ``row_hash``.
-        """
+        """Read all columns of all rows."""
         whole = Selection(tuple(table.column_names()))
         return cls(table, scans, identifier_columns, file_bytes(table, scans), whole, row_hash)
 

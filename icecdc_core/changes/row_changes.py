@@ -81,16 +81,7 @@ def changes_frame(
     scans: Sequence[StepScan],
     selection: Selection | None = None,
 ) -> DataFrame:
-    """Read the planned files.
-
-    Args:
-        table: The table the scans were planned on.
-        scans: What to read.
-        selection: What to read of the rows, on both sides; None: all columns of all rows.
-
-    Returns:
-        The frame that ``read_changes`` describes; ``_row_position`` is in front of the change columns.
-    """
+    """Read the planned files."""
     selection = selection or Selection(tuple(table.column_names()))
     frames = []
     for scan in scans:
@@ -105,12 +96,7 @@ def changes_frame(
 
 
 def newer_states(table: IcebergTable, scans: Sequence[StepScan]) -> dict[int, tuple[DataFrame, int]]:
-    """Return the newer states of the steps that row lineage covers, as ``unchanged_row_ids`` takes them.
-
-    Args:
-        table: The table the scans were planned on.
-        scans: The planned steps.
-    """
+    """Return the newer states of the steps that row lineage covers, as ``unchanged_row_ids`` takes them."""
     return {
         scan.step.ordinal: (table.read(table.union(*scan.read_newer)), scan.unchanged_until)
         for scan in scans
@@ -128,16 +114,6 @@ def changes_by_row_ids(
 
     The result is complete only if the removed rows are as many as the rows of the older states minus the unchanged
     ones. Otherwise a row came back that was deleted before.
-
-    Args:
-        table: The table the scans were planned on.
-        scans: What to read: steps that row lineage covers, and steps that only insert.
-        unchanged: What ``unchanged_row_ids`` returned for their ``newer_states``.
-        selection: What to read of the rows, see ``changes_frame``.
-
-    Returns:
-        The frame that ``changes_frame`` describes, and the count of the removed rows, whether or not they meet the
-        condition of the selection.
     """
     selection = selection or Selection(tuple(table.column_names()))
     removed: list[DataFrame] = []

@@ -43,17 +43,7 @@ def new_key(row_hash: str) -> str:
 
 
 def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
-    """Return what it takes to hash these columns so that the hash differs if a value does.
-
-    Args:
-        frame: A frame with these columns.
-        fields: The columns, of any type.
-        key: See ``new_key``.
-
-    Returns:
-        The frame with its helper columns, and the SQL text of the hash: built as expressions it would take a small sync
-        several hundred calls to the JVM.
-    """
+    """Return what it takes to hash these columns so that the hash differs if a value does."""
     rows, names = with_canonical_columns(frame, fields, _hashable)
     return rows, _keyed(fields, names, key) if key else _fast(fields, names)
 

@@ -37,15 +37,7 @@ _BITMAP_OF_ROW, _BIT_OF_ROW = "shiftright(_row_id, 6)", "shiftleft(1L, cast(_row
 
 
 def unchanged_row_ids(states: Mapping[int, tuple[DataFrame, int]]) -> DataFrame:
-    """Return the ids of the rows that newer states did not change, as bitmaps.
-
-    Args:
-        states: By step: the rows of its newer state, with ``_row_id`` and ``_last_updated_sequence_number``, none of
-            them null; and the sequence number of the newest snapshot that both its states descend from.
-
-    Returns:
-        ``_icecdc_step``, ``_icecdc_bitmap_id`` and ``_icecdc_newer``, the bitmap; for ``removed_rows``.
-    """
+    """Return the ids of the rows that newer states did not change, as bitmaps."""
     bits = [
         rows.where(_is_old(until)).selectExpr(
             f"{step} AS {_STEP}", f"{_BITMAP_OF_ROW} AS {_BITMAP_ID}", f"{_BIT_OF_ROW} AS {_NEWER}"
@@ -61,18 +53,7 @@ def count_unchanged(unchanged: DataFrame) -> int:
 
 
 def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_until: int, row_count: int) -> DataFrame:
-    """Return the rows of an older state that the newer one does not have, or has changed.
-
-    Args:
-        older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
-        unchanged: What ``unchanged_row_ids`` returned.
-        step: The step of the two states.
-        unchanged_until: The sequence number that ``unchanged_row_ids`` was given.
-        row_count: Rows of both states, about; the bitmaps of many rows are not sent to every task.
-
-    Returns:
-        Rows with the columns they came with.
-    """
+    """Return the rows of an older state that the newer one does not have, or has changed."""
     bitmaps = unchanged.where(f"{_STEP} = {step}").selectExpr(f"{_BITMAP_ID} AS {_JOIN_ID}", _NEWER)
     is_unchanged = f"{_is_old(unchanged_until)} AND {_has_bit(_NEWER)}"
     joined = _with_bitmaps(older, bitmaps, row_count, "left_outer")
@@ -80,12 +61,7 @@ def removed_rows(older: DataFrame, unchanged: DataFrame, step: int, unchanged_un
 
 
 def written_rows(newer: DataFrame, unchanged_until: int) -> DataFrame:
-    """Return the rows of a newer state that were inserted or updated since a commit.
-
-    Args:
-        newer: Rows of the newer state, with ``_last_updated_sequence_number``, never null.
-        unchanged_until: The sequence number of that commit.
-    """
+    """Return the rows of a newer state that were inserted or updated since a commit."""
     return newer.where(f"NOT ({_is_old(unchanged_until)})")
 
 
@@ -96,16 +72,6 @@ def changed_by_lineage(
 
     A row that was updated to equal values counts as changed. The rule is that of the Iceberg specification, "Row
     Lineage": engines keep both columns of rows they only move, and renew the sequence number of rows they change.
-
-    Args:
-        older: Rows of the older state, with ``_row_id`` and ``_last_updated_sequence_number``, none of them null.
-        newer: Rows of the newer state in files that only it has, likewise.
-        in_both: Rows of the newer state in files that both states have, none of them changed since; None: no such file.
-        unchanged_until: Sequence number of the newest snapshot that both states descend from.
-        row_count: Rows of both states, about; the bitmaps of many rows are not sent to every task.
-
-    Returns:
-        The rows only the older state has, and those only the newer one has, with the columns they came with.
     """
     is_old = _is_old(unchanged_until)
     states = [(older, _BIT_OF_ROW, "0L"), (newer, "0L", _BIT_OF_ROW)]

@@ -27,23 +27,7 @@ def plan_scans(
     mode: str,
     trust_commits: bool = True,
 ) -> list[StepScan]:
-    """Plan which files of which snapshots hold the changes of a range.
-
-    Args:
-        table: The table.
-        metadata: Its metadata.
-        start_snapshot_id: Exclusive start; None is before the first snapshot.
-        end_snapshot_id: Inclusive end.
-        mode: ``net`` or ``snapshot``, see ``read_changes``.
-        trust_commits: Take the files from the commits if these say enough. False: always plan the scans of both ends,
-            which gives the same files and takes longer.
-
-    Returns:
-        The steps in which files differ, oldest first.
-
-    Raises:
-        HistoryGapError: A snapshot of the range is no longer in the table's metadata.
-    """
+    """Plan which files of which snapshots hold the changes of a range."""
     steps = plan_steps(metadata, start_snapshot_id, end_snapshot_id, mode)
     # Both ends must still be there when the rows are read, even if only commits are read to plan.
     table.read_snapshots.update(each for each in (start_snapshot_id, end_snapshot_id) if each is not None)
@@ -54,12 +38,7 @@ def plan_scans(
 
 
 def file_bytes(table: IcebergTable, scans: Sequence[StepScan]) -> int:
-    """Return the size of all data files that are read.
-
-    Args:
-        table: The table the scans were planned on.
-        scans: The planned steps.
-    """
+    """Return the size of all data files that are read."""
     return sum(size for scan in scans for tasks in (*scan.read_older, *scan.read_newer) for size in table.sizes(tasks))
 
 
@@ -117,9 +96,6 @@ def _sides_by_commits(
 
     This saves reading the manifests that list every data file of the table: at both ends if the commits added or
     removed the data files to read, at one end if delete files hit others. Only delete files are listed at both ends.
-
-    Returns:
-        None if both ends must be planned to know.
     """
     if any(commit.adds_untargeted_deletes or not commit.moves_files_once for commit in commits):
         return None

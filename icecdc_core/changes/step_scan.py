@@ -32,12 +32,7 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class SharedFiles:
-    """Data files that both states have, with different delete files: in the same order on both sides.
-
-    Attributes:
-        older: As the older state sees them.
-        newer: As the newer state sees them.
-    """
+    """Data files that both states have, with different delete files: in the same order on both sides."""
 
     older: FileTasks
     newer: FileTasks
@@ -45,20 +40,7 @@ class SharedFiles:
 
 @dataclass(frozen=True)
 class StepScan:
-    """A step with the file tasks to read.
-
-    Attributes:
-        step: The two states that are compared.
-        only_older: Data files that only the older state has; their rows are DELETE rows.
-        only_newer: Data files that only the newer state has; their rows are INSERT rows.
-        deletes_added: Data files without delete files in the older state that have some in the newer one.
-        deletes_removed: The other way round, as after a rollback.
-        deletes_changed: Data files with delete files in both states, but different ones.
-        unchanged_until: Sequence number of the newest snapshot that both states descend from, if the files have row
-            lineage, which identifies unchanged rows without their values.
-        by_value: Whether both sides are read in full, so that only a comparison of values finds unchanged rows.
-            Otherwise nearly all rows that are read are changes.
-    """
+    """A step with the file tasks to read."""
 
     step: Step
     only_older: FileTasks
@@ -93,15 +75,7 @@ class StepScan:
 def compare_scans(
     table: IcebergTable, metadata: TableMetadata, step: Step, older: FileTasks, newer: FileTasks
 ) -> StepScan:
-    """Sort the files of both sides by what can differ in them; files that are the same on both sides are left out.
-
-    Args:
-        table: The table.
-        metadata: Its metadata.
-        step: The two states.
-        older: Files of the older state.
-        newer: Files of the newer state.
-    """
+    """Sort the files of both sides by what can differ in them; files that are the same on both sides are left out."""
     names_older, names_newer = table.locations(older), table.locations(newer)
     # A file that was added twice stands for its rows twice; then only values can be compared.
     repeated = {at for names in (names_older, names_newer) for at, times in Counter(names).items() if times > 1}

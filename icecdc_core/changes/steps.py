@@ -13,14 +13,7 @@ from icecdc_core.table.snapshots import ancestors, history_gap_error, operation,
 
 @dataclass(frozen=True)
 class Step:
-    """One comparison of two snapshots, (from, to].
-
-    Attributes:
-        ordinal: Place of the step in its range, oldest first, from 0.
-        from_snapshot_id: The older state; None is the empty table.
-        to_snapshot_id: The newer state.
-        path: The snapshots whose commits separate the two states; None when some of them are no longer known.
-    """
+    """One comparison of two snapshots, (from, to]."""
 
     ordinal: int
     from_snapshot_id: int | None
@@ -45,15 +38,6 @@ def plan_steps(
     because a replace (compaction, manifest rewrite) changes no row by the Iceberg specification. When the
     start is not an ancestor of the end (a rollback, another branch) the first step goes back to their common
     ancestor.
-
-    Args:
-        metadata: The table's metadata.
-        start_snapshot_id: Exclusive start; None is the empty table before the first snapshot.
-        end_snapshot_id: Inclusive end.
-        mode: ``net`` or ``snapshot``.
-
-    Raises:
-        HistoryGapError: The start, the end or, in ``snapshot`` mode, a snapshot between them has expired.
     """
     for snapshot_id in (start_snapshot_id, end_snapshot_id):
         if snapshot_id is not None and (gap := history_gap_error(metadata, snapshot_id)) is not None:
@@ -69,16 +53,7 @@ def plan_steps(
 def snapshots_between(
     metadata: TableMetadata, start_snapshot_id: int | None, end_snapshot_id: int
 ) -> tuple[int, ...] | None:
-    """Return the snapshots whose commits separate two states: those undone from start, then those done to the end.
-
-    Args:
-        metadata: The table's metadata.
-        start_snapshot_id: Exclusive start; None is the empty table before the first snapshot.
-        end_snapshot_id: Inclusive end.
-
-    Returns:
-        None if some of them are no longer known.
-    """
+    """Return the snapshots whose commits separate two states: those undone from start, then those done to the end."""
     by_id = _by_id(metadata)
 
     def chain(snapshot_id: int | None) -> list[int | None]:
@@ -103,14 +78,6 @@ def cut_at_replaces(metadata: TableMetadata, step: Step, files: Mapping[int, Sna
     A range with a compaction would compare every compacted file by value. Cutting it into (from, parent of
     the replace] and (replace, to] leaves the compaction unread. With several, the cheapest set of cuts is
     found by dynamic programming over the stretches between them.
-
-    Args:
-        metadata: The table's metadata.
-        step: A step whose ``path`` is the straight line from its start to its end.
-        files: What each commit of the path added and removed.
-
-    Returns:
-        The steps, with ordinals from 0; the given step alone when no cut helps.
     """
     path = step.path or ()
     by_id = _by_id(metadata)

@@ -43,14 +43,6 @@ def merge_unique_changes(changes: DataFrame, identifier_columns: Sequence[str]) 
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
     After ``shuffle_by_identifiers`` this adds no exchange.
-
-    Args:
-        changes: Change rows, see ``read_changes``; carryovers may be in it. Two rows of one identifier end the query
-            with an error that says "duplicate identifier" and shows it, unless a part of the identifier is null.
-        identifier_columns: The columns that identify a row.
-
-    Returns:
-        One row per identifier, with the columns of ``changes``.
     """
     names = resolve_identifiers(changes, identifier_columns)
     rows, keys = with_keys(changes, [changes.schema[name] for name in names])

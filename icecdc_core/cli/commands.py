@@ -27,17 +27,7 @@ _PLACE = ("table", "index", "opensearch_url", "catalog_properties", "warehouse",
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs a job.
-
-    Attributes:
-        target: The job, as module and function: it is imported when it runs, so that the help does not need Spark.
-        help: What it does, in one line.
-        example: Options of an example.
-        main: The parameters that its help shows first.
-        kind: All of its parameters.
-        fixed: Parameters that the command sets.
-        of_one: The job for one index of many, in the same module; empty: the same.
-    """
+    """A command that runs a job."""
 
     target: str
     help: str

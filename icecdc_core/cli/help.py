@@ -35,12 +35,7 @@ def overview(program: str) -> str:
 
 
 def command_help(program: str, name: str) -> str:
-    """Return the help of one command: an example, the parameters that matter, then all others.
-
-    Args:
-        program: How the program was called, for the usage and the examples.
-        name: A command of `COMMANDS`.
-    """
+    """Return the help of one command: an example, the parameters that matter, then all others."""
     command = COMMANDS[name]
     others = tuple(each.name for each in command.kind.parameters() if each.name not in command.main)
     states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())

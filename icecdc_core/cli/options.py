@@ -24,16 +24,7 @@ _BOOLEANS = {"true", "1", "yes", "on", "t", "y"} | _FALSE
 
 @dataclass
 class Request:
-    """What the command line asks for.
-
-    Attributes:
-        command: One of `COMMANDS`; "" for the help of all.
-        parameters: The parameters of the job as text.
-        flags: Those of ``json``, ``verbose``, ``help`` and ``version`` that are given.
-        file: The file with many indexes; "" for one index.
-        only: The indexes of the file that are wanted; empty for all.
-        parallel: Indexes at a time.
-    """
+    """What the command line asks for."""
 
     command: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
@@ -47,12 +38,6 @@ def parse(arguments: Sequence[str]) -> Request:
     """Read the command and its options.
 
     An option is ``--name value`` or ``--name=value``. A boolean needs no value: ``--dry-run``, ``--no-dry-run``.
-
-    Args:
-        arguments: The arguments of the command line.
-
-    Raises:
-        ConfigError: With one sentence in `problems` for everything that is wrong.
     """
     first = arguments[0] if arguments else ""
     kind = COMMANDS[first].kind if first in COMMANDS else SyncConfig

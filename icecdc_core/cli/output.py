@@ -15,12 +15,7 @@ from icecdc_core.reporting.reports.many import ManyReport
 
 
 def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
-    """Print a report: as one JSON object on one line, or as a table; a failure has no table.
-
-    Args:
-        report: The report of a job, or the values of a failure.
-        as_json: Whether to print JSON instead of a table.
-    """
+    """Print a report: as one JSON object on one line, or as a table; a failure has no table."""
     if as_json:
         print(report_json(dict(report) if isinstance(report, Mapping) else report.to_dict()), flush=True)  # noqa: T201
     elif isinstance(report, Report):
@@ -28,14 +23,7 @@ def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:
 
 
 def print_failure(program: str, message: str, remedy: str = "", log: str = "") -> None:
-    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error.
-
-    Args:
-        program: What failed, such as `icecdc sync`; the line begins with it.
-        message: Why the run failed; line breaks in it become spaces.
-        remedy: What the user can do; empty: nothing is added. One inside the message has precedence.
-        log: The path of Spark's log; empty: there is none.
-    """
+    """Print why a run failed, with the remedy and Spark's log, as one line on the standard error."""
     text = message if not remedy or "Remedy: " in message else f"{message.rstrip('.')}. Remedy: {remedy}"
     text = re.sub(r"\s+", " ", text.replace("\n- ", " ")).strip()
     text += f"{'' if text.endswith('.') else '.'} Spark's log: {log}" if log else ""
@@ -44,27 +32,14 @@ def print_failure(program: str, message: str, remedy: str = "", log: str = "") -
 
 
 def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> None:
-    """Write the summary of the indexes that name a `report_path` to it.
-
-    Args:
-        report: The report on all indexes of the run.
-        configs: The parameters of each index by its name; only `report_path` is used.
-
-    Raises:
-        ConfigError: A file cannot be written.
-    """
+    """Write the summary of the indexes that name a `report_path` to it."""
     for path in dict.fromkeys(config.report_path for config in configs.values() if config.report_path):
         names = [name for name, config in configs.items() if config.report_path == path]
         write_report(report.of(names), path)
 
 
 def replace_report(report: Mapping[str, Any], path: str) -> None:
-    """Write the failure of a job that did not begin: the report of an older run must not stay.
-
-    Args:
-        report: The values of the failure.
-        path: The job's `report_path`; empty: nothing is written.
-    """
+    """Write the failure of a job that did not begin: the report of an older run must not stay."""
     if path:
         with suppress(ConfigError):  # it must not hide why the run failed
             write_report(report, path)

@@ -16,17 +16,7 @@ from icecdc_core.session.process_start import started_at
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """The run that holds the lock of an index.
-
-    Attributes:
-        run_id: The run.
-        host: The machine and process namespace it runs in.
-        pid: Its driver process.
-        started: When that process started, as text; a process id alone may belong to a later process.
-        since: When the run acquired the lock (ISO 8601).
-        lease_seconds: Seconds without a renewal after which the lock expires.
-        renewed: The time of the last renewal by the monotonic clock that all processes of the machine share.
-    """
+    """The run that holds the lock of an index."""
 
     run_id: str
     host: str
@@ -38,12 +28,7 @@ class LeaseHolder:
 
     @classmethod
     def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
-        """Return this process as the holder.
-
-        Args:
-            run_id: The run.
-            lease_seconds: Seconds without a renewal after which its lock expires.
-        """
+        """Return this process as the holder."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return cls(run_id, host_name(), os.getpid(), started_at(os.getpid()), now, lease_seconds).renewed_now()
 
@@ -62,10 +47,6 @@ def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
     On the same machine, a process that ended loses its lock at once. A process that exists but does not renew its
     lease, because it is stopped or hangs, loses the lock after its ``lease_seconds``. A process that polls outlives its
     runs; it knows which of its own runs still hold a lock.
-
-    Args:
-        holder: The holder as stored in the position.
-        here: A holder of this process.
     """
     if holder.get("host") != here.host:
         return None
@@ -81,12 +62,7 @@ def is_gone(holder: Mapping[str, Any], here: LeaseHolder) -> bool | None:
 
 
 def lease_seconds_of(holder: Mapping[str, Any], fallback: float) -> float:
-    """Return the lease of a holder in seconds.
-
-    Args:
-        holder: The holder as stored in the position.
-        fallback: The lease of a holder whose own is missing or none that a run may ask for.
-    """
+    """Return the lease of a holder in seconds."""
     lease = holder.get("lease_seconds")
     return float(lease) if isinstance(lease, (int, float)) and 0 < lease <= MAX_LEASE_SECONDS else fallback
 

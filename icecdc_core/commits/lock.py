@@ -26,17 +26,7 @@ _RELEASE_SECONDS = 10.0
 
 
 class IndexLock:
-    """The lock of an index; a thread renews its lease until it is released.
-
-    Args:
-        store: The positions.
-        position: The position as it was written with the lock.
-        holder: This run, which is registered as active; the release ends that.
-        version: The version of that write.
-
-    Attributes:
-        position: The position as last written by this run.
-    """
+    """The lock of an index; a thread renews its lease until it is released."""
 
     def __init__(self, store: PositionStore, position: Position, holder: LeaseHolder, version: tuple[int, int]) -> None:
         self.position = position
@@ -60,13 +50,7 @@ class IndexLock:
             raise
 
     def next_epoch(self, sequence_number: int, new_index: bool = False) -> int:
-        """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number.
-
-        Args:
-            sequence_number: The sequence number of the snapshot that the batch ends with.
-            new_index: Whether the batch creates its index. Versions of other indexes do not matter to it, so it
-                returns to the epochs of the commit log if an earlier release raised the epoch above the limit.
-        """
+        """Return the epoch of the next batch: greater than all before, and not below the snapshot's sequence number."""
         epoch = self.position.epoch
         if new_index and epoch > MAX_EPOCH:
             logged = (int(entry.get("epoch") or 0) for entry in self._store.log(size=1, highest_epoch=MAX_EPOCH))
@@ -74,11 +58,7 @@ class IndexLock:
         return max(epoch + 1, sequence_number)
 
     def begin(self, batch: Batch) -> None:
-        """Record a batch before its first write.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Record a batch before its first write."""
         self.write(replace(self.position, batch=batch, epoch=batch.epoch))
         set_fields(batch=batch.epoch)
         snapshot_range: dict[str, Any] = {
@@ -88,43 +68,19 @@ class IndexLock:
         event("batch begun", kind=batch.kind, **snapshot_range)
 
     def record_index(self, uuid: str, digest: str) -> None:
-        """Record the index that the begun export created, before the first document is written to it.
-
-        Args:
-            uuid: The identity of the index.
-            digest: The digest of its settings and mapping.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Record the index that the begun export created, before the first document is written to it."""
         if self.position.batch:
             batch = replace(self.position.batch, index_uuid=uuid, index_digest=digest)
             self.write(replace(self.position, batch=batch))
 
     def progress(self, groups_done: int, rejected: int = 0) -> None:
-        """Record the progress of an export.
-
-        Args:
-            groups_done: File groups whose documents are written.
-            rejected: Documents of these groups that were rejected.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Record the progress of an export."""
         if self.position.batch:
             batch = replace(self.position.batch, groups_done=groups_done, rejected=rejected)
             self.write(replace(self.position, batch=batch))
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
-        """Write the entry of the commit log, then move the position; in this order no entry is ever missing.
-
-        Args:
-            position: The position after the batch.
-            entry: What the log stores beside the batch.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
         batch = self.position.batch
         if batch:
             log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
@@ -134,20 +90,12 @@ class IndexLock:
         event("batch committed", snapshot_id=position.snapshot_id)
 
     def fail(self, reason: str) -> None:
-        """Record why the begun batch ended without a commit.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Record why the begun batch ended without a commit."""
         if self.position.batch:
             self.write(replace(self.position, batch=replace(self.position.batch, failure=reason[:2000])))
 
     def write(self, position: Position) -> None:
-        """Write the position.
-
-        Raises:
-            FencedError: Another run acquired the lock in the meantime.
-        """
+        """Write the position."""
         with self._mutex:
             run_id = self._holder.run_id
             try:

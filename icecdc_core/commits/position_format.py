@@ -21,27 +21,7 @@ _DOCUMENT_FIELDS = frozenset({"type", "format", "owner", "updated_at"})
 
 @dataclass(frozen=True)
 class Batch:
-    """A begun batch.
-
-    Attributes:
-        kind: ``export``, ``sync`` or ``repair``.
-        epoch: The number of the batch; the versions of its documents are computed from it.
-        from_snapshot_id: Exclusive start of the range; None for an export.
-        to_snapshot_id: Inclusive end of the range; None for the export of an empty table.
-        physical_index: The index that is written to.
-        table_uuid: The identity of the table.
-        selection: The selected part of the table, see ``Source.stored_selection``.
-        schema: The Iceberg schema (JSON) of its documents.
-        groups_done: For an export, the number of file groups whose documents are written.
-        rejected: For an export, the number of documents of these groups that were rejected.
-        group_bytes: For an export, the size of a file group in bytes.
-        groups_digest: For an export, a digest of the data files of all groups, in order.
-        on_duplicate_identifier: The policy of the batch; empty if an older release began it.
-        index_uuid: For an export, the identity of the physical index that it created; empty until it is recorded.
-        index_digest: For an export, a digest of the settings and the mapping of that index after its creation.
-        failure: Why the last attempt failed; empty if it was killed.
-        cuts: Snapshots at which the range is cut into steps, because an earlier batch ended there and was not repeated.
-    """
+    """A begun batch."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -66,21 +46,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """The state of an index: which snapshot it is in sync with, and the batch that was begun.
-
-    Attributes:
-        index: The alias that readers use.
-        table: ``catalog.namespace.table``.
-        table_uuid: The identity of the table; a table that is created again has another one.
-        snapshot_id: The snapshot that the index is in sync with; None before the first commit.
-        epoch: The highest epoch of all batches.
-        physical_index: The index behind the alias; empty before the first commit.
-        selection: The selected part of the table: branch, columns, row filter, identifier columns.
-        schema: The Iceberg schema (JSON) of the last mapping.
-        batch: The begun batch, if any.
-        unfinished_specs: Specs that runs began to put in place after that of ``selection``: the index may have parts
-            of them.
-    """
+    """The state of an index: which snapshot it is in sync with, and the batch that was begun."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -115,12 +81,7 @@ _READER = TypeAdapter(Position)
 
 
 def position_document(position: Position, holder: LeaseHolder | None) -> dict[str, Any]:
-    """Return the document of a position.
-
-    Args:
-        position: The position.
-        holder: The run that has the lock; None: no run.
-    """
+    """Return the document of a position."""
     return {
         "type": "position",
         "format": FORMAT,
@@ -131,11 +92,7 @@ def position_document(position: Position, holder: LeaseHolder | None) -> dict[st
 
 
 def parse_position(source: Mapping[str, Any]) -> Position:
-    """Return the position of a document.
-
-    Raises:
-        PositionError: A newer release wrote the document, or fields are unknown, missing or wrong.
-    """
+    """Return the position of a document."""
     index, stored_format = source.get("index"), source.get("format", 1)
     if not isinstance(stored_format, int) or not 1 <= stored_format <= FORMAT:
         raise PositionError(

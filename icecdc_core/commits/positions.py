@@ -40,15 +40,7 @@ _READING, _WRITING, _READING_LOG = "reading the position", "writing the position
 def committed_batches(
     client: OpenSearch, positions_index: str, index: str, size: int, highest_epoch: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return the newest committed batches of an index, newest first.
-
-    Args:
-        client: A client of the cluster.
-        positions_index: The index that has the commit log; it exists and is refreshed.
-        index: The index that was written.
-        size: At most so many.
-        highest_epoch: Only batches up to this epoch; None: all.
-    """
+    """Return the newest committed batches of an index, newest first."""
     wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
     if highest_epoch is not None:
         wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
@@ -57,12 +49,7 @@ def committed_batches(
 
 
 class PositionStore:
-    """Reads and writes the position of one index.
-
-    Args:
-        client: A client of the cluster that holds the documents.
-        config: The job's parameters; ``positions_index``, ``index`` and ``lease_seconds`` are used.
-    """
+    """Reads and writes the position of one index."""
 
     def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
         self.client = client
@@ -74,21 +61,12 @@ class PositionStore:
         self._fallback_lease = max(config.lease_seconds, default)
 
     def read(self) -> Position | None:
-        """Return the position of the index, None when it has none.
-
-        Raises:
-            PositionError: The position has another format or was edited.
-        """
+        """Return the position of the index, None when it has none."""
         document = self._get()
         return parse_position(source_of(document, _READING)) if document else None
 
     def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
-        """Return the newest committed batches of the index, newest first.
-
-        Args:
-            size: At most so many.
-            highest_epoch: Only batches up to this epoch; None: all.
-        """
+        """Return the newest committed batches of the index, newest first."""
         client = self.client
         with self._typed_errors(_READING_LOG):
             if not client.indices.exists(index=self._positions_index):
@@ -100,15 +78,6 @@ class PositionStore:
         """Acquire the lock of the index for one run.
 
         A holder that ended loses the lock, and one that does not renew its lease for its own ``lease_seconds``.
-
-        Args:
-            table: The table, for the first position of the index.
-            table_uuid: The identity of the table, likewise.
-            run_id: The run.
-
-        Raises:
-            TableLockedError: Another run has the lock and is alive.
-            PositionError: The position or the positions index cannot be used.
         """
         this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
         seen: tuple[int, int] | None = None
@@ -163,21 +132,7 @@ class PositionStore:
         run_id: str,
         timeout_seconds: float | None = None,
     ) -> tuple[int, int] | None:
-        """Write the position, unless another run wrote it since.
-
-        Args:
-            position: The position.
-            holder: The holder of the lock; None releases the lock and changes nothing else.
-            version: The version that the last write of this run returned; None: there is no position yet.
-            run_id: This run.
-            timeout_seconds: How long to wait for each answer; None: the client's timeout.
-
-        Returns:
-            The new version; None when another run wrote the position.
-
-        Raises:
-            IndexNotFoundError: The positions index or the position was deleted.
-        """
+        """Write the position, unless another run wrote it since."""
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
@@ -203,15 +158,7 @@ class PositionStore:
         return self.write(position, holder, found, run_id, timeout_seconds)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
-        """Add an entry to the commit log; an entry of the same epoch stays as it is.
-
-        Args:
-            epoch: The epoch of the batch.
-            entry: The batch and its counts.
-
-        Raises:
-            IndexNotFoundError: The positions index was deleted.
-        """
+        """Add an entry to the commit log; an entry of the same epoch stays as it is."""
         with self._typed_errors("writing the commit log"):
             try:
                 self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})

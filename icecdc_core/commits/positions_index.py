@@ -33,13 +33,6 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
 
     All writes go through the write alias, which disappears with the index. So no write creates the index by accident,
     with a mapping that OpenSearch guesses.
-
-    Args:
-        client: The client.
-        positions_index: The name of the index, or of an alias of one index.
-
-    Raises:
-        PositionError: The name means several indexes, or an index that icecdc did not create.
     """
     alias, found = write_alias(positions_index), _indexes_of(client, positions_index)
     if not found:
@@ -65,15 +58,7 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
 
 
 def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
-    """Check that a positions index has the mapping it was created with.
-
-    Args:
-        name: The index.
-        mappings: Its mapping as the cluster returns it.
-
-    Raises:
-        PositionError: A write created the index with a guessed mapping, or the index does not store whole sources.
-    """
+    """Check that a positions index has the mapping it was created with."""
     properties = mappings.get("properties") or {}
     wrong = [
         f"{field} is mapped as {properties[field].get('type')}"

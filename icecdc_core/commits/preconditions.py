@@ -30,27 +30,14 @@ _DROPPABLE = ("select", MAPPING, SETTINGS)
 
 @dataclass(frozen=True)
 class FailedPrecondition:
-    """Why the changes since a position cannot be read.
-
-    Attributes:
-        policy: The parameter that says what to do then.
-        error: The error, if it says `fail`.
-    """
+    """Why the changes since a position cannot be read."""
 
     policy: str
     error: IcecdcError
 
 
 def check_preconditions(position: Position, source: Source) -> FailedPrecondition | None:
-    """Compare a position with the current state of its table.
-
-    Args:
-        position: The position.
-        source: The table.
-
-    Returns:
-        The first precondition that fails; None when the changes can be read.
-    """
+    """Compare a position with the current state of its table."""
     failures = (check(position, source) for check in _CHECKS)
     return next((failed for failed in failures if failed is not None), None)
 
@@ -61,13 +48,7 @@ def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> IndexConflictError | None:
-    """Compare the identity of an existing index with the one that an export would give it.
-
-    Args:
-        index: The readers' alias.
-        stored: `table` and the selection, as the position or the index itself keeps them.
-        source: The table, with the parameters of this run.
-    """
+    """Compare the identity of an existing index with the one that an export would give it."""
     given = {"table": source.table.name, **source.stored_selection}
     if not (names := _other_identity(stored, given)):
         return None

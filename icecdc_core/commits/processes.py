@@ -28,11 +28,7 @@ def host_name() -> str:
 
 
 def is_running(holder: Mapping[str, Any]) -> bool:
-    """Return whether the process of a holder still runs; it is a process of this host.
-
-    Args:
-        holder: The holder as stored in the position.
-    """
+    """Return whether the process of a holder still runs; it is a process of this host."""
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False

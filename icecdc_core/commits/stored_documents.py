@@ -8,16 +8,7 @@ from icecdc_core.errors import OpenSearchRequestError, PositionError
 
 
 def source_of(answer: Any, doing: str) -> dict[str, Any]:
-    """Return the source of a document.
-
-    Args:
-        answer: The answer to a get request, or a hit of a search.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer has no document.
-        PositionError: The index does not store sources.
-    """
+    """Return the source of a document."""
     found = answer.get("_source") if isinstance(answer, dict) else None
     if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
         raise PositionError(
@@ -33,16 +24,7 @@ def source_of(answer: Any, doing: str) -> dict[str, Any]:
 
 
 def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
-    """Return the sources of the hits of a search.
-
-    Args:
-        answer: The answer to the search.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer has no hits, or hits without a document.
-        PositionError: The index does not store sources.
-    """
+    """Return the sources of the hits of a search."""
     hits = answer.get("hits") if isinstance(answer, dict) else None
     found = hits.get("hits") if isinstance(hits, dict) else None
     if not isinstance(found, list):
@@ -51,15 +33,7 @@ def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
 
 
 def version_of(answer: Any, doing: str) -> tuple[int, int]:
-    """Return the sequence number and the primary term of a document.
-
-    Args:
-        answer: The answer to a get or an index request.
-        doing: The activity, for the message.
-
-    Raises:
-        OpenSearchRequestError: The answer does not have them.
-    """
+    """Return the sequence number and the primary term of a document."""
     found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
     if not isinstance(found[0], int) or not isinstance(found[1], int):
         raise _unusable_error(doing)

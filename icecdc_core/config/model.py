@@ -86,14 +86,7 @@ SparkConf = Annotated[
 
 
 class Parameter(NamedTuple):
-    """A parameter as documentation and notebooks show it.
-
-    Attributes:
-        name: Its name.
-        type: The name of its type, such as `list[str]`.
-        default: Its default.
-        help: Its description.
-    """
+    """A parameter as documentation and notebooks show it."""
 
     name: str
     type: str
@@ -102,11 +95,7 @@ class Parameter(NamedTuple):
 
 
 class ParameterModel(BaseModel):
-    """Parameters of a job; frozen, and can be pickled to executors.
-
-    Raises:
-        ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
-    """
+    """Parameters of a job; frozen, and can be pickled to executors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
 
@@ -175,21 +164,11 @@ class ParameterModel(BaseModel):
         return self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).expanduser().absolute())
 
     def resolved_catalog_properties(self) -> dict[str, str]:
-        """The catalog properties with every reference replaced by its secret.
-
-        Raises:
-            SecretError: A reference cannot be resolved.
-            ConfigError: A reference leads to a URL with credentials in it.
-        """
+        """The catalog properties with every reference replaced by its secret."""
         return _without_credentials(self.catalog_properties.resolved("catalog_properties"), "catalog_properties")
 
     def resolved_spark_conf(self) -> dict[str, str]:
-        """The Spark settings with every reference replaced by its secret.
-
-        Raises:
-            SecretError: A reference cannot be resolved.
-            ConfigError: A reference leads to a URL of a catalog with credentials in it.
-        """
+        """The Spark settings with every reference replaced by its secret."""
         return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", urls.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:

@@ -15,14 +15,7 @@ from icecdc_core.secrets import looks_secret, redact
 
 
 def combination_problems(given: Mapping[str, Any]) -> list[str]:
-    """Problems of parameters that do not fit together.
-
-    Args:
-        given: The parameters as they were given; they may also be wrong by themselves.
-
-    Returns:
-        A sentence for each problem.
-    """
+    """Problems of parameters that do not fit together."""
     problems = []
     names: dict[str, list[str]] = {}
     for parameter in ("columns", "identifier_columns"):
@@ -104,16 +97,7 @@ def _setting_problems(given: Mapping[str, Any]) -> list[str]:
 
 
 def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:
-    """Describe one of pydantic's errors.
-
-    Args:
-        details: The error.
-        given: The parameters as they were given.
-        help_texts: The description of every known parameter.
-
-    Returns:
-        A sentence with the parameter, the problem, the value and the remedy.
-    """
+    """Describe one of pydantic's errors."""
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
         near = difflib.get_close_matches(name, help_texts, n=1)

@@ -43,9 +43,6 @@ def index_file_schema(kind: type[ParameterModel] = SyncConfig) -> dict[str, Any]
 
     A file that the schema accepts can still have parameters that do not fit together. A parameter may be a text
     wherever another type is expected, and a text may hold `${env:NAME}`.
-
-    Args:
-        kind: The configuration that the parameters are for.
     """
     fields = kind.model_json_schema(schema_generator=_Generator)["properties"]
     defaults = {parameter.name: parameter.default for parameter in kind.parameters()}

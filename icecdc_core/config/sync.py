@@ -274,35 +274,14 @@ class SyncConfig(ParameterModel):
 
     @classmethod
     def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:
-        """Load the parameters of one index from an index file (`indexes.yml`).
-
-        Args:
-            path: The file.
-            index: Name of the index in the file; may be left out if the file has only one.
-            **overrides: Parameters that win over those of the file; "" and None mean "not given".
-
-        Raises:
-            ConfigError: The file or a parameter is wrong; all problems are reported together.
-        """
+        """Load the parameters of one index from an index file (`indexes.yml`)."""
         file = IndexFile(path, cls)
         name = file.resolve_name(index)
         return file.configurations(cls, [name], overrides)[name]
 
     @classmethod
     def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
-        """Load the parameters of all or some indexes from an index file (`indexes.yml`).
-
-        Args:
-            path: The file.
-            only: Names of indexes in the file. Default: all.
-            **overrides: Parameters that win over those of the file; "" and None mean "not given".
-
-        Returns:
-            The configuration of each index by its name in the file, in the order of the file.
-
-        Raises:
-            ConfigError: The file or a parameter is wrong; the problems of all these indexes are reported together.
-        """
+        """Load the parameters of all or some indexes from an index file (`indexes.yml`)."""
         file = IndexFile(path, cls)
         wanted = [only] if isinstance(only, str) else list(only)
         return file.configurations(cls, [file.resolve_name(name) for name in wanted] or file.names, overrides)
@@ -363,20 +342,12 @@ class SyncConfig(ParameterModel):
         return values.parse_start_point(self.start_from)
 
     def resolved_username(self) -> str:
-        """The user name, with a reference replaced by its secret.
-
-        Raises:
-            SecretError: The reference cannot be resolved.
-        """
+        """The user name, with a reference replaced by its secret."""
         name = self.opensearch_username
         return resolve(name, "opensearch_username") if is_reference(name) else name
 
     def resolved_password(self) -> str:
-        """The password itself; "" when there is none.
-
-        Raises:
-            SecretError: The reference cannot be resolved.
-        """
+        """The password itself; "" when there is none."""
         return resolve(self.opensearch_password, "opensearch_password") if self.opensearch_password else ""
 
 

@@ -54,21 +54,7 @@ def epoch_of(version: int) -> int:
 
 
 def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int) -> DataFrame:
-    """Turn change rows into bulk operations.
-
-    Args:
-        changes: One row for each document: the table's columns and `_change_type`; without identifier columns also
-            `_row_position`.
-        identifier_columns: The columns of the id; empty: the id is `_row_position`.
-        epoch: The number of the batch, which decides the versions of its documents.
-
-    Returns:
-        A frame with `action` (NDJSON, ready to be concatenated), `id` and `op` (`index` or `delete`). A null
-        identifier fails the query when it runs; the error has "null identifier".
-
-    Raises:
-        IdentifierColumnsError: An identifier column is missing, or its type cannot be an id.
-    """
+    """Turn change rows into bulk operations."""
     identifier = document_id(changes.schema, identifier_columns)
     # The id is used several times; a projection of its own computes it once.
     document_key = unused_name("_document_id", changes.columns)
@@ -85,29 +71,14 @@ def to_actions(changes: DataFrame, identifier_columns: Sequence[str], epoch: int
 
 
 def stored_actions(dead_letters: DataFrame) -> DataFrame:
-    """Turn dead letters into operations again, with the versions that they had.
-
-    Args:
-        dead_letters: A frame with `document_id`, `version` and `document` (JSON; null: a delete).
-
-    Returns:
-        A frame with `action`.
-    """
+    """Turn dead letters into operations again, with the versions that they had."""
     text, version = _json_string(F.col("document_id")), F.col("version").cast("string")
     upsert = _upsert(text, version, F.col("document"))
     return dead_letters.select(F.coalesce(upsert, _delete(text, version)).alias("action"))
 
 
 def delete_actions(ids: DataFrame, epoch: int) -> DataFrame:
-    """Turn document ids into delete operations.
-
-    Args:
-        ids: A frame with the column `id`.
-        epoch: The number of the batch.
-
-    Returns:
-        A frame like that of `to_actions`.
-    """
+    """Turn document ids into delete operations."""
     action = _delete(_json_string(F.col("id")), F.lit(str(delete_version(epoch))))
     return ids.select(action.alias("action"), F.col("id"), F.lit("delete").alias("op"))
 
@@ -133,13 +104,6 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
     with several the strings joined by `|`, in which `\` and `|` are escaped by `\`. An id that OpenSearch refuses
     (empty, longer than 512 bytes, not valid UTF-8) is replaced by its SHA-256 in hexadecimal digits. So is one that
     looks like such a digest, or it could be the id of another row.
-
-    Args:
-        schema: The columns of the row.
-        identifier_columns: The columns of the id.
-
-    Raises:
-        IdentifierColumnsError: An identifier column is missing, or its type cannot be an id.
     """
     if not identifier_columns:
         return F.col(ROW_POSITION)
@@ -161,16 +125,7 @@ def document_id(schema: T.StructType, identifier_columns: Sequence[str]) -> Colu
 
 
 def check_identifiers(schema: T.StructType, identifier_columns: Sequence[str]) -> None:
-    """Check that the identifier columns exist and that equal values of them are equal strings.
-
-    Args:
-        schema: The columns of the table.
-        identifier_columns: The columns of the id.
-
-
-    Raises:
-        IdentifierColumnsError: They do not; the error names the column, the problem and the remedy.
-    """
+    """Check that the identifier columns exist and that equal values of them are equal strings."""
     names = [field.name for field in schema.fields if field.name not in RESERVED]
     for name in identifier_columns:
         if name not in names:

@@ -33,9 +33,5 @@ _DYNAMIC_PARTS = (
 
 
 def is_dynamic(name: str) -> bool:
-    """Return whether a setting can change on an open index, and leaves every document as it is.
-
-    Args:
-        name: The dotted name, without `index.`.
-    """
+    """Return whether a setting can change on an open index, and leaves every document as it is."""
     return name in _DYNAMIC or name.startswith(_DYNAMIC_PARTS)

@@ -60,12 +60,7 @@ _BY_TYPE: dict[str, Callable[[str], Query]] = {
 
 
 def example_queries(properties: Properties, path: str) -> list[Query]:
-    """Return queries that find documents by a field; none if it is not searchable or its type is not known.
-
-    Args:
-        properties: The mapping.
-        path: The path of the field.
-    """
+    """Return queries that find documents by a field; none if it is not searchable or its type is not known."""
     field = find_field(properties, path) or {}
     target = find_field(properties, str(field.get("path", ""))) if field.get("type") == "alias" else None
     return _queries(path, field if target is None else target)

@@ -16,13 +16,7 @@ OBJECTS = ("object", "nested")
 
 
 def locate_field(properties: Properties, path: str, may_add: bool = True) -> tuple[dict[str, Any], str]:
-    """Return the dictionary that has the field, or in which it belongs, and its key there.
-
-    Args:
-        properties: The fields.
-        path: The path of a field or of a multi-field, such as `title.keyword`.
-        may_add: Whether the field may be added to the dictionary.
-    """
+    """Return the dictionary that has the field, or in which it belongs, and its key there."""
     if path in properties:
         return properties, path
     parts = path.split(".")
@@ -41,23 +35,13 @@ def locate_field(properties: Properties, path: str, may_add: bool = True) -> tup
 
 
 def find_field(properties: Properties, path: str) -> dict[str, Any] | None:
-    """Return the field or the multi-field at a path; None if there is none.
-
-    Args:
-        properties: The fields, as a mapping has them in `properties`.
-        path: The path, such as `place.city` or `title.keyword`.
-    """
+    """Return the field or the multi-field at a path; None if there is none."""
     holder, name = locate_field(properties, path, may_add=False)
     return holder.get(name)
 
 
 def field_names(properties: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the paths of all fields, objects and multi-fields included.
-
-    Args:
-        properties: The fields, as a mapping has them in `properties`.
-        prefix: What every path begins with, such as `place.`; empty for the fields of a document.
-    """
+    """Return the paths of all fields, objects and multi-fields included."""
     names = []
     for name, field in properties.items():
         names += [f"{prefix}{name}", *(f"{prefix}{name}.{each}" for each in field.get("fields", {}))]
@@ -72,26 +56,12 @@ def outer_paths(path: str) -> list[str]:
 
 
 def mapping_error(message: str, value: object, remedy: str, subject: str = "mapping") -> ConfigError:
-    """Return the error for a wrong mapping.
-
-    Args:
-        message: What is wrong.
-        value: The part of the mapping that is wrong, such as the path of a field.
-        remedy: What the user can do.
-        subject: The parameter that has the wrong value.
-    """
+    """Return the error for a wrong mapping."""
     return ConfigError(message, subject=subject, value=value, remedy=remedy)
 
 
 def flatten_mapping(mapping: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return each field of a mapping by its path and without its inner fields, outer fields first.
-
-    Args:
-        mapping: The fields by name; inner fields are in `properties`, or are named by a path.
-
-    Raises:
-        ConfigError: A field is no object, has an unusable name, or is given twice.
-    """
+    """Return each field of a mapping by its path and without its inner fields, outer fields first."""
     found: dict[str, dict[str, Any]] = {}
     for path, field in _walk(mapping, ""):
         if path in found:

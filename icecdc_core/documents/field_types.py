@@ -60,27 +60,14 @@ _ISO_PATTERN = re.compile(r"(yyyy|uuuu)-MM-dd'T'HH:mm:ss\.(SSSSSS|n)")
 
 
 def check_fields(schema: T.StructType, merged: Properties) -> None:
-    """Check that each column fits its field, and that each vector has a dimension.
-
-    Args:
-        schema: The columns of a document.
-        merged: The mapping of its fields.
-
-    Raises:
-        ConfigError: A combination fails for every document; the error names the column's type and the field's.
-    """
+    """Check that each column fits its field, and that each vector has a dimension."""
     for column in schema.fields:
         _check_field(column.name, column.dataType, merged)
     _check_vectors(merged, "")
 
 
 def has_field_type(mapping: object, field_type: str) -> bool:
-    """Return whether a mapping of fields has a field of a type.
-
-    Args:
-        mapping: The fields by name, as a user wrote them.
-        field_type: The type.
-    """
+    """Return whether a mapping of fields has a field of a type."""
     fields = [field for field in mapping.values() if isinstance(field, Mapping)] if isinstance(mapping, Mapping) else []
     return any(
         field.get("type") == field_type or any(has_field_type(field.get(inner), field_type) for inner in _INNER)
@@ -89,12 +76,7 @@ def has_field_type(mapping: object, field_type: str) -> bool:
 
 
 def with_date_format(field: dict[str, Any], generated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a date field with the format of our dates, unless it has one: the default cannot read every year.
-
-    Args:
-        field: The options of the field, as the user gives them.
-        generated: The options of the field that the column's type gives.
-    """
+    """Return a date field with the format of our dates, unless it has one: the default cannot read every year."""
     is_date = field.get("type") in ("date", "date_nanos") and generated.get("type") == "date"
     return {"format": generated["format"], **field} if is_date else field
 

@@ -14,15 +14,7 @@ _SHOWN = 20
 
 
 def require_no_column(generated: Properties, name: str) -> None:
-    """Check that a field of a pipeline is not also a column.
-
-    Args:
-        generated: The fields of a document.
-        name: The path of the field.
-
-    Raises:
-        ConfigError: It is a column, or inside one.
-    """
+    """Check that a field of a pipeline is not also a column."""
     closed = [
         each for each in outer_paths(name) if "properties" not in (find_field(generated, each) or {"properties": {}})
     ]
@@ -39,15 +31,7 @@ def require_no_column(generated: Properties, name: str) -> None:
 
 
 def require_mapped(merged: Properties, name: str) -> None:
-    """Check that a field of a pipeline has a mapping.
-
-    Args:
-        merged: The mapping.
-        name: The path of the field.
-
-    Raises:
-        ConfigError: It has none, so OpenSearch would reject every document.
-    """
+    """Check that a field of a pipeline has a mapping."""
     if not _is_accepted(merged, name):
         raise mapping_error(
             f"The pipeline field '{name}' has no mapping, and the index accepts only fields that have one",
@@ -58,15 +42,7 @@ def require_mapped(merged: Properties, name: str) -> None:
 
 
 def require_object(merged: Properties, path: str) -> None:
-    """Check that the fields around a path are objects.
-
-    Args:
-        merged: The mapping.
-        path: The path of a field.
-
-    Raises:
-        ConfigError: One is not, so it has no fields of its own.
-    """
+    """Check that the fields around a path are objects."""
     for outer in outer_paths(path):
         field = find_field(merged, outer)
         if field is not None and (field.get("type", "object") not in OBJECTS or field.get("enabled") is False):
@@ -79,14 +55,7 @@ def require_object(merged: Properties, path: str) -> None:
 
 
 def check_references(merged: Properties) -> None:
-    """Check that the fields which `copy_to` and field aliases name exist.
-
-    Args:
-        merged: The mapping.
-
-    Raises:
-        ConfigError: One does not.
-    """
+    """Check that the fields which `copy_to` and field aliases name exist."""
     names = field_names(merged)
     for path in names:
         field = find_field(merged, path) or {}
@@ -119,12 +88,7 @@ def open_columns(generated: Properties) -> list[str]:
 
 
 def overlaps_any(path: str, fields: Iterable[str]) -> bool:
-    """Return whether one of the fields is at a path, inside it or around it.
-
-    Args:
-        path: The path of a field.
-        fields: The paths of the fields.
-    """
+    """Return whether one of the fields is at a path, inside it or around it."""
     return any(path == each or each.startswith(f"{path}.") or path.startswith(f"{each}.") for each in fields)
 
 

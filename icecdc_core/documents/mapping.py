@@ -77,17 +77,7 @@ METADATA_FIELDS = frozenset(
 def index_mapping(
     schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping.
-
-    Args:
-        schema: The columns of a document.
-        mapping: The user's mapping of fields, merged over the generated one.
-        pipeline_fields: The fields that an ingest pipeline makes.
-
-    Raises:
-        UnsupportedTypeError: A document cannot have a column's type or name.
-        ConfigError: The user's mapping does not fit the documents.
-    """
+    """Return the explicit mapping of a table's columns; OpenSearch refuses fields without a mapping."""
     check_supported(schema)
     merged = merge_properties(generated_properties(schema), mapping or {}, pipeline_fields)
     check_fields(schema, merged)
@@ -102,17 +92,7 @@ def generated_properties(schema: T.StructType) -> dict[str, dict[str, Any]]:
 def index_limits(
     schema: T.StructType, mapping: Mapping[str, Any] | None = None, pipeline_fields: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`.
-
-    Args:
-        schema: The columns of a document.
-        mapping: The user's mapping of fields, merged over the generated one; None: there is none.
-        pipeline_fields: The fields that an ingest pipeline makes.
-
-    Raises:
-        UnsupportedTypeError: A document cannot have a column's type or name.
-        ConfigError: The user's mapping does not fit the documents.
-    """
+    """Return the index settings that a wide or deep mapping needs, such as `mapping.total_fields.limit`."""
     properties = index_mapping(schema, mapping, pipeline_fields)["properties"]
     fields, depth = _field_count(properties), _depth(properties)
     limits = {}
@@ -124,11 +104,7 @@ def index_limits(
 
 
 def check_supported(schema: T.StructType) -> None:
-    """Check that a document can have the types and names of all columns.
-
-    Raises:
-        UnsupportedTypeError: It cannot; the error names the column, the problem and the remedy.
-    """
+    """Check that a document can have the types and names of all columns."""
     for field in schema.fields:
         if field.name.split(".")[0] in METADATA_FIELDS:
             raise _unsupported_error(field.name, "is a metadata field of OpenSearch, so no column can have that name")

@@ -57,16 +57,7 @@ _WHOLE = {
 def merge_properties(
     generated: Properties, mapping: Mapping[str, Any], pipeline_fields: Sequence[str] = ()
 ) -> Properties:
-    """Merge the user's mapping over the generated fields.
-
-    Args:
-        generated: The fields of a document.
-        mapping: The mapping of fields by name; names may have dots, as paths.
-        pipeline_fields: The fields that an ingest pipeline makes.
-
-    Raises:
-        ConfigError: A key is no field, nothing makes a field, or a field that is made has no mapping.
-    """
+    """Merge the user's mapping over the generated fields."""
     for name in mapping:
         if name in _WHOLE and name not in generated:
             raise mapping_error(f"The mapping has '{name}', which is no field", name, _WHOLE[name])
@@ -85,12 +76,7 @@ def merge_properties(
 
 
 def merge_field(generated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge one field of the user over a generated one, see the top of this module.
-
-    Args:
-        generated: The generated field.
-        given: The user's field.
-    """
+    """Merge one field of the user over a generated one, see the top of this module."""
     adds = "type" not in given or (given["type"] == generated.get("type") and generated.get("enabled") is not False)
     if adds:
         merged = _merge_deep(generated, given)

@@ -40,14 +40,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class SpecChange:
-    """A difference between the spec that an index was built with and the current one.
-
-    Attributes:
-        path: Where it is, such as `mapping.title.analyzer`.
-        was: The value that the index was built with; None: there was none.
-        now: The current value; None: there is none.
-        in_place: Whether every document that is already indexed stays right.
-    """
+    """A difference between the spec that an index was built with and the current one."""
 
     path: str
     was: Any
@@ -60,24 +53,14 @@ class SpecChange:
 
 
 def stored_spec(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec as positions keep it; empty if nothing was chosen, as in positions of older releases.
-
-    Args:
-        mapping: The mapping of fields that the user chose.
-        settings: The index settings that the user chose.
-    """
+    """Return the spec as positions keep it; empty if nothing was chosen, as in positions of older releases."""
     if not mapping and not settings:
         return {}
     return {MAPPING: dict(mapping), SETTINGS: dict(settings), DIGEST: spec_digest(mapping, settings)}
 
 
 def spec_digest(mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return a digest of the user's mapping and settings; it is the same for another spelling of the same.
-
-    Args:
-        mapping: The mapping of fields that the user chose.
-        settings: The index settings that the user chose.
-    """
+    """Return a digest of the user's mapping and settings; it is the same for another spelling of the same."""
     parts = [
         sorted([*key, value] for key, value in _options(_all_fields({}, mapping))),
         _settings({SETTINGS: settings}),
@@ -92,15 +75,7 @@ def spec_changes(
     schema: StructType | None = None,
     number_of_shards: int | None = None,
 ) -> list[SpecChange]:
-    """Compare what two specs mean; parts of a selection that are no spec do not matter.
-
-    Args:
-        stored: The spec that the index was built with, as ``stored_spec`` returns it.
-        current: The spec now.
-        new_fields: The paths of fields that no indexed document has yet.
-        schema: The fields of a document: a mapping that repeats what is generated for them changes nothing.
-        number_of_shards: The parameter; it counts where the settings say nothing any more.
-    """
+    """Compare what two specs mean; parts of a selection that are no spec do not matter."""
     if stored.get(DIGEST) == current.get(DIGEST):
         return []
     changes = []
@@ -165,12 +140,7 @@ def _is_inside(path: str, fields: Collection[str]) -> bool:
 
 
 def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to change on an index in place; None resets one to OpenSearch's default.
-
-    Args:
-        stored: The spec that the index was built with.
-        current: The spec now.
-    """
+    """Return the settings to change on an index in place; None resets one to OpenSearch's default."""
     return {path: now for path, _, now in _differences(_settings(stored), _settings(current)) if is_dynamic(path)}
 
 

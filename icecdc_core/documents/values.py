@@ -32,13 +32,7 @@ def needs_rebuild(data_type: T.DataType) -> bool:
 
 
 def json_ready(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
-    """Return the value in types whose JSON is that of the document.
-
-    Args:
-        column: The value.
-        data_type: Its type.
-        options: The options of `to_json`.
-    """
+    """Return the value in types whose JSON is that of the document."""
     if not needs_rebuild(data_type):
         return column
     if isinstance(data_type, T.StructType):
@@ -62,13 +56,7 @@ def json_ready(column: Column, data_type: T.DataType, options: Mapping[str, str]
 
 
 def scalar_text(column: Column, data_type: T.DataType, options: Mapping[str, str]) -> Column:
-    """Return the value as the string that a document has; a struct, array or map as JSON.
-
-    Args:
-        column: The value.
-        data_type: Its type.
-        options: The options of `to_json`.
-    """
+    """Return the value as the string that a document has; a struct, array or map as JSON."""
     if isinstance(data_type, T.StringType):
         return column
     if isinstance(data_type, T.DecimalType):

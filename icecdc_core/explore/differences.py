@@ -34,19 +34,7 @@ _MOST_FIELDS = 12
 
 @dataclass(frozen=True, repr=False)
 class Differences(Part):
-    """What changed between two snapshots, as the documents have it.
-
-    Attributes:
-        from_snapshot_id: The older state; None is the empty table, or there is nothing to compare.
-        to_snapshot_id: The newer state; None if there is nothing to compare.
-        inserts: Rows that only the newer state has.
-        updates: Identifiers whose row differs; 0 without identifier columns.
-        deletes: Rows that only the older state has.
-        carryovers_removed: Rows that were read on both sides and are the same.
-        sample: Some of the changes.
-        partitions: The partitions with the most changes.
-        notes: What is good to know beside them.
-    """
+    """What changed between two snapshots, as the documents have it."""
 
     from_snapshot_id: int | None = None
     to_snapshot_id: int | None = None
@@ -122,12 +110,7 @@ class Differences(Part):
 
 
 def find_differences(view: View) -> Differences:
-    """Compare the two snapshots that the parameters name; reads only data files that differ between them.
-
-    Raises:
-        HistoryGapError: A snapshot expired meanwhile.
-        IcecdcError: The files cannot be read.
-    """
+    """Compare the two snapshots that the parameters name; reads only data files that differ between them."""
     start, end = view.chosen.start, view.chosen.end
     found = Differences(start, end, notes=(view.chosen.note,) if view.chosen.note else ())
     if end is None or start == end:

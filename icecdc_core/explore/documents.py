@@ -31,14 +31,7 @@ _LONGEST_ROW = 600
 
 @dataclass(frozen=True)
 class IndexedDocument:
-    """A document as the index has it.
-
-    Attributes:
-        fields: Its fields that the parameters let through; None if the index does not have it.
-        version: Its version; None if the index does not have it.
-        written: Which batch wrote it.
-        problem: Why it could not be read.
-    """
+    """A document as the index has it."""
 
     fields: Document | None = None
     version: int | None = None
@@ -48,16 +41,7 @@ class IndexedDocument:
 
 @dataclass(frozen=True, repr=False)
 class DocumentView(Part):
-    """One document, from both sides.
-
-    Attributes:
-        document_id: Its id; empty if none was looked up.
-        indexed: What the index has.
-        rows: What the table has now, as documents: one row, or none.
-        agrees: Whether both are the same; None if that cannot be said.
-        verdict: The same as a sentence.
-        history: What snapshots did to it.
-    """
+    """One document, from both sides."""
 
     document_id: str = ""
     indexed: IndexedDocument = field(default_factory=IndexedDocument)
@@ -136,16 +120,7 @@ def _fields_of(change: RowChange) -> list[tuple[str, Cell]]:
 
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:
-    """Look a document up in the index and in the table, and find what snapshots did to it.
-
-    Args:
-        view: What was opened.
-        differences: What changed; it has the document to show if the parameters name none.
-
-    Raises:
-        ConfigError: ``document_id`` is no id of this table.
-        IcecdcError: The files cannot be read.
-    """
+    """Look a document up in the index and in the table, and find what snapshots did to it."""
     given = view.config.document_id or differences.example_id
     if not view.source.identifier_columns:
         return DocumentView(
@@ -221,14 +196,7 @@ def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
 
 
 def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: StructType) -> bool:
-    """Return whether a document is what its row makes; what an ingest pipeline adds does not count.
-
-    Args:
-        indexed: The document of the index.
-        row: The document that the row makes.
-        pipeline_fields: The paths of the fields that the pipeline makes.
-        schema: The fields of a document without them.
-    """
+    """Return whether a document is what its row makes; what an ingest pipeline adds does not count."""
     ours = without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)
     return bool(_without_nulls(ours) == _without_nulls(row))
 

@@ -26,11 +26,7 @@ _MOST_PARTITIONS = 12
 
 
 def time_line_figure(entries: Sequence[Entry]) -> Figure:
-    """The snapshots as a graph, newest on top, beside the rows that each added and removed.
-
-    Args:
-        entries: The snapshots, newest first.
-    """
+    """The snapshots as a graph, newest on top, beside the rows that each added and removed."""
     with rc_context(STYLE):
         if not entries:
             return _sentence_figure("The table has no snapshot yet")
@@ -42,11 +38,7 @@ def time_line_figure(entries: Sequence[Entry]) -> Figure:
 
 
 def partitions_figure(partitions: Sequence[PartitionChanges]) -> Figure:
-    """The changes of each partition, those with the most on top.
-
-    Args:
-        partitions: The partitions, those with the most changes first.
-    """
+    """The changes of each partition, those with the most on top."""
     with rc_context(STYLE):
         shown = partitions[:_MOST_PARTITIONS]
         if not shown:

@@ -40,13 +40,7 @@ class Part(ABC):
 
 
 class Cell(NamedTuple):
-    """A cell of a table.
-
-    Attributes:
-        text: What it says.
-        kind: What it means, one of ``COLOURS``; empty: nothing special.
-        before: What was there before, if that is to be seen beside it.
-    """
+    """A cell of a table."""
 
     text: str
     kind: str = ""
@@ -62,12 +56,7 @@ def value_text(value: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
-    """Return an HTML table; every text in it is escaped.
-
-    Args:
-        head: The names of the columns.
-        rows: The rows. A number that is no ``Cell`` is aligned to the right.
-    """
+    """Return an HTML table; every text in it is escaped."""
     rows = [list(row) for row in rows]
     sides = ["right" if rows and _is_number(cell) else "left" for cell in (rows[0] if rows else head)]
     heads = "".join(

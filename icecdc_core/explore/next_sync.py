@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class NextSync(Part):
-    """The outcome of a dry run.
-
-    Attributes:
-        report: What the sync would report; None if it would fail.
-        problem: Why it would fail, with the remedy; empty if it would not.
-        state: How it would end, one of ``exit_states.EXIT_STATES``.
-        reason: Why it would fail, without a value of a row, for the report.
-    """
+    """The outcome of a dry run."""
 
     report: RunReport | None
     problem: str = ""
@@ -71,11 +64,7 @@ class NextSync(Part):
 
 
 def dry_run_next_sync(view: View) -> NextSync:
-    """Count what the next sync would write; it reads the changed files as the sync would, and writes nothing.
-
-    Args:
-        view: What was opened.
-    """
+    """Count what the next sync would write; it reads the changed files as the sync would, and writes nothing."""
     # A dry run is no sync, so it leaves neither metrics nor a report of one.
     config = view.config.job_config(dry_run=True, metrics_folder="", metrics_url="", report_path="")
     try:

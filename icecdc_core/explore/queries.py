@@ -29,17 +29,7 @@ _BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "po
 
 @dataclass(frozen=True, repr=False)
 class QueryResult(Part):
-    """What the index answered.
-
-    Attributes:
-        query: The query.
-        total: How many documents match; None if there was no answer.
-        took_ms: The milliseconds that OpenSearch took.
-        seconds: The seconds until the answer was here.
-        hits: Some of them: id, score and the fields that the parameters let through.
-        examples: Queries to try next: a field, and a query of it.
-        problem: Why there was no answer.
-    """
+    """What the index answered."""
 
     query: Any
     total: int | None = None
@@ -86,14 +76,7 @@ class QueryResult(Part):
 
 
 def try_query(view: View) -> QueryResult:
-    """Ask the index what the parameter ``query`` says; without one, for all documents.
-
-    Args:
-        view: What was opened.
-
-    Raises:
-        ConfigError: OpenSearch refuses the query.
-    """
+    """Ask the index what the parameter ``query`` says; without one, for all documents."""
     body = search_body(view.config.query, view.config.sample_rows)
     if view.missing:
         return QueryResult(body["query"], problem=view.missing)
@@ -122,12 +105,7 @@ def try_query(view: View) -> QueryResult:
 
 
 def search_body(given: str, most: int) -> dict[str, Any]:
-    """Return the body of a search. Pure.
-
-    Args:
-        given: A query string, or JSON: a query, or the body of a search; empty: all documents.
-        most: Ask for so many hits at most.
-    """
+    """Return the body of a search. Pure."""
     if not given.startswith("{"):
         asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
         return {"query": asked, "size": most, "track_total_hits": True}

@@ -61,16 +61,7 @@ def explore_report(
     document: DocumentView,
     query: QueryResult,
 ) -> ExploreReport:
-    """Return the report on what was shown.
-
-    Args:
-        view: The table and its index, as they were opened.
-        snapshots: The table's newest snapshots.
-        next_sync: What the next sync would do.
-        differences: What changed between the two chosen snapshots.
-        document: The document that was looked up.
-        query: What the index answered to the query.
-    """
+    """Return the report on what was shown."""
     return ExploreReport(
         table=view.config.table,
         index=view.config.index,

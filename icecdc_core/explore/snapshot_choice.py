@@ -17,13 +17,7 @@ _MOST_LISTED = 12
 
 @dataclass(frozen=True)
 class SnapshotRange:
-    """Two snapshots to compare.
-
-    Attributes:
-        start: The older state; None is the empty table.
-        end: The newer state; None if there is nothing to compare.
-        note: Why these, or why there is nothing to compare.
-    """
+    """Two snapshots to compare."""
 
     start: int | None
     end: int | None
@@ -33,18 +27,7 @@ class SnapshotRange:
 def choose_snapshots(
     metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
 ) -> SnapshotRange:
-    """Return the two snapshots that the parameters name, or those that a person most likely wants to compare.
-
-    Args:
-        metadata: The table's metadata.
-        head: The current snapshot of the branch; None for an empty table.
-        position: The snapshot that the index equals, if it is known.
-        from_snapshot: See ``ExploreConfig``.
-        to_snapshot: See ``ExploreConfig``.
-
-    Raises:
-        ConfigError: A name is none of a snapshot, or the snapshot has expired.
-    """
+    """Return the two snapshots that the parameters name, or those that a person most likely wants to compare."""
     if head is None:
         # What was asked for is checked nevertheless.
         for parameter, text in (("from_snapshot", from_snapshot), ("to_snapshot", to_snapshot)):

@@ -21,20 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One snapshot.
-
-    Attributes:
-        snapshot_id: Its id.
-        parent_id: The snapshot it was made from; None for the first.
-        committed_at: When it was committed.
-        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        rows_added: Rows in the data files that it added.
-        rows_removed: Rows in the data files that it removed, and rows that its delete files removed.
-        names: Branches and tags that name it.
-        lane: 0 on the branch that is followed, 1 and more on others.
-        is_reachable: Whether a branch or tag leads to it; a rollback leaves snapshots that none leads to.
-        has_index: Whether the index equals it.
-    """
+    """One snapshot."""
 
     snapshot_id: int
     parent_id: int | None
@@ -60,13 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, repr=False)
 class TimeLine(Part):
-    """The newest snapshots of a table, and where its index stands.
-
-    Attributes:
-        entries: The snapshots, newest first.
-        snapshots: How many the table has.
-        notes: What is good to know beside them.
-    """
+    """The newest snapshots of a table, and where its index stands."""
 
     entries: tuple[Entry, ...]
     snapshots: int
@@ -130,15 +111,7 @@ def time_line(
     most: int,
     branch: str = MAIN_BRANCH,
 ) -> tuple[Entry, ...]:
-    """Return the newest snapshots of a table, newest first.
-
-    Args:
-        metadata: The table's metadata.
-        head: The current snapshot of the branch that is followed.
-        position: The snapshot of the index.
-        most: At most so many.
-        branch: The branch that is followed; it is named first.
-    """
+    """Return the newest snapshots of a table, newest first."""
     heads = [ref.snapshot_id for ref in metadata.refs.values()] + ([head] if head is not None else [])
     reachable = {each for named in heads for each in ancestors(metadata, named)}
     lanes = _lanes(metadata, head)

@@ -36,18 +36,7 @@ OTHER_DOCUMENTS = "The index was built with other columns or another select or r
 
 @dataclass(frozen=True)
 class View:
-    """A table and its index.
-
-    Attributes:
-        spark: The session.
-        config: The parameters.
-        source: The table, and what the parameters select of it.
-        chosen: The two snapshots to compare.
-        position: The position of the index; None if it has none or cannot be read.
-        missing: Why the index cannot be read; empty if it can.
-        notes: What is good to know about the index and its table.
-        since: The time of opening, of a monotonic clock.
-    """
+    """A table and its index."""
 
     spark: SparkSession
     config: ExploreConfig
@@ -110,26 +99,12 @@ class View:
 
 
 def opensearch_errors(config: ExploreConfig, doing: str) -> Any:
-    """Return the context in which failures of OpenSearch become typed errors.
-
-    Args:
-        config: The parameters; the URL and the user name are part of the errors.
-        doing: What the requests of the block do, such as "reading the position".
-    """
+    """Return the context in which failures of OpenSearch become typed errors."""
     return typed_errors(config.opensearch_url, doing, config.opensearch_username)
 
 
 def open_view(spark: SparkSession, config: ExploreConfig) -> View:
-    """Open the table and find out what is known about its index; a missing index is a note, no error.
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The parameters.
-
-    Raises:
-        ConfigError: ``from_snapshot`` or ``to_snapshot`` is no snapshot of the table.
-        IcecdcError: The table cannot be read, see ``open_source``.
-    """
+    """Open the table and find out what is known about its index; a missing index is a note, no error."""
     since = time.monotonic()
     require_supported(spark)
     require_catalog(spark, config)
@@ -156,12 +131,7 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
 
 
 def index_notes(source: Source, position: Position | None) -> Iterator[str]:
-    """Yield what is good to know about the index and its table: what a sync cannot do, and how far the index is behind.
-
-    Args:
-        source: The table.
-        position: The position of the index, if it is known.
-    """
+    """Yield what is good to know about the index and its table: what a sync cannot do, and how far the index is behind."""
     if not source.identifier_columns:
         yield (
             "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "

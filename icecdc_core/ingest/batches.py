@@ -49,24 +49,7 @@ _CACHE_SETTINGS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 
 @dataclass
 class Batches:
-    """Processes the batches of one run, one after the other.
-
-    Attributes:
-        config: The job's parameters.
-        run_id: The run.
-        topics: Says whether a batch reaches the end of the topics.
-        writer: Writes into tables.
-        parser: Parses the records of several tables together.
-        number: Number of the next batch.
-        complete: All records below are written, except in tables that are behind.
-        recovering: Tables that an earlier run left behind, until they reach `complete` again.
-        topic_ids: The id of each topic that the job ever read.
-        last: The commit log entry of the last batch; None before the first.
-        known_schemas: The registry's schemas that this run has read, by ID. An outage stops only records of others.
-        behind: Tables that failed in this run, with the error. Later batches skip them, so that a table never misses
-            records between others; the next run reads their records again.
-        refills: Those of them that read records again because of `on_table_reset`.
-    """
+    """Processes the batches of one run, one after the other."""
 
     config: IngestConfig
     run_id: str
@@ -83,13 +66,7 @@ class Batches:
     refills: set[str] = field(default_factory=set)
 
     def process(self, records: DataFrame, start: Offsets, end: Offsets) -> LogEntry:
-        """Process a batch; returns its entry. Afterwards each table has its records or is behind.
-
-        Args:
-            records: Spark's Kafka columns.
-            start: Where the batch starts.
-            end: Where it ends.
-        """
+        """Process a batch; returns its entry. Afterwards each table has its records or is behind."""
         # The batch has a session of its own, with catalogs of its own. A commit through another session may be
         # invisible in it.
         spark = records.sparkSession
@@ -218,10 +195,6 @@ class Batches:
 
         Such a table stays behind until it has reached the offsets of the others. Then `recovering` is emptied. The new
         entries are also the last ones that the writer's reader of offsets has.
-
-        Args:
-            tables: The entries of the tables that have records in the batch.
-            batch: The batch.
         """
         # The job may no longer read a topic that it once did.
         read = {topic: complete for topic, complete in self.complete.items() if topic in batch.end}

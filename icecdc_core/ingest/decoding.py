@@ -41,30 +41,6 @@ def decode_records(
 
     Plain JSON is not parsed yet: `parse_rows` finds what is wrong in it. The formats with a schema registry, and
     Debezium's JSON, read the frame once to collect the schemas of its records.
-
-    Args:
-        records: Spark's Kafka columns; `headers` may be absent. Not a streaming frame.
-        settings: The format, and the URL of the registry.
-        known_schemas: The registry's schemas of earlier batches, by ID; new ones are added.
-
-    Returns:
-        The columns `topic`, `partition`, `offset`, `timestamp`, `key`, `headers` (if given) and `value`, unchanged,
-        followed by
-
-        - `payload`: the row's fields as JSON text
-        - `payload_type`: the Spark schema of the payload as JSON if its writer gives one, `TEXT_KEY` for a key that is
-          plain text, else null
-        - `op`: ``upsert``, ``delete``, or null if the table's mode decides
-        - `problem`: why the record cannot be used, else null
-        - `before`: the row before an update as JSON text, if Debezium gives it, else null
-
-        Records that describe no row (control records, messages, and tombstones with ``tombstones=ignore``) are left
-        out.
-
-    Raises:
-        SchemaRegistryError: The registry cannot be reached or rejects the request.
-        ConfigError: The format needs a registry, and no URL is given.
-        DependencyError: The format is Avro, and the session has no Avro reader.
     """
     columns = [name for name in _RECORD_COLUMNS if name in records.columns]
     if settings.tombstones == "ignore":

@@ -21,12 +21,7 @@ _KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
 
 
 def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str) -> IcecdcError:
-    """Return the typed error for a failed write.
-
-    Args:
-        error: The failure.
-        table: The table, every part quoted.
-    """
+    """Return the typed error for a failed write."""
     typed, text = _typed_and_text(error)
     if typed is not None:
         return typed
@@ -40,12 +35,7 @@ def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str)
 
 
 def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
-    """Return the typed error for a failure of the stream itself; None for an unknown one.
-
-    Args:
-        error: The failure.
-        bootstrap_servers: The brokers.
-    """
+    """Return the typed error for a failure of the stream itself; None for an unknown one."""
     typed, text = _typed_and_text(error)
     return typed or (typed_kafka(error, bootstrap_servers) if _KAFKA.search(text) else None)
 

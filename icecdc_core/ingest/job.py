@@ -46,14 +46,7 @@ _MOST_LOSSES_IN_A_ROW = 5
 
 
 class IngestRun(JobRun[IngestConfig]):
-    """One run of an ingest.
-
-    Args:
-        spark: A session with Kafka's connector and the tables' catalog.
-        config: The job's parameters.
-        clock: A monotonic clock, in seconds.
-        first_pause: Seconds until a continuous run retries the tables that are behind.
-    """
+    """One run of an ingest."""
 
     def __init__(
         self,
@@ -75,14 +68,7 @@ class IngestRun(JobRun[IngestConfig]):
         self._progress = Progress(config, clock)
 
     def run(self) -> IngestReport:
-        """Read all records of the topics, or continue until the time is over or SIGTERM arrives.
-
-        Returns:
-            What was written.
-
-        Raises:
-            IcecdcError: See `icecdc_core.ingest.ingest`.
-        """
+        """Read all records of the topics, or continue until the time is over or SIGTERM arrives."""
         try:
             with stop_on_sigterm() as self.stop:
                 return self._run()

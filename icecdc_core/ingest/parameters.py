@@ -34,11 +34,7 @@ _OURS = ("bootstrap.servers", "isolation.level", "group.id", "auto.offset.reset"
 
 
 def check_job_name(text: str) -> str:
-    """Check the name of a job, which snapshot summaries carry.
-
-    Raises:
-        PydanticCustomError: The text is no such name.
-    """
+    """Check the name of a job, which snapshot summaries carry."""
     if not _JOB.fullmatch(text):
         raise parameter_problem(
             "is not a job name", "use up to 100 letters, digits, ., _ and -, beginning with a letter or digit"
@@ -47,11 +43,7 @@ def check_job_name(text: str) -> str:
 
 
 def parse_servers(value: object) -> object:
-    """Return brokers as `host:port`, joined by commas.
-
-    Raises:
-        PydanticCustomError: The value is not a list of brokers.
-    """
+    """Return brokers as `host:port`, joined by commas."""
     listed = [text.strip() for text in value.split(",")] if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not all(map(_is_server, listed)):
         raise parameter_problem(
@@ -66,11 +58,7 @@ def _is_server(text: object) -> bool:
 
 
 def parse_client_options(value: object) -> Properties:
-    """Return Kafka client properties, without the prefix `kafka.` that Spark uses.
-
-    Raises:
-        PydanticCustomError: The value is no mapping of strings, or sets what the delivery guarantee depends on.
-    """
+    """Return Kafka client properties, without the prefix `kafka.` that Spark uses."""
     options = {key.removeprefix("kafka."): text for key, text in parse_properties(value).items()}
     if reserved := [key for key in _OURS if key in options]:
         raise parameter_problem(
@@ -80,11 +68,7 @@ def parse_client_options(value: object) -> Properties:
 
 
 def check_namespace(text: str) -> str:
-    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text.
-
-    Raises:
-        PydanticCustomError: The text is neither.
-    """
+    """Check `catalog.namespace`, parts back-quoted if needed; or an empty text."""
     if text:
         try:
             split_table_name(f"{text}.t")
@@ -94,11 +78,7 @@ def check_namespace(text: str) -> str:
 
 
 def parse_metadata_columns(value: object) -> object:
-    """Check that the names are in `METADATA`.
-
-    Raises:
-        PydanticCustomError: The value is not a list of names, or a name is not in `METADATA` or is there twice.
-    """
+    """Check that the names are in `METADATA`."""
     names = parse_column_names(value)
     if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
         raise parameter_problem(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
@@ -106,11 +86,7 @@ def parse_metadata_columns(value: object) -> object:
 
 
 def parse_transforms(value: object) -> object:
-    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses.
-
-    Raises:
-        PydanticCustomError: The value is no such list, or `parse_transform` refuses a text.
-    """
+    """Return partition transforms from a list, a JSON array, or a text with commas outside of parentheses."""
     if isinstance(value, str):
         is_array = value.startswith("[")
         value = parse_json_array(value, _TRANSFORMS) if is_array else re.split(r",\s*(?![^()]*\))", value)
@@ -121,11 +97,7 @@ def parse_transforms(value: object) -> object:
 
 
 def parse_transform(text: str) -> tuple[str, int, str]:
-    """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column.
-
-    Raises:
-        PydanticCustomError: The text is no transform, or its width is no positive 32-bit number.
-    """
+    """Return the name of a partition transform ("" for the plain value), its width (0 for none) and its column."""
     match = _TRANSFORM.fullmatch(text)
     if match is None:
         raise parameter_problem(
@@ -143,11 +115,7 @@ def parse_transform(text: str) -> tuple[str, int, str]:
 
 
 def check_expression(text: str) -> str:
-    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect.
-
-    Raises:
-        PydanticCustomError: The text is wrong in Python's dialect and certainly in Java's.
-    """
+    """Check a regular expression. Java checks it again when the ingest starts: only it knows its dialect."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about what Python may read like Java
@@ -164,11 +132,7 @@ def check_expression(text: str) -> str:
 
 
 def parse_routes(value: object) -> Properties:
-    """Return the regular expression of each table.
-
-    Raises:
-        PydanticCustomError: The value is no mapping of strings, or a table name or an expression is missing or wrong.
-    """
+    """Return the regular expression of each table."""
     given = parse_properties(value)
     for table, pattern in given.items():
         split_table_name(table)
@@ -181,11 +145,7 @@ def parse_routes(value: object) -> Properties:
 
 
 def parse_starting_offsets(value: object) -> object:
-    """Check `earliest`, `latest`, a timestamp, or offsets as JSON.
-
-    Raises:
-        PydanticCustomError: The value is none of these.
-    """
+    """Check `earliest`, `latest`, a timestamp, or offsets as JSON."""
     if isinstance(value, Mapping):
         value = json.dumps(value)
     text = str(value)
@@ -201,11 +161,7 @@ def parse_starting_offsets(value: object) -> object:
 
 
 def parse_offsets(text: str) -> dict[str, dict[int, int]]:
-    """Return offsets from JSON as Spark writes it: topic to partition to next offset.
-
-    Raises:
-        PydanticCustomError: The text is not such JSON, or Kafka cannot have a partition or an offset in it.
-    """
+    """Return offsets from JSON as Spark writes it: topic to partition to next offset."""
     remedy = 'write {"topic":{"0":42,"1":0}}'
     try:
         topics = json.loads(text)

@@ -18,12 +18,7 @@ SECONDS_BETWEEN = 15.0
 
 
 class Progress:
-    """Publishes how far a run is, at most every 15 seconds.
-
-    Args:
-        config: The job's parameters.
-        clock: A monotonic clock, in seconds.
-    """
+    """Publishes how far a run is, at most every 15 seconds."""
 
     def __init__(self, config: IngestConfig, clock: Callable[[], float]) -> None:
         self._config = config
@@ -32,12 +27,7 @@ class Progress:
         self._due = clock()
 
     def publish(self, batches: Batches, written: Mapping[str, Any]) -> None:
-        """Publish if it is time. It must not run while a batch does, because it asks Kafka for the topics' ends.
-
-        Args:
-            batches: The batches so far.
-            written: What the run wrote so far, by the names of its report.
-        """
+        """Publish if it is time. It must not run while a batch does, because it asks Kafka for the topics' ends."""
         if not self._is_on or self._clock() < self._due:
             return
         self._due = self._clock() + SECONDS_BETWEEN

@@ -14,16 +14,7 @@ if TYPE_CHECKING:
 
 
 def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """Return the last batches of the job, newest first.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        limit: How many.
-
-    Returns:
-        `batch`, `committed_at`, `records`, `rows`, `tables`, `dead_letters` and `valid_through`.
-    """
+    """Return the last batches of the job, newest first."""
     from icecdc_core.reporting.frames import NotebookFrame
 
     entries = spark.table(config.quoted_commit_log).where((F.col("job") == config.job) & (F.col("kind") == "batch"))
@@ -35,16 +26,7 @@ def recent_batches(spark: SparkSession, config: IngestConfig, limit: int = 10) -
 
 
 def recent_dead_letters(spark: SparkSession, config: IngestConfig, limit: int = 10) -> pd.DataFrame:
-    """Return the last dead letters of the job, newest first.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        limit: How many.
-
-    Returns:
-        `kept_at`, `topic`, `partition`, `offset`, `table` and `reason`.
-    """
+    """Return the last dead letters of the job, newest first."""
     import pandas as pd
 
     from icecdc_core.reporting.frames import NotebookFrame

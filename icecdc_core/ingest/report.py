@@ -105,13 +105,7 @@ class IngestReport(Report):
 
 
 class Totals:
-    """What batches wrote, added up entry by entry: a run may have no end, so it keeps no entry.
-
-    Attributes:
-        batches: How many there were.
-        valid_through: Up to when all partitions are complete; None if unknown.
-        counts: What they wrote, by the names of the report.
-    """
+    """What batches wrote, added up entry by entry: a run may have no end, so it keeps no entry."""
 
     def __init__(self, *entries: LogEntry) -> None:
         self.batches = 0

@@ -29,16 +29,7 @@ _NOT_IN_A_NAME = "[^A-Za-z0-9_-]"
 
 
 def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | None = None) -> DataFrame:
-    """Add the table of each record; one that goes to several tables becomes several rows.
-
-    Args:
-        decoded: As `decoding.decode_records` returns it.
-        config: How records are routed.
-        named_by: The route field's value, if it is already parsed.
-
-    Returns:
-        The same columns and `TABLE`. A record without a table has the reason in `problem`.
-    """
+    """Add the table of each record; one that goes to several tables becomes several rows."""
     if config.route_by == "table":
         return decoded.withColumn(TABLE, F.lit(quoted_table(config.table)))
     value = F.col("topic")
@@ -61,15 +52,7 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
 
 
 def check_expressions(spark: SparkSession, config: IngestConfig) -> None:
-    """Check the regular expressions with Java, which Spark and Kafka's client use.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-
-    Raises:
-        ConfigError: Java refuses an expression.
-    """
+    """Check the regular expressions with Java, which Spark and Kafka's client use."""
     given = [("topic_pattern", config.topic_pattern, config.topic_pattern)]
     given += [("routes", expression, _whole(expression)) for expression in config.routes.values()]
     pattern = java_class(spark, "java.util.regex.Pattern")

@@ -40,17 +40,7 @@ _MOST_TABLES = 2000
 
 @dataclass(frozen=True)
 class SharedParse:
-    """Records of several tables, parsed once.
-
-    Attributes:
-        cached: The frame behind all others; release it by `cached.unpersist()`.
-        rows_of: Returns the rows of one of these tables, as `parse_rows` does; with `rows_only` just the column `ROW`.
-        rows_only: Whether all records fit, and nothing but their rows is cached.
-        schema: The columns of all these tables.
-        counts: Records of each of these tables that has any.
-        other_counts: Records of other tables, by table; None: of no table.
-        others: The other records, as `route_records` returns them; None if there are none.
-    """
+    """Records of several tables, parsed once."""
 
     cached: DataFrame
     rows_of: Callable[[str], DataFrame]
@@ -63,12 +53,7 @@ class SharedParse:
 
 @dataclass
 class SharedParser:
-    """Finds the tables with the same columns, once for a run, and parses their records together.
-
-    Attributes:
-        config: The job's parameters.
-        candidates: Tables that records may go to.
-    """
+    """Finds the tables with the same columns, once for a run, and parses their records together."""
 
     config: IngestConfig
     candidates: Iterable[str]
@@ -77,15 +62,7 @@ class SharedParser:
     _try_rows_only: bool = True
 
     def parse(self, decoded: DataFrame) -> SharedParse | None:
-        """Parse the records of the tables that have the same columns.
-
-        Args:
-            decoded: As `decoding.decode_records` returns it.
-
-        Returns:
-            Their rows, and the records of all other tables; None without such tables, or if records have to be
-            inspected before.
-        """
+        """Parse the records of the tables that have the same columns."""
         config = self.config
         if not needs_no_inference(config):
             return None
@@ -193,15 +170,7 @@ class SharedParser:
 
 
 def cache_and_count(column: str, records: DataFrame) -> tuple[DataFrame, dict[Any, int]]:
-    """Cache records, sorted by a column so that reading one of its values skips the others, and count each value.
-
-    Args:
-        column: The column.
-        records: The records.
-
-    Returns:
-        The cached frame, which the caller unpersists, and the count of each value.
-    """
+    """Cache records, sorted by a column so that reading one of its values skips the others, and count each value."""
     cached = records.sortWithinPartitions(column).persist()
     try:
         return cached, {row[column]: int(row["count"]) for row in cached.groupBy(column).count().collect()}

@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamStart:
-    """Where a stream starts.
-
-    Attributes:
-        topics: The topics to read.
-        start: The first offset to read, of every partition.
-        latest: The end of each partition at this moment.
-        lost: Partitions that lost records before they were read.
-        topic_ids: The id of each topic that the job ever read, if the brokers have ids.
-    """
+    """Where a stream starts."""
 
     topics: list[str]
     start: Offsets
@@ -43,20 +35,7 @@ class StreamStart:
 
 
 def find_start(topics: Topics, config: IngestConfig, logged: LoggedJob, recorded: list[Offsets]) -> StreamStart:
-    """Find out where a stream starts.
-
-    Args:
-        topics: The brokers.
-        config: The job's parameters.
-        logged: What the commit log says about the job.
-        recorded: If the log says nothing: the offsets that the tables record of the job, if any does.
-
-    Raises:
-        LostOffsetsError: Records were removed before they were read, and `on_lost_offsets` is `fail`.
-        TopicReplacedError: A topic was deleted and made again, or ends before the offsets that were read.
-        TopicNotFoundError: A topic does not exist.
-        ConfigError: `starting_offsets` names a topic, a partition or an offset that is not there.
-    """
+    """Find out where a stream starts."""
     names = topics.names()
     topic_ids = with_new_topics(logged.topic_ids, topics.ids(names))
     earliest, latest = topics.earliest(names), topics.latest(names)

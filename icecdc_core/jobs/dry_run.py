@@ -16,15 +16,7 @@ from icecdc_core.table.source import Source
 
 
 def dry_run_sync(run: Run, look: Look) -> RunReport:
-    """Count what a sync from the stored position would do.
-
-    Args:
-        run: The dry run, which has the parameters and times the stages.
-        look: The stored position and the table.
-
-    Raises:
-        IcecdcError: What the sync itself would raise before its first write.
-    """
+    """Count what a sync from the stored position would do."""
     source = look.source
     start = decide_start(look.position, source, run.config)
     position = start.position

@@ -69,16 +69,6 @@ def export_locked(run: Run, source: Source, lock: IndexLock) -> RunReport:
 
     If its snapshot expires while it is read, the export starts over with the table's current snapshot, provided that
     ``on_history_gap`` is ``reexport``.
-
-    Args:
-        run: The run.
-        source: The table.
-        lock: The locked index.
-
-    Raises:
-        HistoryGapError, TableReplacedError: The exported snapshot is gone, and ``on_history_gap`` is ``fail`` or the
-            last attempt failed too.
-        IcecdcError: Another one, as `export_table` raises it.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -185,13 +175,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
 
 
 def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunReport:
-    """Check and count what an export would write, and write nothing.
-
-    Args:
-        run: The run.
-        source: The table.
-        begun: The begun batch, if any; an export among these continues if it can.
-    """
+    """Check and count what an export would write, and write nothing."""
     config, snapshot_id = run.config, source.head
     groups: FileGroups | None = None
     if begun is not None and begun.kind == "export":

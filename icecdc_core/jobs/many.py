@@ -92,12 +92,7 @@ def run_many(
 
 
 class _Run:
-    """The job of one index, in a thread of its own.
-
-    Attributes:
-        report: Its report so far, or its failure.
-        traceback: Where an unexpected error came from.
-    """
+    """The job of one index, in a thread of its own."""
 
     def __init__(
         self,

@@ -13,14 +13,7 @@ if TYPE_CHECKING:
 
 
 def require_one_session(configs: Mapping[str, SyncConfig]) -> None:
-    """Check that one Spark application can serve all of these parameters.
-
-    Args:
-        configs: The parameters of each index by its name.
-
-    Raises:
-        ConfigError: Two of them configure one catalog differently, or have different Spark settings.
-    """
+    """Check that one Spark application can serve all of these parameters."""
     problems = []
     catalogs: dict[str, tuple[str, object]] = {}
     first, conf = next(((name, dict(config.spark_conf)) for name, config in configs.items()), ("", {}))

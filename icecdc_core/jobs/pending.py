@@ -67,13 +67,6 @@ def pending_changes(spark: SparkSession, config: SyncConfig) -> PendingChanges:
     """Count what each snapshot since the position changed, and what the next sync would write.
 
     It reads every changed file, as the sync would, and once more for the counts of each snapshot.
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The job's parameters.
-
-    Raises:
-        IcecdcError: What ``sync_changes`` raises.
     """
     begin = time.monotonic()
     # A dry run is no sync, so it leaves no metrics of one.

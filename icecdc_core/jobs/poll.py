@@ -109,12 +109,7 @@ def follow_changes(
 
 
 class _Polls:
-    """The polls of one run so far: their report, and what failed since the last one that succeeded.
-
-    Attributes:
-        reports: The report on all polls that succeeded; empty before the first one.
-        failure: The error of the last poll; None if it succeeded.
-    """
+    """The polls of one run so far: their report, and what failed since the last one that succeeded."""
 
     def __init__(self, config: SyncConfig, limit: int) -> None:
         self.reports: list[RunReport] = []
@@ -129,13 +124,7 @@ class _Polls:
         self.failure, self._failures = error, self._failures + 1
 
     def succeeded(self, report: RunReport, began: float, clock: Callable[[], float]) -> None:
-        """Add the report of a poll to that of the earlier ones, and judge its lag.
-
-        Args:
-            report: The report of the poll.
-            began: When the poll began, by the clock.
-            clock: A monotonic clock, in seconds.
-        """
+        """Add the report of a poll to that of the earlier ones, and judge its lag."""
         config, self.failure, self._failures = self._config, None, 0
         report = replace(report, target_lag_seconds=config.target_lag or None)
         if config.target_lag and "max_polls" not in config.model_fields_set:

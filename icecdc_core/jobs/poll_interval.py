@@ -12,13 +12,7 @@ _SHORTEST_PAUSE = 1.0
 
 @dataclass(frozen=True)
 class LagVerdict:
-    """What one poll says about the lag.
-
-    Attributes:
-        lag: Longest time in seconds from a commit that counts until readers could find it; None: no such commit.
-        kept: Whether the target lag was kept; None: there is no target, or nothing to judge.
-        changed: Whether the run kept its target before this poll and does not now, or the other way round.
-    """
+    """What one poll says about the lag."""
 
     lag: float | None = None
     kept: bool | None = None
@@ -39,14 +33,6 @@ class PollInterval:
 
     Example, target lag 10 s: an idle poll takes 0.2 s, the slowest of the last syncs took 2 s. The pause is
     10 - 0.2 - 1.25 * 2 = 7.3 s.
-
-    Args:
-        target_lag: Longest time in seconds from a commit until readers can find it; 0: no target.
-        longest_pause: Upper bound of the pause in seconds, and the pause itself without a target; 0: no bound.
-
-    Attributes:
-        seconds_kept: Seconds since the first poll in which no commit waited longer than the target lag.
-        seconds_missed: Seconds since the first poll in which a commit did.
     """
 
     def __init__(self, target_lag: float, longest_pause: float = 0.0) -> None:
@@ -58,13 +44,7 @@ class PollInterval:
         self._keeps = True
 
     def poll_ended(self, began: float, ended: float, lag: float | None) -> LagVerdict:
-        """Take a poll into account.
-
-        Args:
-            began: When it began, in seconds of a monotonic clock.
-            ended: When it ended.
-            lag: Age of the oldest commit that it found, when readers could find it; None: it found none.
-        """
+        """Take a poll into account."""
         last, self._last = self._last, (began, ended)
         took = ended - began
         if last is None:

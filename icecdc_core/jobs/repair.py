@@ -20,15 +20,7 @@ _ATTEMPTS = 3
 
 
 def require_repairable(position: Position, compared: Position | None = None) -> None:
-    """Check that the index may be repaired: nothing else may be written to it from the comparison on.
-
-    Args:
-        position: The position now.
-        compared: The position that the index was compared at; None: this one.
-
-    Raises:
-        TableLockedError: A batch was begun and not committed, or another run wrote the index meanwhile.
-    """
+    """Check that the index may be repaired: nothing else may be written to it from the comparison on."""
     begun, remedy = position.batch, "sync first, then repair again"
     if begun is not None and begun.kind != "repair":
         raise TableLockedError(
@@ -55,19 +47,6 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
 
     A foreign writer raised versions in the index, and the repair must exceed them. The validation knows the versions of
     documents; those of deleted documents show only in conflicts, after which the batch is written again.
-
-    Args:
-        run: The run.
-        look: The table, and the position at whose snapshot the validation compared.
-        differences: (id, verdict, version) from the validation.
-
-    Returns:
-        The number of documents written and deleted.
-
-    Raises:
-        IdentifierColumnsError: The table has no identifier columns.
-        DocumentVersionError: A document's version is so high that no later write could exceed it.
-        TableLockedError: Another run has locked the index, or wrote it after the comparison.
     """
     look.source.require_identifier_columns("a repair writes single documents")
     wrong = differing_documents(differences)
@@ -88,11 +67,7 @@ def repair_differences(run: Run, look: Look, differences: DataFrame) -> int:
 
 
 def _epoch_above(version: int, identity: str, lock: IndexLock, index: str) -> int:
-    """Return an epoch whose versions exceed this one and leave room for later batches.
-
-    Raises:
-        DocumentVersionError: There is none.
-    """
+    """Return an epoch whose versions exceed this one and leave room for later batches."""
     epoch = lock.next_epoch(0)
     above = epoch_of(version) + 1
     if above > max(epoch, MAX_EPOCH):

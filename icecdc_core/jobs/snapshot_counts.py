@@ -40,18 +40,6 @@ def changes_per_snapshot(
 
     By default the counts come from the snapshots' own summaries and cost nothing: a snapshot that rewrites a file to
     update one of its rows adds and removes all rows of that file. An export follows no snapshots, so it has none.
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The parameters of the run.
-        report: The run's report.
-        exact: Count the rows that really changed. This reads every changed file again, twice. A row that was deleted
-            and inserted under the same identifier within one snapshot counts as updated.
-
-    Returns:
-        One row for each snapshot, oldest first, compactions included: ``snapshot_id``, ``committed_at``, ``operation``,
-        ``rows_added`` and ``rows_removed``; if ``exact``, ``inserted``, ``updated``, ``deleted`` and
-        ``carryovers_removed`` instead of the last two.
     """
     import pandas as pd
 
@@ -81,12 +69,7 @@ def changes_per_snapshot(
 
 
 def summary_note(changes: pd.DataFrame, report: RunReport) -> str:
-    """Explain why the counts of the snapshots' summaries are not those of the sync; "" if they are the same.
-
-    Args:
-        changes: The counts, with ``rows_added`` and ``rows_removed``.
-        report: The report of the sync.
-    """
+    """Explain why the counts of the snapshots' summaries are not those of the sync; "" if they are the same."""
     if (changes["rows_added"].sum(), changes["rows_removed"].sum()) == (report.upserts, report.deletes):
         return ""
     carried = report.carryovers_removed
@@ -98,12 +81,7 @@ def summary_note(changes: pd.DataFrame, report: RunReport) -> str:
 
 
 def exact_note(changes: pd.DataFrame, report: RunReport) -> str:
-    """Explain why the exact counts of the snapshots are not those of the sync; "" if they are the same.
-
-    Args:
-        changes: The counts, with ``inserted``, ``updated`` and ``deleted``.
-        report: The report of the sync.
-    """
+    """Explain why the exact counts of the snapshots are not those of the sync; "" if they are the same."""
     written = changes["inserted"].sum() + changes["updated"].sum()
     if (written, changes["deleted"].sum()) == (report.upserts, report.deletes):
         return ""

@@ -98,16 +98,7 @@ class StatusReport(Report):
 
 @with_literal_names
 def status_of_index(spark: SparkSession, config: SyncConfig) -> StatusReport:
-    """Return the status of the index of these parameters alone; see ``status``.
-
-    Args:
-        spark: A session in which the table's catalog is configured; the lag of a table it cannot load is unknown.
-        config: The job's parameters; `index`, ``positions_index`` and those of the connection are used.
-
-    Raises:
-        OpenSearchUnreachableError: The cluster does not answer.
-        DependencyError: The session is not supported.
-    """
+    """Return the status of the index of these parameters alone; see ``status``."""
     return _statuses(spark, config, {"term": {"index": config.index}})
 
 

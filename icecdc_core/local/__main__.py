@@ -12,12 +12,7 @@ from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kaf
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
-    """Run `up`, `down` or `status` and return the exit code.
-
-    Args:
-        arguments: The arguments of the command line; None takes those of the process.
-        program: How the help calls the program.
-    """
+    """Run `up`, `down` or `status` and return the exit code."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=f"OpenSearch and Kafka on loopback. Example: {program} up --kafka",

@@ -14,12 +14,7 @@ from icecdc_core.local.server import cluster_at, start_server
 
 @dataclass(frozen=True)
 class ServerState(LeftRunning):
-    """A server that runs in the background.
-
-    Attributes:
-        url: Its URL.
-        cluster_name: The name of its cluster.
-    """
+    """A server that runs in the background."""
 
     url: str
     cluster_name: str
@@ -49,22 +44,6 @@ def start_opensearch(
     """Start an OpenSearch that outlives this process, or return the one that runs.
 
     A healthy server that runs already is returned as it is, whatever the arguments. The data survive a restart.
-
-    Args:
-        data_folder: A folder for the data; None: one in the user's state folder.
-        heap: The server's heap, such as "512m" or "2g".
-        version: "2.19.1.0" or "3.8.0.0"; None: ICECDC_OPENSEARCH_VERSION, else what fits the Java of Spark.
-        port: The HTTP port; 0: 9200, the default of `opensearch_url`, if it is free, else any free one.
-        timeout_seconds: How long the start may take.
-
-    Raises:
-        ConfigError: There is no such version, or the server cannot use the port.
-        JavaNotFoundError: No Java fits.
-        DependencyError: Spark, whose compiler is used, is not installed.
-        DownloadError: The jars could not be downloaded.
-        PortInUseError: The given port is in use, or no port is free.
-        DiskFullError: The disk is full.
-        ServiceStartError: It did not start; the message has the end of its log.
     """
 
     def start(folder: Path) -> ServerState:

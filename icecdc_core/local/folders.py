@@ -12,16 +12,7 @@ from icecdc_core.errors import DiskFullError, ServiceStartError
 
 @contextmanager
 def folder_errors(data_folder: Path, service: str) -> Iterator[None]:
-    """Turn the errors of the operating system in the block into typed errors.
-
-    Args:
-        data_folder: The folder that the block works in.
-        service: The name of the server, for the message.
-
-    Raises:
-        DiskFullError: The disk is full.
-        ServiceStartError: The folder cannot be created or written to.
-    """
+    """Turn the errors of the operating system in the block into typed errors."""
     try:
         yield
     except OSError as error:
@@ -36,12 +27,7 @@ def folder_errors(data_folder: Path, service: str) -> Iterator[None]:
 
 
 def disk_full_error(data_folder: Path, service: str) -> DiskFullError:
-    """The error of a full disk.
-
-    Args:
-        data_folder: The folder on that disk.
-        service: The name of the server, for the message.
-    """
+    """The error of a full disk."""
     return DiskFullError(
         f"No room left for the data of the embedded {service}",
         subject="data_folder",

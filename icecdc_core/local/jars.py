@@ -24,18 +24,7 @@ def listed_jars(version: str) -> list[Jar]:
 
 
 def cached_jars(version: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """Return the jars of the embedded server; download them if they are missing.
-
-    Args:
-        version: One of `opensearch_versions`.
-        java: The Java that runs Ivy.
-        ivy_settings: An Ivy settings file, for a mirror; default: the environment variable ICECDC_IVY_SETTINGS, and
-            without it Maven Central.
-
-    Raises:
-        DownloadError: A jar could not be downloaded, or differs from the listed one.
-        DiskFullError: The disk is full.
-    """
+    """Return the jars of the embedded server; download them if they are missing."""
     return jars_in_cache(listed_jars(version), f"opensearch-{version}", java, ivy_settings)
 
 

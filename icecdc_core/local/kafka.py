@@ -50,13 +50,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that runs.
-
-    Attributes:
-        bootstrap_servers: Its address for clients.
-        process: The process that was started for it.
-        log: Its log.
-    """
+    """A broker that runs."""
 
     bootstrap_servers: str
     process: subprocess.Popen[bytes]
@@ -106,24 +100,7 @@ def running_kafka(
 def start_broker(
     folder: Path, data: Path, port: int, heap: str, settings: dict[str, str], seconds: float, spawn: Spawn
 ) -> Broker:
-    """Start a broker and wait until it answers.
-
-    Args:
-        folder: Where its configuration and its log go.
-        data: Where its data go; formatted if it is new.
-        port: The port for clients; 0: a free one.
-        heap: The heap of the JVM.
-        settings: Settings beside the usual ones.
-        seconds: How long one attempt may take.
-        spawn: Starts the command with the log as its output, and returns the process.
-
-    Raises:
-        JavaNotFoundError: No Java fits.
-        DownloadError: The jars could not be downloaded.
-        PortInUseError: The given port is in use, or no attempt found free ones.
-        DiskFullError: The disk is full.
-        ServiceStartError: It did not start; the message has the end of its log.
-    """
+    """Start a broker and wait until it answers."""
     java = find_spark_java()
     jars = kafka_jars(f"broker-{KAFKA_VERSION}", java)
     for _ in range(_ATTEMPTS):

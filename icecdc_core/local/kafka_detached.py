@@ -36,18 +36,6 @@ def start_kafka(*, heap: str = "512m", port: int = 0, timeout_seconds: float = 1
 
     A healthy broker that runs already is returned as it is, whatever the arguments. The data survive a restart; they
     are in the user's state folder.
-
-    Args:
-        heap: The broker's heap, such as "512m".
-        port: The port for clients; 0: 9092 if it is free, else any free one.
-        timeout_seconds: How long the start may take.
-
-    Raises:
-        JavaNotFoundError: No Java fits.
-        DownloadError: The jars could not be downloaded.
-        PortInUseError: The given port is in use.
-        DiskFullError: The disk is full.
-        ServiceStartError: It did not start; the message has the end of its log.
     """
 
     def start(folder: Path) -> BrokerState:

@@ -18,15 +18,7 @@ from icecdc_core.user_folders import user_folder
 
 @dataclass(frozen=True)
 class LeftRunning(ABC):
-    """A server that runs in the background, with what identifies its process.
-
-    Attributes:
-        pid: The id of its process.
-        started: When that process started, as text; a process id alone may belong to a later process.
-        version: The version of the server.
-        log: The path of its log.
-        data_folder: The path of its data.
-    """
+    """A server that runs in the background, with what identifies its process."""
 
     pid: int
     started: str
@@ -49,12 +41,7 @@ State = TypeVar("State", bound=LeftRunning)
 
 
 class Place(Generic[State]):
-    """The record of a service's server in the background: a file in the user's state folder.
-
-    Args:
-        service: The name of the folder.
-        kind: The class of the record.
-    """
+    """The record of a service's server in the background: a file in the user's state folder."""
 
     def __init__(self, service: str, kind: type[State]) -> None:
         self._service = service

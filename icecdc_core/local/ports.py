@@ -13,16 +13,7 @@ _LARGEST_PORT = 9299  # the embedded server refuses ports above
 
 
 def candidate_ports(port: int = 0, first: int = 0) -> list[int]:
-    """Return the ports to try.
-
-    Args:
-        port: Try only this port; 0: all that the embedded server can use, in random order, so that two servers that
-            start at the same time rarely try the same one.
-        first: A port to try before the others; 0: none.
-
-    Raises:
-        ConfigError: The port is outside of what the embedded server can use.
-    """
+    """Return the ports to try."""
     if port:
         if not 1024 <= port <= _LARGEST_PORT:
             raise ConfigError(

@@ -44,23 +44,13 @@ def guarded(folder: Path) -> Spawn:
 
 
 def detached(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a server that outlives this process.
-
-    Args:
-        command: The program and its arguments.
-        log: The file that gets the server's output; an older one is overwritten.
-    """
+    """Start a server that outlives this process."""
     with log.open("wb") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
-    """End a process that was started here; kill it when it does not end in time.
-
-    Args:
-        process: The process; if its standard input is a pipe, closing it asks the process to end.
-        seconds: How long it may take to end.
-    """
+    """End a process that was started here; kill it when it does not end in time."""
     if process.stdin:
         process.stdin.close()
     else:
@@ -73,12 +63,7 @@ def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
 
 
 def log_tail(log: Path, lines: int = 12) -> str:
-    """The last lines of a log: those with errors when there are any, else all kinds.
-
-    Args:
-        log: The file; a missing one has no lines.
-        lines: How many lines to return at most.
-    """
+    """The last lines of a log: those with errors when there are any, else all kinds."""
     text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     errors = [line for line in text if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
     return "\n".join((errors or text)[-lines:])
@@ -93,13 +78,7 @@ def start_time(pid: int) -> str | None:
 
 
 def end_process(pid: int, started: str, seconds: float = 20.0) -> None:
-    """Ask a process to end, and kill it after the given time; only the process that started then.
-
-    Args:
-        pid: Its id.
-        started: Its start time, from `start_time`.
-        seconds: How long it may take to end.
-    """
+    """Ask a process to end, and kill it after the given time; only the process that started then."""
     if start_time(pid) != started:
         return
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):

@@ -12,28 +12,14 @@ from icecdc_core.session.java import JavaHome, find_java, find_spark_java
 
 @dataclass(frozen=True)
 class Runtime:
-    """A Java and the version of the server that runs on it.
-
-    Attributes:
-        java: The Java.
-        version: The version of the server.
-    """
+    """A Java and the version of the server that runs on it."""
 
     java: JavaHome
     version: str
 
 
 def choose_runtime(version: str | None = None) -> Runtime:
-    """Choose the given version and a Java for it; without one, the version that fits the Java of Spark.
-
-    Args:
-        version: "2.19.1.0", "3.8.0.0" or the beginning of one; default: the environment variable
-            ICECDC_OPENSEARCH_VERSION.
-
-    Raises:
-        ConfigError: There is no such version.
-        JavaNotFoundError: No Java fits.
-    """
+    """Choose the given version and a Java for it; without one, the version that fits the Java of Spark."""
     wanted = version or os.environ.get("ICECDC_OPENSEARCH_VERSION", "")
     old, new = opensearch_versions()
     if not wanted:

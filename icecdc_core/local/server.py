@@ -39,14 +39,7 @@ cluster.routing.allocation.disk.threshold_enabled: false
 
 @dataclass(frozen=True)
 class Server:
-    """A healthy server.
-
-    Attributes:
-        url: Its URL.
-        process: The process that was started for it.
-        cluster_name: The name of its cluster.
-        log: Its log.
-    """
+    """A healthy server."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -57,23 +50,7 @@ class Server:
 def start_server(
     runtime: Runtime, folder: Path, data_folder: Path, heap: str, ports: list[int], seconds: float, spawn: Spawn
 ) -> Server:
-    """Start a server and wait until it is healthy.
-
-    Args:
-        runtime: From `choose_runtime`.
-        folder: Where its configuration and its log go.
-        data_folder: Where its data go.
-        heap: The JVM's heap, such as "1g".
-        ports: The HTTP ports to try, in this order.
-        seconds: How long one attempt may take.
-        spawn: Starts the command with the log as its output, and returns the process.
-
-    Raises:
-        PortInUseError: None of the ports is free.
-        DiskFullError: There is no room for data.
-        ServiceStartError: It ended, or was not healthy in time; the message has the end of the log.
-        DependencyError: Spark, whose compiler is used, is not installed.
-    """
+    """Start a server and wait until it is healthy."""
     log = folder / "opensearch.log"
     cluster_name = f"icecdc-{secrets.token_hex(4)}"
     _prepare(folder, data_folder)
@@ -104,12 +81,7 @@ def start_server(
 
 
 def cluster_at(url: str, seconds: float = 5.0) -> dict[str, object]:
-    """The cluster health of the server at the URL; empty if no healthy server answers in time.
-
-    Args:
-        url: The URL of the server.
-        seconds: How long the server may take to answer.
-    """
+    """The cluster health of the server at the URL; empty if no healthy server answers in time."""
     # Not through a proxy of the environment, which cannot reach this loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

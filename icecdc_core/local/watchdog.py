@@ -21,12 +21,7 @@ _STOP_SECONDS = 20.0
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run the command until it or the standard input ends; returns the exit code.
-
-    Args:
-        folder: The folder to remove when the server was stopped.
-        command: The server's program and its arguments.
-    """
+    """Run the command until it or the standard input ends; returns the exit code."""
     stop_requested = False
 
     def request_stop(_signal: int, _frame: FrameType | None) -> None:
@@ -56,12 +51,7 @@ def main(folder: str, command: list[str]) -> int:
 
 
 def stop(server: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> None:
-    """Ask the server to stop; kill it after the given time.
-
-    Args:
-        server: The server's process.
-        seconds: How long it may take to stop.
-    """
+    """Ask the server to stop; kill it after the given time."""
     server.terminate()
     deadline = time.monotonic() + seconds
     while server.poll() is None and time.monotonic() < deadline:

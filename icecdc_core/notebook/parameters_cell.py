@@ -14,11 +14,6 @@ class ParametersCell:
     A notebook cannot read its cell tags, and Databricks has none. So the parameters cell is the one that sets a
     required parameter; among several, the one that sets most parameters; among equals, the latest. Names that earlier
     cells set are the user's own. Later cells may override parameters.
-
-    Args:
-        namespace: The notebook's `globals()`.
-        known: The names of all parameters.
-        required: Those without a default.
     """
 
     def __init__(self, namespace: Mapping[str, Any], known: Collection[str], required: Collection[str]) -> None:
@@ -45,10 +40,6 @@ def likely_meant(name: str, known: Collection[str]) -> str:
     """Return the parameter that a misspelt name probably means, "" for none.
 
     Jobs pass their own names to every notebook, such as `warehouse_id`, so only one or two wrong letters count.
-
-    Args:
-        name: The name.
-        known: The names of all parameters.
     """
     written = name.lower().replace("-", "_")
     for near in difflib.get_close_matches(written, known, n=3):

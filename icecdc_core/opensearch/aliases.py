@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def indexes_of_readers(client: OpenSearch, index: str) -> frozenset[str]:
-    """Return the names of the physical indexes that readers see.
-
-    Args:
-        client: The client.
-        index: The readers' alias.
-    """
+    """Return the names of the physical indexes that readers see."""
     return frozenset(indexes_behind(client, index))
 
 
@@ -33,17 +28,6 @@ def publish_index(
     """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
 
     The aliases that users gave the old index move with it, because the old index is deleted.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-        expected: What readers saw when this run held the lock; None: anything. If another run has moved the alias
-            since, it must stay where it is.
-
-    Raises:
-        ConfigError: OpenSearch refuses the user's settings.
-        FencedError: Another run has moved the alias.
     """
     with definition_errors(config):
         client.indices.put_settings(index=physical, body={"index": published_settings(config)})

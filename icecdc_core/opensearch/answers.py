@@ -37,13 +37,7 @@ class UnusableAnswerError(TransportError):
 
 
 def unusable_answer_error(problem: str, text: object = "", status: int = 200) -> UnusableAnswerError:
-    """Return the error for an unusable answer.
-
-    Args:
-        problem: What is wrong with the answer.
-        text: The answer; the error shows its beginning.
-        status: Its HTTP status.
-    """
+    """Return the error for an unusable answer."""
     beginning = text if isinstance(text, str) else json.dumps(text, default=str)
     # The error has no status, so that nobody mistakes it for a 404 of OpenSearch.
     return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
@@ -83,15 +77,7 @@ class AnswerDeserializer(Deserializer):
     """Reads answers only if they are JSON."""
 
     def loads(self, s: str, mimetype: str | None = None) -> Any:
-        """Read an answer.
-
-        Args:
-            s: The text of the answer.
-            mimetype: Its content type.
-
-        Raises:
-            UnusableAnswerError: It is not JSON.
-        """
+        """Read an answer."""
         if mimetype and mimetype.partition(";")[0].strip() not in _JSON:
             raise unusable_answer_error(f"the answer is {mimetype}, not JSON", s)
         try:
@@ -101,16 +87,7 @@ class AnswerDeserializer(Deserializer):
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:
-    """Check the content of an answer. An answer that a serializer left as text is checked by its reader.
-
-    Args:
-        method: The method of the request.
-        path: The path of the request.
-        answer: The parsed answer.
-
-    Raises:
-        UnusableAnswerError: OpenSearch does not answer like this to such a request.
-    """
+    """Check the content of an answer. An answer that a serializer left as text is checked by its reader."""
     if method == "HEAD" or (isinstance(answer, str) and answer):
         return
     if not isinstance(answer, dict):

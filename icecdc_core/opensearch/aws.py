@@ -11,14 +11,6 @@ def request_signer(region: str, service: str) -> Any:
     """Return a signer with the credentials of this machine: environment, profile or role.
 
     The driver and each executor find their own credentials, so no credentials travel.
-
-    Args:
-        region: The AWS region.
-        service: The AWS service.
-
-    Raises:
-        DependencyError: botocore is not installed.
-        SecretError: There are no credentials.
     """
     try:
         import botocore.session

@@ -30,21 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach OpenSearch. It travels to the executors with the resolved password, which is never printed.
-
-    Attributes:
-        url: ``opensearch_url``.
-        username: ``opensearch_username``, as errors show it.
-        password: The resolved ``opensearch_password``.
-        ca_certs: A file with the certificates of trusted authorities; empty: those of the system.
-        verify_certs: Whether the server's certificate is verified.
-        timeout_seconds: How long to wait for an answer.
-        client_cert: A file with the client's certificate.
-        client_key: A file with the client's key.
-        aws_region: Sign requests for this AWS region; empty: do not sign.
-        aws_service: The AWS service that requests are signed for.
-        user: The user, if ``username`` is a reference to it.
-    """
+    """How to reach OpenSearch. It travels to the executors with the resolved password, which is never printed."""
 
     url: str
     username: str = ""
@@ -60,11 +46,7 @@ class Connection:
 
     @classmethod
     def of(cls, config: SyncConfig) -> Connection:
-        """Return the connection of a job.
-
-        Raises:
-            SecretError: A reference to a secret cannot be resolved.
-        """
+        """Return the connection of a job."""
         return cls(
             config.opensearch_url,
             config.opensearch_username,
@@ -80,17 +62,7 @@ class Connection:
         )
 
     def client(self, connections: int = 4, retry_seconds: float = 0.0, answers: Serializer | None = None) -> OpenSearch:
-        """Open a client.
-
-        Args:
-            connections: The size of its connection pool.
-            retry_seconds: How long a request is retried after a transient failure; 0: never.
-            answers: The serializer that reads JSON answers; None: the client's own.
-
-        Raises:
-            ConfigError: A file with certificates or a key cannot be read.
-            SecretError: Requests are to be signed and there are no AWS credentials.
-        """
+        """Open a client."""
         options: dict[str, Any] = {
             "timeout": self.timeout_seconds,
             "maxsize": connections,
@@ -129,18 +101,7 @@ def _readable(name: str, path: str) -> str:
 
 @contextmanager
 def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
-    """Turn the client's exceptions into typed errors.
-
-    Args:
-        url: The address of the server, for the message.
-        doing: The activity, for the message ("reading the position").
-        username: The user, for the message.
-
-    Raises:
-        OpenSearchAuthError: Credentials or permissions were refused.
-        OpenSearchUnreachableError: No connection, no answer in time, or an answer that is not OpenSearch's.
-        OpenSearchRequestError: The request was refused for another reason.
-    """
+    """Turn the client's exceptions into typed errors."""
     try:
         yield
     except OpenSearchException as error:
@@ -148,14 +109,7 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
 
 
 def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
-    """Return the typed error for an exception of the client.
-
-    Args:
-        error: The exception.
-        url: The address of the server.
-        doing: The activity.
-        username: The user.
-    """
+    """Return the typed error for an exception of the client."""
     if isinstance(error, (AuthenticationException, AuthorizationException)):
         return OpenSearchAuthError(
             f"OpenSearch refused the user or its permissions ({doing}): {_reason(error)}",

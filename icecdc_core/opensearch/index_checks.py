@@ -17,15 +17,7 @@ _NARROWING = {"filter", "search_routing"}
 
 
 def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
-    """Check that the name of the alias is free or belongs to this table's index.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-
-    Raises:
-        IndexConflictError: An index or alias of that name exists and was not made by icecdc, or for another table.
-    """
+    """Check that the name of the alias is free or belongs to this table's index."""
     index = config.index
     found = indexes_behind(client, index)
     foreign = [name for name, entry in found.items() if name == index or icecdc_meta(entry).get("index") != index]
@@ -42,15 +34,7 @@ def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
 
 
 def require_index_of_table(config: SyncConfig, table: str) -> None:
-    """Check that the index belongs to the table of the job.
-
-    Args:
-        config: The job's parameters.
-        table: The table that the index is in sync with.
-
-    Raises:
-        IndexConflictError: It belongs to another table.
-    """
+    """Check that the index belongs to the table of the job."""
     if table != config.table:
         raise IndexConflictError(
             f"The index '{config.index}' is in sync with another table, {table}",
@@ -61,17 +45,7 @@ def require_index_of_table(config: SyncConfig, table: str) -> None:
 
 
 def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uuid: str) -> None:
-    """Check that the index is still the one that the begun export created.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-        uuid: The identity that was recorded after its creation.
-
-    Raises:
-        IndexNotFoundError: It was deleted, or created again.
-    """
+    """Check that the index is still the one that the begun export created."""
     if index_uuid(client, physical) != uuid:
         raise IndexNotFoundError(
             f"The index '{physical}' was deleted or created again while the export wrote to it",
@@ -82,18 +56,7 @@ def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uu
 
 
 def require_readable_index(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
-    """Check that a committed index exists and that readers see all of it through the alias.
-
-    Args:
-        client: The client.
-        index: The readers' alias.
-        physical: The index that the last commit wrote.
-        exported: The index of a begun export. An export moves the alias to its index before it commits.
-
-    Raises:
-        IndexNotFoundError: The index or one of its aliases was deleted.
-        IndexConflictError: Readers see another index, or only a part of this one.
-    """
+    """Check that a committed index exists and that readers see all of it through the alias."""
     seen = indexes_behind(client, index)
     ours = seen.get(physical)
     if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):

@@ -24,13 +24,6 @@ def require_server_features(client: OpenSearch, config: SyncConfig) -> None:
     """Check that the server has what the user's mapping and settings need: the k-NN plugin and ingest pipelines.
 
     A user who may not ask for plugins or pipelines is not refused: OpenSearch itself refuses what it lacks.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-
-    Raises:
-        ConfigError: A pipeline or the plugin is missing.
     """
     if has_field_type(config.mapping, VECTOR) and not _has_plugin(client, _KNN_PLUGIN):
         raise _no_vectors_error()
@@ -46,14 +39,7 @@ def require_server_features(client: OpenSearch, config: SyncConfig) -> None:
 
 @contextmanager
 def definition_errors(config: SyncConfig) -> Iterator[None]:
-    """Turn a refusal of the user's mapping or settings into a typed error.
-
-    Args:
-        config: The job's parameters.
-
-    Raises:
-        ConfigError: OpenSearch refuses the mapping or the settings; the error has its reason.
-    """
+    """Turn a refusal of the user's mapping or settings into a typed error."""
     try:
         yield
     except RequestError as error:

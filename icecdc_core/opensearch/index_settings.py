@@ -101,14 +101,7 @@ _RULES = (
 
 
 def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user's settings by their dotted names, without `index.`; null means the default.
-
-    Args:
-        settings: The settings, nested or dotted.
-
-    Raises:
-        ConfigError: A setting is given twice.
-    """
+    """Return the user's settings by their dotted names, without `index.`; null means the default."""
     found: dict[str, Any] = {}
     for path, value in iterate_leaves(settings):
         name = path.removeprefix("index.")
@@ -121,15 +114,7 @@ def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> None:
-    """Check that the user's settings break neither sync nor validation.
-
-    Args:
-        settings: The settings, nested or dotted.
-        number_of_shards: The parameter; it counts unless the settings have the number.
-
-    Raises:
-        ConfigError: A setting is refused; the error says why.
-    """
+    """Check that the user's settings break neither sync nor validation."""
     given = flat_settings(settings)
     slices, shards = (str(given.get(name, "")) for name in (_SLICES, "number_of_shards"))
     if slices.isdecimal() and int(slices) < (int(shards) if shards.isdecimal() else number_of_shards):
@@ -151,14 +136,7 @@ def check_settings(settings: Mapping[str, Any], number_of_shards: int = 1) -> No
 def new_index_settings(
     config: SyncConfig, needed: Mapping[str, Any], loading: bool, server_major: int | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a new index; those of the user win over ours.
-
-    Args:
-        config: The job's parameters.
-        needed: What the mapping needs, such as limits.
-        loading: Whether the index is loaded before anybody reads it. Refreshes and replicas would then only cost time.
-        server_major: The server's major version if the mapping has vectors; None without vectors.
-    """
+    """Return the settings of a new index; those of the user win over ours."""
     given = flat_settings(config.settings)
     settings = {
         "number_of_shards": config.number_of_shards,
@@ -182,12 +160,7 @@ def published_settings(config: SyncConfig) -> dict[str, Any]:
 
 
 def settings_in_place(config: SyncConfig, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changed settings of an index that readers see; one that is gone has our value again.
-
-    Args:
-        config: The job's parameters.
-        changed: The settings; None: the user no longer sets it.
-    """
+    """Return changed settings of an index that readers see; one that is gone has our value again."""
     ours = {**_SAFE, "number_of_replicas": config.number_of_replicas}
     return {name: ours.get(name) if value is None else value for name, value in changed.items()}
 

@@ -28,12 +28,7 @@ _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
 
 
 class CreatedIndex(NamedTuple):
-    """A physical index right after its creation.
-
-    Attributes:
-        uuid: Its identity.
-        digest: A digest of its settings, mapping and aliases.
-    """
+    """A physical index right after its creation."""
 
     uuid: str
     digest: str
@@ -44,11 +39,6 @@ def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
 
     If the positions were lost, an index of that epoch may exist. A new export could not overwrite its documents,
     because their versions are not lower.
-
-    Args:
-        client: The client.
-        index: The readers' alias.
-        epoch: The lowest epoch.
     """
     while client.indices.exists(index=physical_index(index, epoch)):
         epoch += 1
@@ -64,25 +54,7 @@ def create_physical(
     loading: bool = True,
     identity: Mapping[str, Any] | None = None,
 ) -> CreatedIndex:
-    """Create an index with an explicit mapping and its write alias.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-        schema: The columns of a document.
-        run_id: The run, which the index stores: so the run knows its own index from one that somebody else created.
-        loading: Whether the index is loaded before anybody reads it.
-        identity: What the index stores of its identity, so that it protects it although the position is lost.
-
-    Returns:
-        The identity and the digest of the index. Later they prove that it is still the same index, and that a new one
-        would get the same settings.
-
-    Raises:
-        IndexConflictError: Another program created an index of that name.
-        ConfigError: OpenSearch refuses the user's mapping or settings, or a template changes `_source`.
-    """
+    """Create an index with an explicit mapping and its write alias."""
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
     server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
     settings = new_index_settings(config, _limits(config, schema), loading, server_major)
@@ -119,13 +91,6 @@ def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: Struc
     """Create an empty physical index, delete it, and return its digest.
 
     Only the cluster knows which settings its templates and defaults add to a new index.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        schema: The columns of a document.
-        run_id: The run.
-        epoch: The lowest epoch whose name the empty index may have.
     """
     probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
     created = create_physical(client, config, probe, schema, run_id)
@@ -134,13 +99,7 @@ def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: Struc
 
 
 def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> None:
-    """Delete a physical index unless it is behind the readers' alias or icecdc did not create it.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-    """
+    """Delete a physical index unless it is behind the readers' alias or icecdc did not create it."""
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
         client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
@@ -150,11 +109,6 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
     """Delete the physical indexes that were created before this one and that readers do not see.
 
     A run that stalls after its commit may get here when another run has exported again. The index of that run is newer.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The index that is in use.
     """
     found = client.indices.get(index=f"{config.index}--*")
     if physical not in found:
@@ -166,18 +120,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
 
 
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
-    """Add the fields of new columns to the mapping, and what the user's mapping may change of existing fields.
-
-    Args:
-        client: The client.
-        config: The job's parameters.
-        physical: The name of the index.
-        schema: The columns of a document.
-
-    Raises:
-        SchemaChangeError: The index has a field of that name with another type, for example from a batch that was
-            never committed.
-    """
+    """Add the fields of new columns to the mapping, and what the user's mapping may change of existing fields."""
     if limits := _limits(config, schema):
         client.indices.put_settings(index=physical, body={"index": limits})
     properties = index_mapping(schema, config.mapping, config.pipeline_fields)["properties"]

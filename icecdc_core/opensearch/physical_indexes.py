@@ -9,12 +9,7 @@ from opensearchpy.exceptions import NotFoundError
 
 
 def physical_index(index: str, epoch: int) -> str:
-    """Return the name of the index that an export builds behind the alias.
-
-    Args:
-        index: The readers' alias.
-        epoch: The epoch of the export.
-    """
+    """Return the name of the index that an export builds behind the alias."""
     return f"{index}--{epoch:06d}"
 
 
@@ -24,34 +19,19 @@ def write_alias(physical: str) -> str:
 
 
 def index_uuid(client: OpenSearch, physical: str) -> str:
-    """Return the identity of a physical index, an empty string when there is none.
-
-    Args:
-        client: The client.
-        physical: The name of the index.
-    """
+    """Return the identity of a physical index, an empty string when there is none."""
     entry = indexes_behind(client, physical).get(physical, {})
     return str(entry["settings"]["index"]["uuid"]) if entry else ""
 
 
 def count_operations(client: OpenSearch, physical: str) -> int:
-    """Return how many writes an index has seen, the refused ones included: OpenSearch's own counters.
-
-    Args:
-        client: The client.
-        physical: The physical index.
-    """
+    """Return how many writes an index has seen, the refused ones included: OpenSearch's own counters."""
     answer = client.indices.stats(index=physical, metric="indexing")["_all"]["primaries"]["indexing"]
     return sum(int(answer[name]) for name in ("index_total", "index_failed", "delete_total"))
 
 
 def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
-    """Return the physical indexes behind a name, with their aliases, mappings and settings.
-
-    Args:
-        client: The client.
-        index: The name of an index or an alias.
-    """
+    """Return the physical indexes behind a name, with their aliases, mappings and settings."""
     try:
         return dict(client.indices.get(index=index))
     except NotFoundError:

@@ -25,16 +25,6 @@ def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
     Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
     (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which are
     therefore read.
-
-    Args:
-        client: The cluster's client.
-        index: The index.
-
-    Yields:
-        Its id.
-
-    Raises:
-        RequestError: The cluster refuses it, and not because of how long it may be idle.
     """
     params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
     try:

@@ -27,10 +27,6 @@ class Backoff:
 
     tenacity would replace only the loops around it: its clock starts with the first attempt and not with the first
     failure, so a single timeout could use up all the time, and a bulk request changes between two attempts.
-
-    Args:
-        seconds: How long a request may fail.
-        first_pause: The first pause in seconds; each further one is twice as long.
     """
 
     def __init__(self, seconds: float, first_pause: float) -> None:
@@ -70,18 +66,7 @@ class RetryingTransport(Transport):
         self.deserializer = AnswerDeserializer(self.deserializer.serializers)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        """Perform a request as the client asks for it, and repeat it while that may help.
-
-        Args:
-            method: The HTTP method.
-            url: The path of the request, with its query if there is one.
-            args: Further arguments of the client's own transport.
-            kwargs: Named arguments of the client's own transport, such as `params` and `body`.
-
-        Raises:
-            TransportError: The request failed in a way that no retry helps, or until `retry_seconds` were over. Without
-                any answer it is a `ConnectionError`.
-        """
+        """Perform a request as the client asks for it, and repeat it while that may help."""
         backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
         while True:
             try:

@@ -9,13 +9,7 @@ from icecdc_core.errors import IcecdcError
 
 
 class ExitState(NamedTuple):
-    """A way for a run to end.
-
-    Attributes:
-        code: The exit code of the process.
-        meaning: What happened.
-        action: What a person or a scheduler should do.
-    """
+    """A way for a run to end."""
 
     code: int
     meaning: str

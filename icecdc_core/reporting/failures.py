@@ -17,12 +17,7 @@ REPORT = "icecdc_report"
 
 
 def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the report of a failed run, as a scheduler reads it.
-
-    Args:
-        error: Why the run failed.
-        facts: What is known of the run: ``job``, ``table``, ``index``, ``run_id``, ``seconds``, ``stage``.
-    """
+    """Return the report of a failed run, as a scheduler reads it."""
     state = state_of(error)
     known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
     text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__

@@ -90,12 +90,7 @@ def ingest_figure(report: Mapping[str, Any]) -> Figure:
 
 
 def changes_figure(changes: pd.DataFrame) -> Figure:
-    """What each snapshot changed.
-
-    Args:
-        changes: The frame of ``changes_per_snapshot``, oldest first. With summary counts the figure shows rows added
-            and removed, with exact counts also the carryovers.
-    """
+    """What each snapshot changed."""
     with rc_context(STYLE):
         if changes.empty:
             return _sentence("No new snapshot in this run")
@@ -148,13 +143,7 @@ _LABEL: dict[str, Any] = {
 
 
 def panels(count: int, height: float, **grid: Any) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure with so many axes side by side.
-
-    Args:
-        count: The number of axes.
-        height: The height of the figure in inches.
-        grid: Options of matplotlib's ``GridSpec``, such as ``width_ratios``; and ``sharey``, one y axis for all.
-    """
+    """Return a figure with so many axes side by side."""
     figure = NotebookFigure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     sharey = grid.pop("sharey", False)
     axes = figure.subplots(1, count, squeeze=False, sharey=sharey, gridspec_kw=grid)[0]

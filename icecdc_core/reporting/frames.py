@@ -30,13 +30,7 @@ class NotebookFrame(pd.DataFrame):
 
     @classmethod
     def of(cls, frame: pd.DataFrame, empty: str = "", note: str = "") -> NotebookFrame:
-        """Return a frame with the texts that belong to it.
-
-        Args:
-            frame: The frame.
-            empty: What is shown instead of a frame without rows.
-            note: What is shown below the rows.
-        """
+        """Return a frame with the texts that belong to it."""
         shown = cls(frame)
         shown.empty_text, shown.note = empty, note
         return shown
@@ -72,12 +66,7 @@ class NotebookFrame(pd.DataFrame):
 
 
 def cell_text(value: object, column: str = "") -> str:
-    """Return a value as a person reads it: 12,345, yes (or nothing), 2026-01-31 12:00:00 UTC; "" for none.
-
-    Args:
-        value: The value.
-        column: The name of its column. Numbers that name something, such as snapshot ids, have no separators.
-    """
+    """Return a value as a person reads it: 12,345, yes (or nothing), 2026-01-31 12:00:00 UTC; "" for none."""
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else ""
     if value is None or value is pd.NaT or (isinstance(value, float) and value != value):

@@ -48,17 +48,6 @@ class JobRun(Generic[C]):
 
     Inside, every log line carries the run's id. At the end the run leaves its metrics, and, if it failed, a report of
     the failure at ``report_path``.
-
-    Args:
-        job: The job's name in log, metrics and reports.
-        spark: A session in which the tables' catalog is configured.
-        config: The job's parameters.
-        clock: A monotonic clock, in seconds.
-
-    Attributes:
-        run_id: Identifies the run in logs, positions and reports.
-        observers: Traces and lineage, as far as the environment asks for them.
-        stage_seconds: Seconds spent in each stage so far.
     """
 
     def __init__(self, job: str, spark: SparkSession, config: C, clock: Callable[[], float] = time.monotonic) -> None:
@@ -171,10 +160,6 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
     """Write, push and send the metrics; a problem here is logged and does not change how the run ended.
 
     A dry run leaves none: it would count as a success, although nothing was written.
-
-    Args:
-        metrics: The metrics of a run, or of its target lag.
-        config: The job's parameters; `metrics_folder` and `metrics_url` say where the metrics go.
     """
     if getattr(config, "dry_run", False):
         return

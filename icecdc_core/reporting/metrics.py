@@ -12,13 +12,7 @@ from icecdc_core.reporting.exit_states import EXIT_STATES
 
 
 class Metric(NamedTuple):
-    """A metric.
-
-    Attributes:
-        name: Its name.
-        unit: The unit of its values.
-        help: What it measures.
-    """
+    """A metric."""
 
     name: str
     unit: str
@@ -94,16 +88,7 @@ _PLAIN = {
 
 
 class RunMetrics:
-    """The metrics of one run.
-
-    Attributes:
-        labels: The labels that all of them have.
-
-    Args:
-        facts: What is known of the run, by the names of its report; ``job``, ``table``, ``index`` and ``state`` are
-            required.
-        now: The time, in seconds since 1970.
-    """
+    """The metrics of one run."""
 
     def __init__(self, facts: Mapping[str, Any], now: float) -> None:
         self.labels = {name: str(facts[name]) for name in ("job", "table", "index")}
@@ -122,15 +107,7 @@ class RunMetrics:
 
 
 class LagMetrics(RunMetrics):
-    """How a polling run keeps its target lag.
-
-    Args:
-        labels: ``job``, ``table`` and ``index``.
-        target: The target lag, in seconds.
-        achieved: The lag of the last poll; None: it found no commit.
-        kept: Seconds in which no commit waited longer than the target.
-        missed: Seconds in which a commit did.
-    """
+    """How a polling run keeps its target lag."""
 
     def __init__(
         self, labels: Mapping[str, str], target: float, achieved: float | None, kept: float, missed: float
@@ -145,12 +122,7 @@ class LagMetrics(RunMetrics):
 
 
 class ProgressMetrics(RunMetrics):
-    """How far a continuous ingest is.
-
-    Args:
-        labels: ``job``, ``table`` and ``index``.
-        facts: What is known of the run so far, by the names of its report.
-    """
+    """How far a continuous ingest is."""
 
     def __init__(self, labels: Mapping[str, str], facts: Mapping[str, Any]) -> None:
         self.labels = dict(labels)

@@ -17,11 +17,7 @@ from icecdc_core.reporting.metrics import RunMetrics
 
 
 def check_folder(folder: str) -> None:
-    """Create the folder of the metrics unless it exists.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Create the folder of the metrics unless it exists."""
     target = Path(folder).expanduser()
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -38,17 +34,7 @@ def check_folder(folder: str) -> None:
 
 
 def write_metrics(metrics: RunMetrics, folder: str, job: str, index: str) -> str:
-    """Replace the file of this job and index in one step; metrics that this run lacks keep their last value.
-
-    Args:
-        metrics: The run's metrics.
-        folder: The folder of the textfile collector.
-        job: The job, for the file's name.
-        index: The index, for the file's name.
-
-    Returns:
-        The problem, "" if there was none.
-    """
+    """Replace the file of this job and index in one step; metrics that this run lacks keep their last value."""
     target = Path(folder).expanduser() / f"icecdc-{index}-{job}.prom"
     # The collector must neither see half a file nor take the draft for a second file of metrics.
     draft = target.with_name(f"icecdc-{uuid.uuid4().hex}.tmp")
@@ -65,18 +51,7 @@ def write_metrics(metrics: RunMetrics, folder: str, job: str, index: str) -> str
 
 
 def push_metrics(metrics: RunMetrics, url: str, job: str, index: str, seconds: float = 10.0) -> str:
-    """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays.
-
-    Args:
-        metrics: The run's metrics.
-        url: The Pushgateway.
-        job: The job, for the group.
-        index: The index, for the group.
-        seconds: Timeout.
-
-    Returns:
-        The problem, "" if there was none.
-    """
+    """Push to a Pushgateway; it replaces metrics of the same names only, so the time of the last success stays."""
     group = {"index": index, "icecdc_job": job}
     try:
         pushadd_to_gateway(url, "icecdc", _registry(metrics.collect()), grouping_key=group, timeout=seconds)

@@ -17,16 +17,7 @@ _BAR = "{desc}: {percentage:3.0f}% |{bar:20}| {n:,} of {total:,} documents [{ela
 
 
 class Progress:
-    """How many documents are done, and the bar that shows it.
-
-    Args:
-        bar: The bar; None if nobody sees it.
-        total: How many documents there are, at most.
-        done: The documents that were done before.
-
-    Attributes:
-        n: The documents that are done.
-    """
+    """How many documents are done, and the bar that shows it."""
 
     def __init__(self, bar: tqdm[Any] | None, total: int, done: int = 0) -> None:
         self._bar = bar
@@ -57,12 +48,7 @@ class Progress:
 
     @contextmanager
     def watching(self, count: Callable[[], int]) -> Iterator[None]:
-        """Show from time to time how many documents are done, while the caller waits for Spark.
-
-        Args:
-            count: A counter that grows with each document. Another thread calls it, only if the bar is shown. If it
-                fails, the bar stands still until the caller is done.
-        """
+        """Show from time to time how many documents are done, while the caller waits for Spark."""
         if not self.is_shown:
             yield
             return
@@ -96,13 +82,7 @@ class Progress:
 
 @contextmanager
 def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
-    """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do.
-
-    Args:
-        total: How many documents there are, at most.
-        description: What is being done, in a few words.
-        done: How many of them an earlier run did.
-    """
+    """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do."""
     bar = None
     if total:
         with suppress(Exception):

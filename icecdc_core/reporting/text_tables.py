@@ -7,12 +7,7 @@ from collections.abc import Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Return rows as text with aligned columns; a line break within a cell becomes a blank.
-
-    Args:
-        rows: The rows, all of one length; a heading is the first of them.
-        numbers: The columns that are aligned to the right, from 0.
-    """
+    """Return rows as text with aligned columns; a line break within a cell becomes a blank."""
     cells = [[re.sub(r"\s+", " ", cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []

@@ -37,18 +37,7 @@ _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 
 
 def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int, on_duplicate_identifier: str) -> None:
-    """Record the batch of a sync before its first write; one that is repeated was recorded by an earlier run.
-
-    Args:
-        lock: The locked index.
-        source: The table.
-        wanted: What the batch covers.
-        epoch: The number of the batch.
-        on_duplicate_identifier: The policy of the batch.
-
-    Raises:
-        FencedError: Another run acquired the lock in the meantime.
-    """
+    """Record the batch of a sync before its first write; one that is repeated was recorded by an earlier run."""
     if wanted.replayed is not None:
         return
     batch = Batch(
@@ -70,21 +59,7 @@ def begin_batch(lock: IndexLock, source: Source, wanted: BatchRange, epoch: int,
 def prepared_index(
     run: Run, lock: IndexLock, source: Source, plan: BatchPlan, changes: NetChanges
 ) -> Iterator[Progress]:
-    """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents.
-
-    Args:
-        run: The run.
-        lock: The locked index, with the begun batch.
-        source: The table; new columns are added to the mapping first.
-        plan: What the batch reads.
-        changes: The changes of the batch.
-
-    Yields:
-        The progress of the block; the block completes it.
-
-    Raises:
-        SchemaChangeError: The index has a field of another type than a new column.
-    """
+    """Prepare the index for the begun batch, which the block writes; afterwards searches find its documents."""
     config, physical = run.config, lock.position.physical_index
     if lock.position.schema != source.schema_json:
         evolve_mapping(run.client, config, physical, source.schema)
@@ -99,21 +74,7 @@ def prepared_index(
 
 
 def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_before: int = 0) -> BulkResult:
-    """Write the documents of the begun batch.
-
-    Args:
-        run: The run.
-        lock: The locked index, with the begun batch.
-        actions: The bulk actions; None if there is nothing to write.
-        rejected_before: Documents of the same batch that were rejected before these.
-
-    Raises:
-        RejectedDocumentsError: More were rejected than allowed. The reason is stored with the batch, and the rejected
-            documents are in the dead letters.
-        ConfigError: The dead letters cannot be written.
-        FencedError: Another run took the index over.
-        IcecdcError: Others that `write_actions` raises.
-    """
+    """Write the documents of the begun batch."""
     if actions is None:
         return BulkResult()
     batch = begun_batch(lock)
@@ -144,15 +105,6 @@ def commit_batch(run: Run, lock: IndexLock, source: Source, report: RunReport) -
     """Move the position to the end of the begun batch, and append the batch with its counts to the commit log.
 
     What a run that was killed left behind of earlier indexes is dropped then.
-
-    Args:
-        run: The run.
-        lock: The locked index, with the begun batch.
-        source: The table that the batch read; the position keeps its selection and schema.
-        report: The report on the batch, which has the counts.
-
-    Raises:
-        FencedError: Another run acquired the lock in the meantime.
     """
     batch = begun_batch(lock)
     position = replace(lock.position, physical_index=batch.physical_index)
@@ -173,13 +125,7 @@ def begun_batch(lock: IndexLock) -> Batch:
 
 
 def position_at(position: Position, source: Source, snapshot_id: int | None) -> Position:
-    """Return the position once its index has the documents of a snapshot.
-
-    Args:
-        position: The position before.
-        source: The table, as its documents were read.
-        snapshot_id: The snapshot; None is the empty table.
-    """
+    """Return the position once its index has the documents of a snapshot."""
     return replace(
         position,
         table=source.table.name,

@@ -34,14 +34,7 @@ _BYTES_PER_PARTITION = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What a batch reads.
-
-    Attributes:
-        scans: The files of each step, oldest first; empty: no file differs.
-        end: The snapshot that the batch ends with.
-        snapshots: The number of snapshots in the range.
-        steps: For the report: the snapshots, files and bytes of each step.
-    """
+    """What a batch reads."""
 
     scans: list[StepScan]
     end: int | None
@@ -62,19 +55,7 @@ class BatchPlan:
 def plan_batch(
     source: Source, config: SyncConfig, start_snapshot_id: int | None, end: int | None, cuts: Sequence[int | None] = ()
 ) -> BatchPlan:
-    """Find the files that hold the changes from a snapshot (exclusive) to ``end`` (inclusive).
-
-    Args:
-        source: The table.
-        config: The job's parameters.
-        start_snapshot_id: The position's snapshot; None is the empty table.
-        end: The snapshot to reach.
-        cuts: Snapshots at which the range is cut into steps.
-
-    Raises:
-        HistoryGapError: A snapshot of the range has expired.
-        IdentifierColumnsError: Rows were deleted or updated and the table has no identifier columns.
-    """
+    """Find the files that hold the changes from a snapshot (exclusive) to ``end`` (inclusive)."""
     scans: list[StepScan] = []
     snapshots = 0
     begin = start_snapshot_id
@@ -93,15 +74,6 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
 
     Changes of a range with deletes are cached (memory, then disk) until they are closed, because they are counted and
     then written. An insert-only range has as many rows as its files and is not cached.
-
-    Args:
-        source: The table.
-        config: The job's parameters.
-        plan: What to read.
-
-    Raises:
-        IdentifierColumnsError: An identifier is null.
-        DuplicateIdentifierError: Two rows share an identifier, equal or not.
     """
     changes = _changes_of_files(source, config, plan) if plan.scans else NetChanges()
     set_fields(change_strategy=changes.strategy)  # in the log of the stage; reports group some strategies
@@ -109,17 +81,7 @@ def compute_changes(source: Source, config: SyncConfig, plan: BatchPlan) -> NetC
 
 
 def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: int) -> DataFrame | None:
-    """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request.
-
-    Args:
-        source: The table, whose identifier columns make the document ids.
-        plan: What the batch reads; the size of its files decides how many partitions there are.
-        changes: The changes of the batch.
-        epoch: The number of the batch, which becomes part of the document versions.
-
-    Returns:
-        A frame of bulk lines; None if no file differs.
-    """
+    """Turn changes into bulk lines, in as few partitions as the files are worth: each costs a task and a request."""
     if changes.rows is None:
         return None
     actions = to_actions(changes.rows, source.key_columns, epoch)
@@ -127,13 +89,7 @@ def to_documents(source: Source, plan: BatchPlan, changes: NetChanges, epoch: in
 
 
 def count_documents(source: Source, plan: BatchPlan, changes: NetChanges) -> int:
-    """Return how many documents a batch writes and deletes, at most; it reads no file.
-
-    Args:
-        source: The table.
-        plan: What the batch reads.
-        changes: Its changes. Those of an insert-only batch are not counted, so its files say how many rows they have.
-    """
+    """Return how many documents a batch writes and deletes, at most; it reads no file."""
     if changes.strategy != INSERT_ONLY:
         return changes.upserts + changes.deletes
     return sum(count for scan in plan.scans for tasks in scan.read_newer for count in source.table.row_counts(tasks))

@@ -45,15 +45,7 @@ KEY = ("index", "table", "document_id", "version", "physical_index")
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A rejected operation as the executors return it.
-
-    Attributes:
-        action: The NDJSON of the operation.
-        status: The HTTP status of OpenSearch's answer.
-        reason: Its reason.
-        operation: ``index`` or ``delete``.
-        head: The rest of the first line of the action, such as id and version.
-    """
+    """A rejected operation as the executors return it."""
 
     action: str
     status: int
@@ -75,18 +67,7 @@ class DeadLetter:
 def store_dead_letters(
     spark: SparkSession, config: SyncConfig, batch: Batch, run_id: str, rejected: Sequence[dict[str, Any]]
 ) -> None:
-    """Append the rejected operations that are not stored yet, before the position may pass their documents.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        batch: The batch they belong to.
-        run_id: The run.
-        rejected: The operations: ``action``, ``status`` and ``reason``.
-
-    Raises:
-        ConfigError: The table cannot be created or written.
-    """
+    """Append the rejected operations that are not stored yet, before the position may pass their documents."""
     if not rejected:
         return
     now = datetime.now(timezone.utc)
@@ -126,15 +107,7 @@ def store_dead_letters(
 
 
 def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
-    """Return the unresolved dead letters of the index and its table; empty if there never was one.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        config: The job's parameters; `index` and the name of the dead letter table are used.
-
-    Raises:
-        ConfigError: The table cannot be read.
-    """
+    """Return the unresolved dead letters of the index and its table; empty if there never was one."""
     name = table_name(config)
     try:
         if not spark.catalog.tableExists(name):
@@ -145,15 +118,7 @@ def open_dead_letters(spark: SparkSession, config: SyncConfig) -> DataFrame:
 
 
 def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
-    """Return the number of unresolved dead letters of the index and its table.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        config: The job's parameters; see ``open_dead_letters``.
-
-    Raises:
-        ConfigError: The table, or a file of it, cannot be read.
-    """
+    """Return the number of unresolved dead letters of the index and its table."""
     found = open_dead_letters(spark, config)
     try:
         return found.count()
@@ -162,16 +127,7 @@ def count_open_dead_letters(spark: SparkSession, config: SyncConfig) -> int:
 
 
 def resolve_dead_letters(spark: SparkSession, config: SyncConfig, resolved: DataFrame) -> None:
-    """Record how dead letters were resolved.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        resolved: The key columns of dead letters and their ``resolution``; of two for one key ``replayed`` counts.
-
-    Raises:
-        ConfigError: The table cannot be written.
-    """
+    """Record how dead letters were resolved."""
     name = table_name(config)
     # A run that was paused may have stored the dead letters of a batch that another run replayed meanwhile.
     resolved = resolved.groupBy(*KEY).agg(F.min("resolution").alias("resolution"))

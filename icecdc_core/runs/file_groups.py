@@ -16,27 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileGroups:
-    """Groups of file tasks, each written and recorded as a whole.
-
-    Attributes:
-        tasks: The groups, in order.
-        digest: A digest of their data files; equal digests mean the same files in the same groups and order.
-    """
+    """Groups of file tasks, each written and recorded as a whole."""
 
     tasks: list[FileTasks] = field(default_factory=list)
     digest: str = ""
 
 
 def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
-    """Divide a snapshot's files into groups.
-
-    Args:
-        source: The table.
-        snapshot_id: The snapshot; None for an empty table.
-        group_bytes: A group is full when its files have this many bytes.
-        on_duplicate: With ``last`` there is one group, because the last row of an identifier is known only after all
-            rows are read.
-    """
+    """Divide a snapshot's files into groups."""
     locations: list[str] = []
     groups: list[list[int]] = []
     if snapshot_id is not None:

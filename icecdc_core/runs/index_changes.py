@@ -24,21 +24,7 @@ if TYPE_CHECKING:
 
 
 def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
-    """Put a changed spec in place, where that leaves every indexed document right.
-
-    Args:
-        run: The run.
-        source: The table, with the spec of the parameters.
-        lock: The locked index.
-
-    Returns:
-        False if the index has a field that cannot follow, and ``on_schema_change`` is ``reexport``.
-
-    Raises:
-        SchemaChangeError: It has one, and ``on_schema_change`` is ``fail``.
-        ConfigError: OpenSearch refuses a setting.
-        FencedError: Another run acquired the lock in the meantime.
-    """
+    """Put a changed spec in place, where that leaves every indexed document right."""
     physical, was, unfinished = lock.position.physical_index, lock.position.selection, lock.position.unfinished_specs
     # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
     lock.write(
@@ -63,18 +49,7 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
 
 
 def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:
-    """Create an empty index, which readers see at once, and record its position.
-
-    Args:
-        run: The run.
-        source: The table.
-        lock: The lock of the index, which has no position yet.
-        start: The position at the snapshot where ``start_from`` says that changes begin.
-
-    Raises:
-        ConfigError: OpenSearch refuses the mapping or the settings.
-        FencedError: Another run acquired the lock in the meantime.
-    """
+    """Create an empty index, which readers see at once, and record its position."""
     config = run.config
     seen = run.confirm_readers_indexes(lock)
     epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))

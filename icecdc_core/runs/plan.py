@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SyncStart:
-    """How a sync starts.
-
-    Attributes:
-        position: Where changes are read from: the stored position, or where ``start_from`` says.
-        exports: Whether an export comes first, or is resumed.
-        creates_index: Whether an empty index is created first.
-    """
+    """How a sync starts."""
 
     position: Position
     exports: bool = False
@@ -34,13 +28,7 @@ class SyncStart:
 
 @dataclass(frozen=True)
 class BatchRange:
-    """What the next batch covers, from the position on.
-
-    Attributes:
-        end: The snapshot it ends with.
-        cuts: Snapshots at which it is cut into steps.
-        replayed: The begun batch, if it is repeated exactly.
-    """
+    """What the next batch covers, from the position on."""
 
     end: int | None
     cuts: tuple[int | None, ...] = ()
@@ -48,16 +36,7 @@ class BatchRange:
 
 
 def decide_start(position: Position, source: Source, config: SyncConfig) -> SyncStart:
-    """Decide how a sync starts.
-
-    Args:
-        position: The stored position; without any, a new one, which does not exist yet.
-        source: The table.
-        config: The job's parameters; `start_from` and `branch` are used.
-
-    Raises:
-        ConfigError: ``start_from`` lies before the history, or names a snapshot that is not there.
-    """
+    """Decide how a sync starts."""
     kind = position.batch.kind if position.batch is not None else ""
     if kind == "export" or (not position.exists and config.start_point is None):
         return SyncStart(position, exports=True)
@@ -74,16 +53,7 @@ def decide_start(position: Position, source: Source, config: SyncConfig) -> Sync
 
 
 def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bool:
-    """Return whether to export again because the changes cannot be read.
-
-    Args:
-        position: The position that the changes follow.
-        source: The table.
-        config: The job's parameters; `on_history_gap` and `on_schema_change` are the policies.
-
-    Raises:
-        IcecdcError: They cannot be read, and the policy says to fail.
-    """
+    """Return whether to export again because the changes cannot be read."""
     failed = check_preconditions(position, source)
     if failed is None:
         return False
@@ -93,23 +63,12 @@ def needs_reexport(position: Position, source: Source, config: SyncConfig) -> bo
 
 
 def has_other_spec(position: Position, source: Source) -> bool:
-    """Return whether the index was built with another spec.
-
-    Args:
-        position: The position of the index, which keeps the spec that it was built with.
-        source: The table, with the spec of the parameters.
-    """
+    """Return whether the index was built with another spec."""
     return bool(position.unfinished_specs) or position.selection.get(DIGEST) != source.spec.get(DIGEST)
 
 
 def next_range(position: Position, source: Source, config: SyncConfig) -> BatchRange:
-    """Return what the next batch covers: the begun one if it can be repeated, else all that is new.
-
-    Args:
-        position: The position, with the begun batch if there is one.
-        source: The table, whose head ends what is new.
-        config: The job's parameters; a begun batch is repeated only under the same `on_duplicate_identifier`.
-    """
+    """Return what the next batch covers: the begun one if it can be repeated, else all that is new."""
     begun = position.batch
     if begun is None:
         return BatchRange(source.head)

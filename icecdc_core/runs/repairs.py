@@ -12,34 +12,18 @@ from icecdc_core.table.source import Source
 
 
 def differing_documents(differences: DataFrame) -> DataFrame:
-    """Return the documents that are missing, stale or extra.
-
-    Args:
-        differences: (id, verdict, version) from the validation.
-    """
+    """Return the documents that are missing, stale or extra."""
     return differences.where(F.col("verdict").isNotNull())
 
 
 def newest_version(wrong: DataFrame) -> tuple[str, int | None]:
-    """Return the document with the highest version of those that differ, and this version.
-
-    Args:
-        wrong: The documents that differ.
-    """
+    """Return the document with the highest version of those that differ, and this version."""
     newest = wrong.agg(F.max_by("id", "version"), F.max("version")).collect()[0]
     return newest[0], newest[1]
 
 
 def repair_actions(source: Source, position: Position, wrong: DataFrame, epoch: int, on_duplicate: str) -> DataFrame:
-    """Return the bulk lines that bring the documents that differ to the position's snapshot.
-
-    Args:
-        source: The table.
-        position: The position.
-        wrong: The documents that differ.
-        epoch: The epoch of the repair.
-        on_duplicate: ``fail`` or ``last``, see ``on_duplicate_identifier``.
-    """
+    """Return the bulk lines that bring the documents that differ to the position's snapshot."""
     ids, rows = source.key_columns, source.current_rows(position.snapshot_id, on_duplicate)
     key = unused_name("_document_id", rows.columns)
     wanted = wrong.where(F.col("verdict") != "extra").select(F.col("id").alias(key))

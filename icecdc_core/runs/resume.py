@@ -24,12 +24,6 @@ def resumed_groups(run: Run, source: Source, begun: Batch, may_probe: bool = Tru
     """Return the groups of a begun export that can continue; else None, and the reason.
 
     Only creating an index shows which settings a new one gets. A dry run must not create one and assumes no change.
-
-    Args:
-        run: The run.
-        source: The table.
-        begun: The begun export.
-        may_probe: Whether an index may be created and deleted to see its settings; False for a dry run.
     """
     reason = changed_since(begun, source, run.config)
     if reason:
@@ -40,13 +34,7 @@ def resumed_groups(run: Run, source: Source, begun: Batch, may_probe: bool = Tru
 
 
 def changed_since(begun: Batch, source: Source, config: SyncConfig) -> str:
-    """Return what changed in the table or the parameters since an export began; empty: nothing.
-
-    Args:
-        begun: The begun export, as its position keeps it.
-        source: The table now.
-        config: The parameters now; `on_duplicate_identifier` and `max_rejected_documents` are compared.
-    """
+    """Return what changed in the table or the parameters since an export began; empty: nothing."""
     snapshots = {None, *(snapshot.snapshot_id for snapshot in source.metadata.snapshots)}
     changes = {
         "documents were rejected when it ran last": bool(begun.failure),

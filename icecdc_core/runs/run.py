@@ -36,28 +36,14 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """What a run saw at one look.
-
-    Attributes:
-        position: The position of the index; a new one if the index has none.
-        source: The table, opened after the position was read: it knows every snapshot that the position names.
-    """
+    """What a run saw at one look."""
 
     position: Position
     source: Source
 
 
 class Run(JobRun["SyncConfig"]):
-    """A run of a job on an index, to be used in a ``with``; it closes what it opens.
-
-    Attributes:
-        client: A client of the cluster.
-        positions: Reads and writes the position of the index.
-
-    Raises:
-        OpenSearchUnreachableError: The cluster does not answer when the run begins.
-        OpenSearchAuthError: The cluster refuses the credentials.
-    """
+    """A run of a job on an index, to be used in a ``with``; it closes what it opens."""
 
     client: OpenSearch
     positions: PositionStore
@@ -90,14 +76,7 @@ class Run(JobRun["SyncConfig"]):
             yield
 
     def look(self, needs_history: bool = True) -> Look:
-        """Read the position, then open the table: only in this order does the table know what the position names.
-
-        Args:
-            needs_history: See ``open_source``.
-
-        Raises:
-            IndexConflictError: The position belongs to another table.
-        """
+        """Read the position, then open the table: only in this order does the table know what the position names."""
         self._needs_history = needs_history
         position = self.positions.read()
         return self._look_with(position)
@@ -150,17 +129,7 @@ class Run(JobRun["SyncConfig"]):
             self.note(lag_read_at=self.seconds)
 
     def require_position(self, look: Look, needs_history: bool = True) -> None:
-        """Check that the index exists and that readers see it.
-
-        Args:
-            look: The position and the table.
-            needs_history: Whether the table must still have the position's snapshot and fit its schema.
-
-        Raises:
-            IndexNotFoundError: The index has no position, or is gone.
-            IndexConflictError: The position belongs to another table, or readers see another index.
-            TableReplacedError, HistoryGapError, SchemaChangeError: The position does not fit the table any more.
-        """
+        """Check that the index exists and that readers see it."""
         position = look.position
         if not position.exists:
             raise IndexNotFoundError(
@@ -179,9 +148,6 @@ class Run(JobRun["SyncConfig"]):
         """Return the physical indexes that readers see, from a moment at which this run certainly held the lock.
 
         A write of the unchanged position after the look shows that the lock was still held.
-
-        Raises:
-            FencedError: Another run has acquired the lock.
         """
         with self.typed_errors("reading the alias"):
             seen = indexes_of_readers(self.client, self.config.index)
@@ -193,10 +159,6 @@ class Run(JobRun["SyncConfig"]):
         """Lock the index against other runs; yield the lock, and the table as it knows what the position names.
 
         If another run wrote the position between the look and the lock, it may have read newer snapshots.
-
-        Raises:
-            TableLockedError: Another run has locked it.
-            IndexConflictError: The position belongs to another table by now.
         """
         lock = self.positions.lock(self.config.table, look.source.table_uuid, self.run_id)
         try:
@@ -206,23 +168,11 @@ class Run(JobRun["SyncConfig"]):
             lock.release()
 
     def point_in_time(self, index: str) -> str:
-        """Open a point in time of an index, see the function; it ends with the run.
-
-        Raises:
-            RequestError: The cluster refuses it, and not because of how long it may be idle.
-        """
+        """Open a point in time of an index, see the function; it ends with the run."""
         return self._opened.enter_context(point_in_time(self.client, index))
 
     def report(self, kind: str, start: int | None, end: int | None, strategy: str, **found: Any) -> RunReport:
-        """Return a report of this run.
-
-        Args:
-            kind: The kind of the run, see `RunReport`.
-            start: The snapshot that the run began at; None is the empty table.
-            end: The snapshot that the index equals after the run; None is the empty table.
-            strategy: How the changes were found, see `RunReport`.
-            found: Further fields of the report by their names, such as counts.
-        """
+        """Return a report of this run."""
         return RunReport(
             kind=kind,
             table=self.config.table,
@@ -238,18 +188,7 @@ class Run(JobRun["SyncConfig"]):
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
-    """Open the table as `open_source` does, and check that documents can contain its columns.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        config: The job's parameters.
-        needs_history: See `open_source`.
-
-    Raises:
-        UnsupportedTypeError: A document cannot contain a selected column.
-        ConfigError: The mapping does not fit the documents, or a setting is refused.
-        IcecdcError: What `open_source` raises.
-    """
+    """Open the table as `open_source` does, and check that documents can contain its columns."""
     check_settings(config.settings, config.number_of_shards)
     source = open_source(spark, config, needs_history=needs_history)
     index_mapping(source.schema, config.mapping, config.pipeline_fields)
@@ -261,10 +200,6 @@ def connect(config: SyncConfig) -> OpenSearch:
     """Return a client of a cluster that answers.
 
     A cluster that is away now fails the run at once; the client waits for one that goes away later.
-
-    Raises:
-        OpenSearchUnreachableError: The cluster does not answer.
-        OpenSearchAuthError: The cluster refuses the credentials.
     """
     client = Connection.of(config).client(retry_seconds=config.retry_timeout_seconds)
     try:

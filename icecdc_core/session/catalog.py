@@ -29,14 +29,7 @@ _ENTRY_SETTING = "spark.icecdc.catalog."
 
 
 class _Registered(NamedTuple):
-    """The settings of a catalog that icecdc has put into a session.
-
-    Attributes:
-        wanted: All of them.
-        secret: The names of those whose values are secrets.
-        base: The settings of the catalog that somebody else had configured and that `spark_conf` changes; None when
-            all settings come from the parameters.
-    """
+    """The settings of a catalog that icecdc has put into a session."""
 
     wanted: dict[str, str]
     secret: set[str]
@@ -53,14 +46,7 @@ _sessions: WeakValueDictionary[str, SparkSession] = WeakValueDictionary()
 def remember_catalog(
     spark: SparkSession, config: ParameterModel, wanted: dict[str, str], base: dict[str, str] | None = None
 ) -> None:
-    """Record in the session which catalog icecdc has put into it.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        wanted: The settings of the catalog.
-        base: The settings of the foreign catalog that `wanted` changes; None when there is none.
-    """
+    """Record in the session which catalog icecdc has put into it."""
     key = uuid.uuid4().hex
     _registered[key] = _Registered(wanted, secret_settings(config, wanted), base)
     _sessions[key] = spark
@@ -68,15 +54,7 @@ def remember_catalog(
 
 
 def with_catalog(spark: SparkSession, config: ParameterModel) -> SparkSession:
-    """Return a session in which the catalog is the one that the parameters describe.
-
-    Args:
-        spark: The running session.
-        config: The job's parameters.
-
-    Returns:
-        The running session when its catalog fits; else another session of the same Spark application.
-    """
+    """Return a session in which the catalog is the one that the parameters describe."""
     known = catalog_prefix(config) in _catalog_settings_of(spark, config)
     if known and not _describes_catalog(config):
         if spark.conf.get(_entry_setting(config), None):
@@ -99,10 +77,6 @@ def open_own_session(spark: SparkSession, configs: Iterable[ParameterModel]) -> 
     """Return another session of the same Spark application, which nobody else uses.
 
     Runs at the same time need one each, because they change Spark SQL settings while they run.
-
-    Args:
-        spark: A session of the application; its settings are copied.
-        configs: The parameters whose catalogs the session needs; those of one name must not differ.
     """
     own = _new_session_of_application(spark)
     for config in configs:
@@ -117,15 +91,7 @@ def open_own_session(spark: SparkSession, configs: Iterable[ParameterModel]) -> 
 
 
 def require_catalog(spark: SparkSession, config: ParameterModel) -> None:
-    """Refuse a session whose catalog is not the one that the parameters describe.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-
-    Raises:
-        ConfigError: The catalog differs; the text shows the settings that differ, without secrets.
-    """
+    """Refuse a session whose catalog is not the one that the parameters describe."""
     if not _describes_catalog(config) or catalog_prefix(config) not in _catalog_settings_of(spark, config):
         return
     differing = _setting_differences(spark, config, _wanted_settings(spark, config))

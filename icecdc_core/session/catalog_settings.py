@@ -38,9 +38,6 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
     """Return the properties of the embedded catalog: JDBC on SQLite, its file inside the warehouse folder.
 
     SQLite needs a local file, so the catalog file of a warehouse in an object store is in the user's data folder.
-
-    Raises:
-        ConfigError: The folder cannot be created.
     """
     folder = Path(warehouse)
     remote = "://" in warehouse
@@ -66,12 +63,7 @@ def embedded_catalog_properties(warehouse: str) -> dict[str, str]:
 
 
 def secret_settings(config: ParameterModel, settings: dict[str, str]) -> set[str]:
-    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret.
-
-    Args:
-        config: The job's parameters; `catalog_properties` and `spark_conf` show which values were references.
-        settings: The Spark settings by name, with the values that Spark gets.
-    """
+    """The names of the Spark settings whose values are secrets: given as a reference, or with the look of a secret."""
     referred = {
         f"{catalog_prefix(config)}.{key}" for key, value in config.catalog_properties.items() if is_reference(value)
     }
@@ -91,10 +83,5 @@ def settings_in_spark_conf(config: ParameterModel) -> dict[str, str]:
 
 
 def is_catalog_setting(config: ParameterModel, key: str) -> bool:
-    """Whether a Spark setting belongs to the catalog.
-
-    Args:
-        config: The job's parameters, which name the catalog.
-        key: The name of a Spark setting.
-    """
+    """Whether a Spark setting belongs to the catalog."""
     return key == catalog_prefix(config) or key.startswith(f"{catalog_prefix(config)}.")

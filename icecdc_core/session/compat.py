@@ -96,15 +96,7 @@ _supported: WeakSet[Any] = WeakSet()
 
 
 class SessionInfo(NamedTuple):
-    """A session as far as it matters here.
-
-    Attributes:
-        kind: `classic`, `connect` (Spark Connect, Databricks serverless and Databricks Connect) or `blocked` (a cluster
-            that keeps Python from the JVM).
-        spark: The version of Spark, "" when it is not known.
-        iceberg: The version of Iceberg, "" when the session has none.
-        missing: Those of `PRIVATE_CLASSES` that are not there.
-    """
+    """A session as far as it matters here."""
 
     kind: str
     spark: str = ""
@@ -113,14 +105,7 @@ class SessionInfo(NamedTuple):
 
 
 def unsupported_reason(found: SessionInfo) -> str:
-    """Say why a session is not supported; pure.
-
-    Args:
-        found: What `inspect_session` returned.
-
-    Returns:
-        What was found, as part of a sentence; "" when the session is supported.
-    """
+    """Say why a session is not supported; pure."""
     if found.kind == "connect":
         return "a Spark Connect session (Spark Connect, Databricks Connect or Databricks serverless compute)"
     if found.kind == "blocked":
@@ -138,15 +123,7 @@ def unsupported_reason(found: SessionInfo) -> str:
 
 
 def require_supported(spark: SparkSession) -> None:
-    """Refuse a session that icecdc cannot work in; a JVM that passed is not checked again.
-
-    Args:
-        spark: The session, whoever made it.
-
-    Raises:
-        DependencyError: The session is of another kind, or Spark or Iceberg of another version. The text names what
-            was found and what is supported.
-    """
+    """Refuse a session that icecdc cannot work in; a JVM that passed is not checked again."""
     if _jvm_of(spark) in _supported:
         return
     found = inspect_session(spark)
@@ -157,33 +134,21 @@ def require_supported(spark: SparkSession) -> None:
 
 
 def require_pyspark(version: str) -> None:
-    """Refuse an older pyspark, with which other modules of this package cannot be imported.
-
-    Raises:
-        DependencyError: Names what was found and what is supported.
-    """
+    """Refuse an older pyspark, with which other modules of this package cannot be imported."""
     if int(version.partition(".")[0]) < _OLDEST_MAJOR:
         found = SessionInfo("classic", version)
         raise _unsupported_error(unsupported_reason(found), found)
 
 
 def refuse_remote_mode() -> None:
-    """Refuse to start a session where PySpark would start one of Spark Connect.
-
-    Raises:
-        DependencyError: PySpark is in the mode of Spark Connect.
-    """
+    """Refuse to start a session where PySpark would start one of Spark Connect."""
     if is_remote():
         found = SessionInfo("connect")
         raise _unsupported_error(unsupported_reason(found), found)
 
 
 def inspect_session(spark: SparkSession) -> SessionInfo:
-    """Look at a session: its kind, its versions, and the private classes that it lacks.
-
-    Raises:
-        Py4JNetworkError: The session's JVM has ended.
-    """
+    """Look at a session: its kind, its versions, and the private classes that it lacks."""
     if not isinstance(spark, SparkSession) or ".connect." in type(spark).__module__:
         return SessionInfo("connect")
     try:
@@ -201,11 +166,7 @@ def inspect_session(spark: SparkSession) -> SessionInfo:
 
 
 def require_kafka(spark: SparkSession) -> None:
-    """Refuse a session without Spark's Kafka connector.
-
-    Raises:
-        DependencyError: Names the library.
-    """
+    """Refuse a session without Spark's Kafka connector."""
     if not _has(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader(), KAFKA_SOURCE):
         raise DependencyError(
             "The active Spark session has no Kafka connector",

@@ -33,13 +33,7 @@ _FOLDERS = (
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A Java installation.
-
-    Attributes:
-        path: Its folder.
-        version: Its feature version, such as 17 or 21.
-        modules: Its modules; empty when it does not list them.
-    """
+    """A Java installation."""
 
     path: Path
     version: int
@@ -56,11 +50,7 @@ class JavaHome:
 
 
 def find_spark_java() -> JavaHome:
-    """Find the Java home for a local Spark session: 17 to 22; JAVA_HOME, then PATH, then the usual folders.
-
-    Raises:
-        JavaNotFoundError: None fits; the message lists those that were found.
-    """
+    """Find the Java home for a local Spark session: 17 to 22; JAVA_HOME, then PATH, then the usual folders."""
     return find_java(SPARK_MINIMUM, SPARK_MAXIMUM, modules=SPARK_MODULES, purpose="Spark")
 
 
@@ -72,18 +62,7 @@ def find_java(
     purpose: str = "",
     homes: Iterable[Path] | None = None,
 ) -> JavaHome:
-    """Find the first Java home whose version is in the range and that has the modules.
-
-    Args:
-        minimum: The oldest version that fits.
-        maximum: The newest version that fits; None for no limit.
-        modules: Java modules that it must have.
-        purpose: What needs it; only for the message.
-        homes: Folders to search, in this order; None for JAVA_HOME, PATH and the usual folders.
-
-    Raises:
-        JavaNotFoundError: None is suitable.
-    """
+    """Find the first Java home whose version is in the range and that has the modules."""
     found = []
     for java in installed_javas(homes):
         if minimum <= java.version and (maximum is None or java.version <= maximum) and java.has(modules):

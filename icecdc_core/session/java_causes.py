@@ -39,14 +39,7 @@ _IN_A_TEXT = re.compile(r"^(?:Caused by: |.*: )?((?:\w+\.)+\w+)(?:: ([^\n]*))?((
 
 @dataclass(frozen=True)
 class Cause:
-    """One exception of a chain.
-
-    Attributes:
-        kind: Its class, without the package.
-        text: Its message.
-        thrower: The class that threw it; Java's own classes are skipped.
-        has_cause: Whether another exception of the chain caused it.
-    """
+    """One exception of a chain."""
 
     kind: str
     text: str
@@ -91,12 +84,7 @@ class Cause:
 
 
 def is_raised_as(error: BaseException, kinds: Collection[str]) -> bool:
-    """Return whether Java raised an exception of one of these classes; what it was caused by does not count.
-
-    Args:
-        error: The failure.
-        kinds: The classes, without their packages.
-    """
+    """Return whether Java raised an exception of one of these classes; what it was caused by does not count."""
     return isinstance(error, Py4JJavaError) and str(error.java_exception.getClass().getSimpleName()) in kinds
 
 

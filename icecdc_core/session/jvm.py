@@ -25,10 +25,6 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
     For ``spark._jvm.org.apache.iceberg.Schema`` the gateway asks for each part of the name whether it is a class, and
     the JVM then looks into all its jars. In a small sync that was a third of the driver's work.
-
-    Args:
-        spark: The session.
-        name: The name with its package, such as ``java.util.ArrayList``.
     """
     return getattr(spark._jvm, name)
 
@@ -59,12 +55,7 @@ def unpersist(frame: DataFrame) -> None:
 
 
 def iceberg_class(spark: SparkSession, name: str) -> Any:
-    """Return a class of Iceberg's Java library, by its name below ``org.apache.iceberg``.
-
-    Args:
-        spark: The session.
-        name: The rest of the name, such as ``spark.SparkSchemaUtil``.
-    """
+    """Return a class of Iceberg's Java library, by its name below ``org.apache.iceberg``."""
     return java_class(spark, f"org.apache.iceberg.{name}")
 
 
@@ -78,10 +69,6 @@ def create_java_helper(spark: SparkSession, name: str) -> Any:
 
     Spark brings the compiler. It takes a quarter of a second once in a JVM; a session whose classes come from elsewhere
     (a Databricks notebook with jars of its own) gets another one.
-
-    Args:
-        spark: The session.
-        name: The class.
     """
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()

@@ -8,15 +8,7 @@ import psutil
 
 
 def started_at(pid: int) -> str:
-    """Return when a process started, as text.
-
-    Args:
-        pid: The process id.
-
-    Raises:
-        psutil.NoSuchProcess: There is no such process, or it ended and its parent did not wait for it yet.
-        psutil.AccessDenied: Its details are hidden from this user.
-    """
+    """Return when a process started, as text."""
     process = psutil.Process(pid)
     if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
         raise psutil.ZombieProcess(pid)

@@ -22,13 +22,6 @@ class RowCount:
     Adaptive execution drops a stage whose result it does not need, for instance one side of a join when the other is
     empty, and the observation of that stage with it. Spark then reports nothing, or an empty row. Only in that case
     does a separate job count the rows.
-
-    Args:
-        frame: The rows to count.
-        condition: Count only the rows that meet it; None counts all.
-
-    Attributes:
-        rows: The frame to read instead; its rows and columns are those of ``frame``.
     """
 
     def __init__(self, frame: DataFrame, condition: Column | None = None) -> None:

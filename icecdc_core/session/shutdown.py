@@ -40,9 +40,6 @@ def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[StopRequest]:
     A handler of the application is called too. Inside such a block of the main thread, blocks of any thread yield the
     same request. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
     SIGTERM is ignored or handled outside of Python.
-
-    Args:
-        or_interrupt: Whether an interrupt (ctrl-C) asks the run to stop as well, instead of its usual effect.
     """
     if _stops:
         yield _stops[0]

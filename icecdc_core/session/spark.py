@@ -81,9 +81,6 @@ def running_session() -> SparkSession | None:
     """Return the running session: the active one, else the default one of the Spark application; None without one.
 
     After an interrupted cell, and in another thread, no session is active although Spark runs.
-
-    Raises:
-        DependencyError: The JVM of the session has ended.
     """
     try:
         active = SparkSession.getActiveSession()
@@ -101,12 +98,7 @@ def running_session() -> SparkSession | None:
 
 @contextmanager
 def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set Spark settings for the block, except those that are set already.
-
-    Args:
-        spark: The session.
-        settings: The settings by name.
-    """
+    """Set Spark settings for the block, except those that are set already."""
     ours = {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}
     for name, value in ours.items():
         spark.conf.set(name, value)
@@ -231,11 +223,7 @@ def _start_jvm(conf: SparkConf) -> None:
 
 
 def _end_jvm(known: set[int]) -> None:
-    """End the JVM of PySpark that is a child process of this one.
-
-    Args:
-        known: The ids of child processes that are not meant.
-    """
+    """End the JVM of PySpark that is a child process of this one."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if child.pid not in known and "pyspark-shell" in child.cmdline():

@@ -37,10 +37,6 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
 
     Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
     ``spark.sql.shuffle.partitions`` is the minimum; a setting that is set already stays.
-
-    Args:
-        spark: The session.
-        file_bytes: Size of the data files whose rows are shuffled.
     """
     wanted = -(-file_bytes // _FILE_BYTES_OF_A_PARTITION)
     least = str(spark.conf.get("spark.sql.shuffle.partitions"))
@@ -56,10 +52,6 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
     Spark checks only at every 16th batch of rows, of up to 4 MB a column, whether the memory suffices, and writing to
     disk holds the last hundred batches. Both can fill the heap of a small executor, so rows on disk are cached in small
     batches.
-
-    Args:
-        spark: The session.
-        file_bytes: Size of the data files whose rows are cached; the block computes them.
     """
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []

@@ -37,12 +37,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
 
 class Slots:
-    """Limits how many jobs run at a time.
-
-    Args:
-        number: How many.
-        stop: Whether the run was asked to stop; then no job gets a slot any more.
-    """
+    """Limits how many jobs run at a time."""
 
     def __init__(self, number: int, stop: StopRequest) -> None:
         self.stop = stop
@@ -50,11 +45,7 @@ class Slots:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Wait for a slot, and keep it for the block.
-
-        Raises:
-            Stopped: The run was asked to stop.
-        """
+        """Wait for a slot, and keep it for the block."""
         while not self._free.acquire(timeout=_LOOK_SECONDS):
             if self.stop.requested:
                 raise Stopped
@@ -70,14 +61,6 @@ def run_in_threads(spark: SparkSession, runs: Mapping[str, Callable[[Slots], Non
     """Run each in a thread of its own, and wait for all of them.
 
     An interrupt cancels the jobs of Spark and asks the runs to stop.
-
-    Args:
-        spark: The session.
-        runs: The runs by their names; a run takes a slot for each of its jobs.
-        slots: How many jobs run at a time.
-
-    Raises:
-        KeyboardInterrupt: An interrupt ended the runs.
     """
     threads = [
         InheritableThread(target=run, args=(slots,), name=f"icecdc-{name}", daemon=True) for name, run in runs.items()

@@ -78,13 +78,7 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class CatalogView:
-    """What is known about a table's catalog besides the metadata that it shows.
-
-    Attributes:
-        is_rest: Whether it is a REST catalog, whose server decides what it shows.
-        property_names: The names of its properties, the server's among them.
-        recorded_snapshots: Reads the snapshots of the metadata file itself; empty if it cannot be read.
-    """
+    """What is known about a table's catalog besides the metadata that it shows."""
 
     is_rest: bool
     property_names: frozenset[str]
@@ -92,17 +86,7 @@ class CatalogView:
 
 
 def load_table(spark: SparkSession, name: str) -> Any:
-    """Load a table as its catalog shows it now; returns Iceberg's Java object.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        name: ``catalog.namespace.table`` as Spark names it.
-
-    Raises:
-        TableNotFoundError: There is no such table, or it is not an Iceberg table.
-        DependencyError: A jar that the catalog or its store needs is not there.
-        CatalogError: The catalog cannot be reached or is not configured.
-    """
+    """Load a table as its catalog shows it now; returns Iceberg's Java object."""
     try:
         with active_session(spark):
             _require_catalog(spark, name)
@@ -114,12 +98,7 @@ def load_table(spark: SparkSession, name: str) -> Any:
 
 
 def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
-    """Return what is known about the catalog of a table that `load_table` returned.
-
-    Args:
-        spark: The table's session.
-        table: The Java table.
-    """
+    """Return what is known about the catalog of a table that `load_table` returned."""
     operations, io = table.operations(), table.io()
 
     def recorded_snapshots() -> frozenset[int]:
@@ -141,18 +120,7 @@ def view_catalog(spark: SparkSession, table: Any) -> CatalogView:
 def create_table_once(
     spark: SparkSession, name: str, schema: str, properties: Mapping[str, str] | None = None, partition: str = ""
 ) -> None:
-    """Create a table of icecdc's own unless it exists; another run may do the same at the same time.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        name: The table, every part quoted.
-        schema: Its columns in Spark's DDL.
-        properties: Table properties beside the format version, which is 2.
-        partition: The column to partition it by; "": none.
-
-    Raises:
-        PySparkException, Py4JError: The table could not be created and is still missing.
-    """
+    """Create a table of icecdc's own unless it exists; another run may do the same at the same time."""
     if spark.catalog.tableExists(name):
         return
     writer = spark.createDataFrame([], schema).writeTo(name).using("iceberg")

@@ -15,20 +15,7 @@ _NO_TARGET = "null"
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """The files that one commit added and removed.
-
-    Attributes:
-        added: Data files added, path to size in bytes.
-        removed: Data files removed, path to size in bytes.
-        added_deletes: Delete files added, path and offset to size in bytes.
-        removed_deletes: Delete files removed, path and offset to size in bytes.
-        referenced: Data files that an added or removed delete file names as its only target.
-        adds_untargeted_deletes: Whether a delete file was added that may apply to any data file.
-        removes_untargeted_deletes: Whether one was removed that may have, as far as the commit says: position
-            deletes of format version 2 name their target by column bounds, which Iceberg leaves out of removed files.
-        added_files: The data files added, in the JVM.
-        removed_files: The data files removed, in the JVM.
-    """
+    """The files that one commit added and removed."""
 
     added: dict[str, int]
     removed: dict[str, int]
@@ -52,14 +39,7 @@ class CommitFiles:
 
 
 def read_commit_files(spark: SparkSession, lists: Any, table: Any, snapshot_id: int) -> CommitFiles:
-    """Read from its manifests what a commit added and removed.
-
-    Args:
-        spark: The session.
-        lists: ``FileLists``, in the JVM.
-        table: The table, in the JVM.
-        snapshot_id: The snapshot of the commit.
-    """
+    """Read from its manifests what a commit added and removed."""
     # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
     # that an older partition spec refers to was dropped.
     builder = iceberg_class(spark, "SnapshotChanges").builderFor(table)

@@ -31,11 +31,5 @@ def parse_numbers(parts: Iterable[str]) -> list[int]:
 
 
 def read_facts(lists: Any, files: Any, name: str) -> list[str]:
-    """Return a fact about each file of a list.
-
-    Args:
-        lists: ``FileLists``, in the JVM.
-        files: The list of files, in the JVM.
-        name: Which fact, as ``FileLists`` names it, such as ``location``.
-    """
+    """Return a fact about each file of a list."""
     return split_texts(lists.texts(files, name))

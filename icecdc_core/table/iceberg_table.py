@@ -41,20 +41,7 @@ _METADATA_COLUMNS = {
 
 
 class IcebergTable:
-    """One Iceberg table as its catalog shows it at the moment of loading.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        name: ``catalog.namespace.table`` as Spark names it.
-
-    Attributes:
-        table_uuid: Identity of the table.
-        read_snapshots: The snapshots whose files were planned; a read fails when they expire.
-
-    Raises:
-        TableNotFoundError: There is no such table, or it is not an Iceberg table.
-        CatalogError: The catalog cannot be reached or is not configured.
-    """
+    """One Iceberg table as its catalog shows it at the moment of loading."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         require_supported(spark)
@@ -95,12 +82,7 @@ class IcebergTable:
         return self._commits[snapshot_id]
 
     def data_files_at(self, data_files: Sequence[Any], locations: Collection[str]) -> Any:
-        """Return the data files with these locations, from lists in the JVM, as one list in the JVM.
-
-        Args:
-            data_files: Lists of data files in the JVM.
-            locations: The paths of the files to keep.
-        """
+        """Return the data files with these locations, from lists in the JVM, as one list in the JVM."""
         every = java_class(self.spark, "java.util.ArrayList")()
         for files in data_files:
             every.addAll(files)
@@ -109,17 +91,7 @@ class IcebergTable:
     def targeted_deletes(
         self, snapshot_id: int, locations: Collection[str], places: Collection[str] = ()
     ) -> tuple[Any, set[str]] | None:
-        """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects.
-
-        Args:
-            snapshot_id: The state.
-            locations: The data files.
-            places: Further delete files to include, by path and offset.
-
-        Returns:
-            A map in the JVM, and the data files that these delete files apply to. None if the snapshot has a delete
-            file that does not name one data file as its only target.
-        """
+        """Return the delete files of a snapshot that apply to these data files, in the form ``tasks_of`` expects."""
         if not locations and not places:
             return {}, set()
         wanted = (join_texts(names) for names in (locations, places))
@@ -127,12 +99,7 @@ class IcebergTable:
         return None if found is None else (found, set(split_texts(self._lists.targets(found))))
 
     def tasks_of(self, data_files: Any, deletes: Any) -> FileTasks:
-        """Return the tasks that planning would make of a list of data files in the JVM.
-
-        Args:
-            data_files: The list of data files.
-            deletes: The delete files to apply, as ``targeted_deletes`` returns them; ``{}``: none.
-        """
+        """Return the tasks that planning would make of a list of data files in the JVM."""
         return FileTasks(self._lists.tasks(self._table, data_files, deletes or self._no_deletes))
 
     def data_files(self, tasks: FileTasks) -> Any:
@@ -140,25 +107,13 @@ class IcebergTable:
         return self._lists.dataFiles(tasks.java_list)
 
     def plan(self, snapshot_id: int, locations: Collection[str] | None = None, deletes: bool = False) -> FileTasks:
-        """Plan the scan of a snapshot.
-
-        Args:
-            snapshot_id: The state to read.
-            locations: Keep only these data files; None keeps all.
-            deletes: Keep also every data file that a delete file applies to.
-        """
+        """Plan the scan of a snapshot."""
         self.read_snapshots.add(snapshot_id)
         wanted = None if locations is None else join_texts(locations)
         return FileTasks(self._lists.planned(self._table, snapshot_id, wanted, deletes))
 
     def plan_matching(self, snapshot_id: int, values: Mapping[str, Any]) -> FileTasks:
-        """Plan the scan of the data files of a snapshot that may have a row with these values.
-
-        Args:
-            snapshot_id: The state to read.
-            values: Values by the names that columns have in the schema of this snapshot: whole numbers, booleans, and
-                texts, which also stand for dates, times and decimals.
-        """
+        """Plan the scan of the data files of a snapshot that may have a row with these values."""
         self.read_snapshots.add(snapshot_id)
         wanted = java_class(self.spark, "java.util.HashMap")()
         for name, value in values.items():
@@ -170,21 +125,13 @@ class IcebergTable:
         return FileTasks(java_class(self.spark, "java.util.ArrayList")())
 
     def schema(self) -> StructType:
-        """Return the table's current schema as Spark reads it, without the columns it cannot read.
-
-        Raises:
-            UnsupportedTypeError: There are such columns, and this version of Spark cannot read a table with one.
-        """
+        """Return the table's current schema as Spark reads it, without the columns it cannot read."""
         if not self._has_table_cache:
             require_readable(self.unreadable, self.unreadable)
         return spark_schema(self.spark, self._readable)
 
     def column_names(self) -> list[str]:
-        """Return the names of the table's current top-level columns, in order.
-
-        Raises:
-            UnsupportedTypeError: Spark cannot read one of them.
-        """
+        """Return the names of the table's current top-level columns, in order."""
         require_readable(self.unreadable, self.unreadable)
         return top_level_names(self.spark, self._table)
 
@@ -234,12 +181,7 @@ class IcebergTable:
         return parse_numbers(self._of_data_files(tasks, "size"))
 
     def select(self, tasks: FileTasks, positions: Sequence[int]) -> FileTasks:
-        """Return the tasks at these positions, in this order.
-
-        Args:
-            tasks: The tasks to choose from.
-            positions: Their places in ``tasks``, from 0; empty: no task.
-        """
+        """Return the tasks at these positions, in this order."""
         if not positions:
             return self.no_tasks()
         return FileTasks(self._lists.at(tasks.java_list, join_texts(map(str, positions))))

@@ -10,14 +10,7 @@ from icecdc_core.table.snapshots import ancestors, common_ancestor
 
 
 def lag(metadata: TableMetadata, position: int | None, head: int | None, now: float | None = None) -> tuple[int, float]:
-    """Return the number of snapshots that the index lacks, and the age of the oldest of them in seconds.
-
-    Args:
-        metadata: The table's metadata.
-        position: The snapshot the index equals; None: none.
-        head: The snapshot to compare with.
-        now: The time, in seconds since 1970. Default: now.
-    """
+    """Return the number of snapshots that the index lacks, and the age of the oldest of them in seconds."""
     common = common_ancestor(metadata, position, head) if position is not None else None
     chain = ancestors(metadata, head)
     behind = chain[: chain.index(common)] if common in chain else chain

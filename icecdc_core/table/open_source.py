@@ -28,23 +28,7 @@ if TYPE_CHECKING:
 
 
 def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
-    """Load the table and check every parameter that concerns it.
-
-    Args:
-        spark: A session in which the table's catalog is configured.
-        config: The job's parameters.
-        needs_history: Whether this run or a later sync reads changes.
-
-    Raises:
-        TableNotFoundError: There is no such table.
-        ColumnNotFoundError: A column of ``columns`` does not exist.
-        IdentifierColumnsError: Identifier columns do not exist, are nested, or of a type that cannot identify.
-        UnsupportedTypeError: A document cannot contain a selected column.
-        ConfigError: ``row_filter`` is not a deterministic condition over the table's columns, ``select`` no
-            deterministic selection of them, or ``branch`` is a tag.
-        HistoryGapError: The branch does not exist.
-        HiddenHistoryError: The catalog shows only the latest snapshot and ``on_history_gap`` is ``fail``.
-    """
+    """Load the table and check every parameter that concerns it."""
     table = IcebergTable(spark, config.table)
     metadata = table.metadata()
     if needs_history and config.on_history_gap == "fail":

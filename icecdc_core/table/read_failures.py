@@ -63,22 +63,7 @@ _STAYS = "the position did not move"
 
 @contextmanager
 def spark_errors(config: SyncConfig, table: IcebergTable | None = None) -> Iterator[None]:
-    """Turn Spark's failures into icecdc's.
-
-    Args:
-        config: The job's parameters.
-        table: The table that is read; after a failure its metadata says whether a snapshot is gone.
-
-    Raises:
-        DuplicateIdentifierError: The merge found two rows of one identifier.
-        IdentifierColumnsError: A row's identifier is null.
-        DiskFullError: Spark ran out of disk.
-        ConfigError: ``row_filter`` or ``select`` fails for a row.
-        HistoryGapError: A snapshot that is read has expired meanwhile.
-        TableReplacedError: The table was dropped and created again meanwhile.
-        DataReadError: A file is missing, damaged or refused.
-        SparkJobError: Anything else: memory, an executor, a Python worker, the JVM itself.
-    """
+    """Turn Spark's failures into icecdc's."""
     try:
         yield
     except IcecdcError:

@@ -17,17 +17,7 @@ from icecdc_core.table.iceberg_table import IcebergTable
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a table's rows that is read.
-
-    Attributes:
-        columns: The columns to read, in order.
-        row_filter: A Spark SQL condition; rows that do not meet it count as absent. Empty: all rows.
-        with_row_position: Add ``_row_position`` after the columns: where the row lies, for tables without identifiers;
-            with a projection a digest of its file and place.
-        delete_columns: The columns a DELETE needs; the others are null in it and are not read. Empty: all.
-        projection: Makes the fields of the document; None: they are ``columns``.
-        identifier_columns: The columns that a projected row has beside its fields, under private names.
-    """
+    """The part of a table's rows that is read."""
 
     columns: tuple[str, ...]
     row_filter: str = ""
@@ -44,12 +34,7 @@ class Selection:
         return (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
 
     def select(self, rows: DataFrame, *more: str) -> DataFrame:
-        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions).
-
-        Args:
-            rows: Rows with all columns of the table, from ``IcebergTable.read`` or ``read_marked``.
-            more: SQL expressions over those rows, such as names of metadata columns.
-        """
+        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
         selected = [quoted(name) for name in self.columns]
         for name in self.identifier_columns if self.projection else ():
             selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
@@ -66,23 +51,12 @@ class Selection:
         return rows if self.projection is None else self.projection.apply(rows)
 
     def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
-        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled.
-
-        Args:
-            rows: Deleted rows with all columns of the table.
-            more: Further columns, as in ``select``; they stay filled.
-        """
+        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
         return null_all_but(self.select(rows, *more), self.row_columns, self.delete_columns)
 
 
 def null_all_but(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
-    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty.
-
-    Args:
-        rows: Rows of a table, selected or whole.
-        columns: The columns that may become null; other columns stay filled.
-        filled: Those of them that stay filled.
-    """
+    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty."""
     if not filled:
         return rows
     # A null of the column's own type.
@@ -91,16 +65,7 @@ def null_all_but(rows: DataFrame, columns: Sequence[str], filled: Sequence[str])
 
 
 def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
-    """Check that the position of every row of these files is known.
-
-    Args:
-        table: The table that the files belong to.
-        tasks: The files that are to be read.
-
-    Raises:
-        IdentifierColumnsError: The files are older than the upgrade to format version 3, and nothing was committed
-            since.
-    """
+    """Check that the position of every row of these files is known."""
     if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
         raise IdentifierColumnsError(
             f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "

@@ -13,15 +13,7 @@ MAIN_BRANCH = "main"
 
 
 def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int | None:
-    """Return the snapshot a branch points to, None for an empty table.
-
-    Args:
-        metadata: The table's metadata.
-        branch: The name of a branch or a tag.
-
-    Raises:
-        HistoryGapError: The branch does not exist.
-    """
+    """Return the snapshot a branch points to, None for an empty table."""
     if branch == MAIN_BRANCH and branch not in metadata.refs:
         return metadata.current_snapshot_id
     if branch not in metadata.refs:
@@ -35,12 +27,7 @@ def head_snapshot_id(metadata: TableMetadata, branch: str = MAIN_BRANCH) -> int 
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
-    """Return a snapshot and its known ancestors, newest first.
-
-    Args:
-        metadata: The table's metadata.
-        snapshot_id: The snapshot; None or an expired one has no ancestors.
-    """
+    """Return a snapshot and its known ancestors, newest first."""
     by_id = _by_id(metadata)
     chain: list[int] = []
     while snapshot_id is not None and snapshot_id in by_id:
@@ -50,34 +37,18 @@ def ancestors(metadata: TableMetadata, snapshot_id: int | None) -> list[int]:
 
 
 def common_ancestor(metadata: TableMetadata, one: int | None, other: int | None) -> int | None:
-    """Return the newest snapshot that both descend from or are; None when none is known.
-
-    Args:
-        metadata: The table's metadata.
-        one: A snapshot; None is the empty table.
-        other: Another snapshot; None is the empty table.
-    """
+    """Return the newest snapshot that both descend from or are; None when none is known."""
     chain = set(ancestors(metadata, one))
     return next((snapshot_id for snapshot_id in ancestors(metadata, other) if snapshot_id in chain), None)
 
 
 def sequence_number(metadata: TableMetadata, snapshot_id: int | None) -> int:
-    """Return a snapshot's sequence number; 0 for format v1, which has none.
-
-    Args:
-        metadata: The table's metadata.
-        snapshot_id: A snapshot that has not expired; None is the empty table, whose number is 0.
-    """
+    """Return a snapshot's sequence number; 0 for format v1, which has none."""
     return int(_by_id(metadata)[snapshot_id].sequence_number or 0) if snapshot_id is not None else 0
 
 
 def row_count(metadata: TableMetadata, snapshot_id: int | None) -> int:
-    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown.
-
-    Args:
-        metadata: The table's metadata.
-        snapshot_id: The snapshot; None is the empty table.
-    """
+    """Return the rows of a snapshot by its own summary, rows that a delete file deletes included; 0 if unknown."""
     snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     return _in_summary(snapshot, "total-records")
 
@@ -105,16 +76,7 @@ def committed_at(snapshot: Snapshot) -> datetime:
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
-    """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all.
-
-    Args:
-        metadata: The table's metadata.
-        timestamp_ms: The time, in milliseconds since 1970 (UTC).
-        branch: The branch's name.
-
-    Raises:
-        HistoryGapError: The time lies before the oldest snapshot that has not expired, or there is no such branch.
-    """
+    """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all."""
     by_id = _by_id(metadata)
     chain = ancestors(metadata, head_snapshot_id(metadata, branch))
     for snapshot_id in chain:
@@ -126,25 +88,12 @@ def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAI
 
 
 def history_gap_error(metadata: TableMetadata, snapshot_id: int) -> HistoryGapError | None:
-    """Return the error that says a snapshot is gone, None while it is there.
-
-    Args:
-        metadata: The table's metadata.
-        snapshot_id: The snapshot to look for.
-    """
+    """Return the error that says a snapshot is gone, None while it is there."""
     return None if snapshot_id in _by_id(metadata) else _gap_error(metadata, "snapshot", snapshot_id)
 
 
 def require_first_snapshot(metadata: TableMetadata, snapshot_id: int) -> None:
-    """Check that all ancestors of a snapshot are known.
-
-    Args:
-        metadata: The table's metadata.
-        snapshot_id: A snapshot that has not expired.
-
-    Raises:
-        HistoryGapError: The first ones have expired.
-    """
+    """Check that all ancestors of a snapshot are known."""
     first = ancestors(metadata, snapshot_id)[-1]
     if _by_id(metadata)[first].parent_snapshot_id is not None:
         raise _gap_error(metadata, "start_snapshot_id", "before the first snapshot")

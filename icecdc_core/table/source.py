@@ -32,25 +32,7 @@ _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
 
 @dataclass(frozen=True)
 class Source:
-    """A table, what is selected of it, and its state when it was loaded.
-
-    Attributes:
-        table: The loaded table.
-        metadata: Its metadata.
-        head: The current snapshot of the branch; None for an empty table.
-        columns: The columns of a document, in order; with a projection those that it uses.
-        identifier_columns: The columns that make the document id; empty for insert-only tables without any.
-        schema: The Spark schema of a document.
-        row_filter: The condition rows must meet; empty for all.
-        branch: The branch that is read.
-        chosen_columns: The columns as the parameters name them; empty: whatever the table has.
-        filter_columns: The columns the condition looks at; they need not be part of the document.
-        projection: Makes the fields of a document; None: they are the columns.
-        spec: What the user chose of mapping and settings, as positions keep it.
-        filter_computed_from: The columns and the fields in them that the condition looks at, as paths.
-        filter_time_zone: The session's time zone if the condition depends on it, else empty.
-        number_of_shards: How many a new index gets, unless the settings say so.
-    """
+    """A table, what is selected of it, and its state when it was loaded."""
 
     table: IcebergTable
     metadata: TableMetadata
@@ -155,12 +137,7 @@ class Source:
         return self.selection.select(self.table.read(tasks))
 
     def rows_as_inserts(self, tasks: FileTasks, on_duplicate: str) -> DataFrame:
-        """Read these files as INSERT rows with the change columns; with ``last``, one row of each identifier.
-
-        Args:
-            tasks: The files to read.
-            on_duplicate: ``last``, or ``fail``, which keeps all rows and checks nothing.
-        """
+        """Read these files as INSERT rows with the change columns; with ``last``, one row of each identifier."""
         rows = self.rows(tasks).select(
             "*",
             F.lit(INSERT).alias(CHANGE_TYPE),
@@ -172,12 +149,7 @@ class Source:
         return rows
 
     def current_rows(self, snapshot_id: int | None, on_duplicate: str) -> DataFrame:
-        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does.
-
-        Args:
-            snapshot_id: The snapshot to read.
-            on_duplicate: See ``rows_as_inserts``.
-        """
+        """Read the rows of a snapshot (None: the empty table), as ``rows_as_inserts`` does."""
         return self.rows_as_inserts(self.files(snapshot_id), on_duplicate)
 
     def files(self, snapshot_id: int | None) -> FileTasks:
@@ -185,25 +157,13 @@ class Source:
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
     def require_unique_identifiers(self, on_duplicate: str) -> None:
-        """Check the identifiers of the current snapshot's rows; without identifier columns there is nothing to check.
-
-        Args:
-            on_duplicate: ``last``, which checks for nulls only, or ``fail``.
-
-        Raises:
-            IdentifierColumnsError: An identifier column is null in some row.
-            DuplicateIdentifierError: Two rows share an identifier.
-        """
+        """Check the identifiers of the current snapshot's rows; without identifier columns there is nothing to check."""
         if self.identifier_columns:
             rows = self.rows(self.files(self.head))
             require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
 
     def require_identifier_columns(self, why: str) -> None:
-        """Refuse work that needs identifier columns when there are none.
-
-        Raises:
-            IdentifierColumnsError: There are none.
-        """
+        """Refuse work that needs identifier columns when there are none."""
         if not self.identifier_columns:
             raise IdentifierColumnsError(
                 f"Table '{self.table.name}' has no identifier columns, but {why}",

@@ -14,15 +14,7 @@ from icecdc_core.table.file_tasks import FileTasks
 
 
 class StagedScan:
-    """Reads file tasks of a table, which stay staged until they are released.
-
-    Args:
-        spark: The session.
-        name: The table's name.
-        table: The table, in the JVM.
-        lists: ``FileLists``, in the JVM.
-        has_table_cache: Whether Spark finds staged tasks by Iceberg's table cache.
-    """
+    """Reads file tasks of a table, which stay staged until they are released."""
 
     def __init__(self, spark: SparkSession, name: str, table: Any, lists: Any, has_table_cache: bool) -> None:
         self._spark, self._name, self._table, self._lists = spark, name, table, lists
@@ -30,14 +22,7 @@ class StagedScan:
         self._staged: list[str] = []
 
     def read(self, tasks: FileTasks, readable: Any, size: int, in_batches: bool) -> DataFrame:
-        """Return the rows of these tasks, deletes applied.
-
-        Args:
-            tasks: The tasks, at least one.
-            readable: The table as Spark is to see it, in the JVM.
-            size: The size of their data files in bytes.
-            in_batches: Whether Iceberg may read the columns in batches.
-        """
+        """Return the rows of these tasks, deletes applied."""
         key = uuid.uuid4().hex
         self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
         self._staged.append(key)

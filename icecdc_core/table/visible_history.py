@@ -16,16 +16,7 @@ _NESSIE = "nessie.is-nessie-catalog"
 
 
 def require_visible_history(table: str, metadata: TableMetadata, view: CatalogView) -> None:
-    """Refuse a table whose catalog hides its history.
-
-    Args:
-        table: The table's name.
-        metadata: Its metadata as the catalog shows them.
-        view: What else is known about the catalog.
-
-    Raises:
-        HiddenHistoryError: The catalog shows only the latest snapshot, and others did not expire.
-    """
+    """Refuse a table whose catalog hides its history."""
     reason = _hidden(metadata, view)
     if reason:
         raise HiddenHistoryError(

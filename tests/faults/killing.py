@@ -53,11 +53,7 @@ class KillPoint:
 
 
 class Victim:
-    """A driver that is started ahead of its use, because starting Spark takes longest.
-
-    Args:
-        parameters: Those of a sync or an ingest.
-    """
+    """A driver that is started ahead of its use, because starting Spark takes longest."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         script = Path(__file__).with_name("victim.py")

@@ -19,17 +19,7 @@ REGIONS = ("north", "south", "west")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table.
-
-    Attributes:
-        name: As the support matrix calls it.
-        version: Its Iceberg format version.
-        mode: How it deletes and updates: ``copy-on-write`` or ``merge-on-read``.
-        file: The format of its data files.
-        equality: Whether it is written as an upsert stream does: equality deletes, no partitions.
-        switching: Whether the mode changes with every statement.
-        granularity: Whether a position delete file is for one data file or for a partition.
-    """
+    """A kind of table."""
 
     name: str
     version: int
@@ -65,12 +55,6 @@ class Lake:
     """One table: created, changed and maintained by statements that a user would give.
 
     Every change takes a number ``n`` that says which rows it hits, so that a history can be repeated.
-
-    Args:
-        spark: A session with the catalog ``lake``.
-        warehouse: The folder of the embedded catalog, which PyIceberg opens on its own.
-        name: Name of the table in the namespace ``ns``.
-        kind: What kind of table it is.
     """
 
     def __init__(self, spark: SparkSession, warehouse: Path, name: str, kind: Kind) -> None:

@@ -18,11 +18,7 @@ class NotInModelError(Exception):
 
 
 def comparable(events: list[Event]) -> tuple[list[Event], str]:
-    """Return the events until something happens that the specification excludes, and what that is.
-
-    Args:
-        events: The recorded events.
-    """
+    """Return the events until something happens that the specification excludes, and what that is."""
     kept: list[Event] = []
     snapshots = {event["id"]: event for event in events if event["event"] == "snapshot"}
     last: Event = {}

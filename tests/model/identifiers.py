@@ -13,12 +13,7 @@ Event = dict[str, Any]
 
 
 def identifiers(events: list[Event], rows: Mapping[Any, Mapping[str, str]]) -> tuple[dict[str, int], dict[Any, str]]:
-    """Return the number of each identifier, and a name for each of its values.
-
-    Args:
-        events: The recorded events.
-        rows: The rows of each snapshot, by identifier.
-    """
+    """Return the number of each identifier, and a name for each of its values."""
     lives: dict[str, list[Any]] = {}
     named: dict[str, dict[str, str]] = {}
 

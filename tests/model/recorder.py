@@ -40,11 +40,7 @@ def digest(document: Mapping[str, Any]) -> str:
 
 
 class Recorder:
-    """The traces of all indexes that are written through the proxy.
-
-    Args:
-        target: The real server's URL.
-    """
+    """The traces of all indexes that are written through the proxy."""
 
     def __init__(self, target: str) -> None:
         self.traces: dict[str, list[Event]] = {}
@@ -211,12 +207,7 @@ def _rows(table: str, snapshot: int, selection: Mapping[str, Any]) -> Event:
 
 @contextmanager
 def recording(target: str, folder: Path) -> Iterator[str]:
-    """Record everything that is written through the proxy, whose URL this yields, to files in a folder.
-
-    Args:
-        target: The real server's URL.
-        folder: Where the traces go.
-    """
+    """Record everything that is written through the proxy, whose URL this yields, to files in a folder."""
     recorder = Recorder(target)
     with loopback_proxy(target, gate=recorder.gate, record=recorder.record) as proxy:
         try:

@@ -45,14 +45,7 @@ _SECONDS = 3600
 
 @dataclass(frozen=True)
 class Check:
-    """One run of TLC.
-
-    Attributes:
-        name: What is checked, or what is wrong in it.
-        constants: Constants of the specification, as TLA+ writes them.
-        invariants: What TLC checks.
-        violated: The invariant that TLC must find violated; "" if all of them must hold.
-    """
+    """One run of TLC."""
 
     name: str
     constants: Mapping[str, str | int]
@@ -62,17 +55,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What TLC found.
-
-    Attributes:
-        violated: The violated invariant; "" if every state that can be reached satisfies all of them.
-        generated: States that were computed.
-        distinct: Different states among them.
-        depth: Steps to the farthest state, or to the violation.
-        seconds: Processor time, which other work on the machine does not change much.
-        steps: The actions that lead to the violation.
-        output: What TLC printed.
-    """
+    """What TLC found."""
 
     violated: str
     generated: int
@@ -84,12 +67,7 @@ class Result:
 
 
 def run_tlc(check: Check) -> Result:
-    """Run TLC with one worker, and return what it found.
-
-    Raises:
-        DownloadError: The jar could not be downloaded.
-        RuntimeError: TLC ended without a verdict; the message is what it printed.
-    """
+    """Run TLC with one worker, and return what it found."""
     before = _processor_seconds()
     output = run_module("MC", configuration(check), is_short=bool(check.violated))
     seconds = _processor_seconds() - before
@@ -108,17 +86,7 @@ def run_tlc(check: Check) -> Result:
 
 
 def run_module(module: str, configuration: str, is_short: bool = False, **others: str) -> str:
-    """Run TLC with one worker on a module of this folder, and return what it printed.
-
-    Args:
-        module: The module.
-        configuration: Its configuration file.
-        is_short: Java's second compiler pays when millions of states are computed; a violation is found long before.
-        others: The texts of modules that this folder does not have, by name.
-
-    Raises:
-        DownloadError: The jar could not be downloaded.
-    """
+    """Run TLC with one worker on a module of this folder, and return what it printed."""
     java = find_spark_java()
     (jar,) = jars_in_cache([TLC], f"test-{TLC.artifact}-{TLC.version}", java)
     with tempfile.TemporaryDirectory() as folder:

@@ -22,20 +22,7 @@ _UNKNOWN = 10_000
 
 @dataclass
 class Trace:
-    """A trace in the vocabulary of the specification.
-
-    Attributes:
-        name: The test that it was recorded in.
-        events: Its events, values as TLA+ writes them.
-        sources: For each event, a sentence for people.
-        groups: The identifiers of each group of each export, by epoch.
-        written: The identifiers that each sync writes, by epoch.
-        epochs: How many epochs there are.
-        ids: How many identifiers there are.
-        runs: How many runs there are.
-        end: Why it ends before the recording does; "" if it does not.
-        counts: What is in it.
-    """
+    """A trace in the vocabulary of the specification."""
 
     name: str
     events: list[Event] = field(default_factory=list)

@@ -17,12 +17,7 @@ _NEXT = re.compile(r'^<<"next", (\d+), (\d+)>>', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What TLC says of a trace.
-
-    Attributes:
-        trace: The trace.
-        refused: The number of the first event that no step of the protocol explains, from 0; None: it is accepted.
-    """
+    """What TLC says of a trace."""
 
     trace: Trace
     refused: int | None
@@ -34,11 +29,7 @@ class Verdict:
 
 
 def validate(traces: Sequence[Trace]) -> list[Verdict]:
-    """Return the verdict on each trace.
-
-    Raises:
-        RuntimeError: TLC ended without a verdict; the message is what it printed.
-    """
+    """Return the verdict on each trace."""
     verdicts: dict[int, Verdict] = {}
     ordered = sorted(range(len(traces)), key=lambda number: traces[number].ids)
     for begin in range(0, len(ordered), _TOGETHER):

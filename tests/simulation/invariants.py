@@ -9,11 +9,7 @@ from tests.simulation.simulated_table import Rows
 
 
 class Violation(AssertionError):  # noqa: N818 (the name of the thing)
-    """An invariant does not hold.
-
-    Attributes:
-        invariant: Its name.
-    """
+    """An invariant does not hold."""
 
     def __init__(self, invariant: str, what: object) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -21,18 +17,7 @@ class Violation(AssertionError):  # noqa: N818 (the name of the thing)
 
 
 class Invariants:
-    """The invariants of one index.
-
-    Args:
-        cluster: The cluster.
-        rows: The rows of every snapshot that ever was.
-        heads: Every snapshot that was the table's current one, in order.
-        index: The readers' alias.
-        positions_index: The index of the positions.
-
-    Attributes:
-        foreign: Somebody else has written to the index. Until it is repaired, it need not have the table's rows.
-    """
+    """The invariants of one index."""
 
     def __init__(
         self,
@@ -62,11 +47,7 @@ class Invariants:
         return dict(document.source) if document and document.source else None
 
     def check(self) -> None:
-        """Check all of them.
-
-        Raises:
-            Violation: One does not hold.
-        """
+        """Check all of them."""
         position = self.position
         seen = self._cluster.behind(self._index)
         self._check_epochs(position)

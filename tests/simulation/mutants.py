@@ -26,15 +26,7 @@ from icecdc_core.runs.run import Run
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a function's source.
-
-    Attributes:
-        owner: The module or the class that has the function.
-        function: Its name.
-        before: A part of its source, which it has exactly once.
-        after: What is there instead.
-        users: Modules that import the function by name.
-    """
+    """A change of a function's source."""
 
     owner: Any
     function: str
@@ -56,14 +48,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong implementation.
-
-    Attributes:
-        name: The wrong rule.
-        invariants: Those that notice it; the first schedule that fails names one of them.
-        changes: What is wrong.
-        schedules: It must be noticed within so many schedules, from seed 1 on.
-    """
+    """A wrong implementation."""
 
     name: str
     invariants: tuple[str, ...]

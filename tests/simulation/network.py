@@ -27,16 +27,6 @@ class Faults:
 
     Only writes of documents are executed late or again. OpenSearch queues changes of indexes and aliases, and refuses
     those that waited for 30 seconds; no client has given up by then.
-
-    Attributes:
-        lost: The request does not arrive, or its answer gets lost, or it is executed after the client gave up.
-        doubled: The request is executed again later.
-        refused: The server has no time: 429 or 503, also for some operations of a bulk request.
-        rejected: Some operations of a bulk request are wrong (400), which ends the batch.
-        killed: The process is killed, before or after the request.
-        stalled: The process stops and goes on later, often after its lease.
-        jump: All clocks jump past the lease, as when a host with everything on it was suspended.
-        focus: Parts of requests; at such requests there are more faults, at others fewer.
     """
 
     lost: float = 0.0
@@ -69,15 +59,7 @@ _KINDS = tuple(each.name for each in fields(Faults) if each.name != "focus")
 
 
 class Network:
-    """Carries requests to the cluster.
-
-    Args:
-        cluster: The cluster.
-        random: Makes every choice.
-        lease_seconds: The lease of a run, which a stalled process may outlast.
-        check: Called after each request that may have changed something.
-        trace: Called with a line for each step, if anybody wants to know.
-    """
+    """Carries requests to the cluster."""
 
     def __init__(
         self,

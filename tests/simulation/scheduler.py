@@ -28,16 +28,7 @@ class ScheduleError(AssertionError):
 
 @dataclass
 class Process:
-    """A process, for example a driver.
-
-    Attributes:
-        name: Its name in traces, and its id for other processes.
-        host: The machine; processes of one machine see each other and share a clock.
-        pid: Its process id.
-        offset: What the machine's clock shows at time 0.
-        alive: False after it was killed or ended.
-        paused_until: It does nothing until then, as when it is stopped or its machine is suspended.
-    """
+    """A process, for example a driver."""
 
     name: str
     host: str = "a"
@@ -75,16 +66,7 @@ class Task:
 
 
 class Scheduler:
-    """Runs tasks one at a time.
-
-    Args:
-        random: Makes every choice.
-        world: What the tasks work in.
-
-    Attributes:
-        now: The time in seconds.
-        failure: What ended the schedule early.
-    """
+    """Runs tasks one at a time."""
 
     def __init__(self, random: Random, world: Any = None) -> None:
         self.random = random
@@ -126,12 +108,7 @@ class Scheduler:
             heappop(self._events)[2]()
 
     def hand_over(self, ready: Callable[[], bool] | None = None, deadline: float | None = None) -> None:
-        """Let others go on; return when this task is chosen again.
-
-        Args:
-            ready: Says whether it may go on; None: at once, or at the deadline.
-            deadline: When it may go on in any case.
-        """
+        """Let others go on; return when this task is chosen again."""
         task = current().task
         task.ready, task.deadline = ready, deadline
         chosen = self._pick(task)

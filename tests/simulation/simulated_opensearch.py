@@ -54,14 +54,7 @@ class Index:
 
 
 class SimulatedOpenSearch:
-    """The cluster.
-
-    Args:
-        clock: Says what time it is, in seconds.
-
-    Attributes:
-        indexes: The indexes by name.
-    """
+    """The cluster."""
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.clock = clock

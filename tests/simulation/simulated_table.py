@@ -61,13 +61,7 @@ class Metadata:
 
 @dataclass
 class History:
-    """The table itself.
-
-    Attributes:
-        metadata: What a run that opens the table gets.
-        rows: The rows of every snapshot that ever was, for the checks.
-        heads: Every snapshot that was the current one, in order, for the checks.
-    """
+    """The table itself."""
 
     random: Random
     metadata: Metadata = field(default_factory=lambda: Metadata((), 0))

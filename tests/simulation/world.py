@@ -22,12 +22,7 @@ MIXES = ("sync", "export"), ("sync", "sync", "export", "repair"), ("export",), (
 
 @dataclass
 class World:
-    """A schedule and what it is played with.
-
-    Args:
-        seed: Decides everything.
-        trace: Called with a line for each step, if anybody wants to know.
-    """
+    """A schedule and what it is played with."""
 
     seed: int
     trace: Callable[[str], None] | None = None
@@ -50,11 +45,7 @@ class World:
         self._hosts = {host: self.random.uniform(0, 500) for host in ("a", "b")}
 
     def run(self) -> None:
-        """Play the schedule.
-
-        Raises:
-            Violation: An invariant does not hold, a run fails with an error of no type, or nothing recovers.
-        """
+        """Play the schedule."""
         SimulatedConnection.network = self.network
         if self.random.random() < 0.7:
             self._alone("the first export", "export")

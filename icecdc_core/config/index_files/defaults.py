@@ -19,12 +19,7 @@ _AS_PARAMETERS = ("number_of_shards", "number_of_replicas")
 
 
 def with_defaults(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an index.
-
-    Args:
-        defaults: The parameters that all indexes share.
-        entry: Those of the index. Mappings are merged at every level; other values replace the default.
-    """
+    """Return the parameters of an index."""
     below = dict(defaults)
     own = {name for name in _AS_PARAMETERS if name in entry}
     if isinstance(given := entry.get("settings"), Mapping):

@@ -22,16 +22,6 @@ def substitute_variables(
     """Replace `${env:NAME}` and `${env:NAME:-default}` in all texts of a value; `$${` is a literal `${`.
 
     The values are read from YAML before, and what is put in is not looked at again, so a variable can hold any text.
-
-    Args:
-        value: A text, list or mapping as the file has it.
-        place: Where it is, for problems.
-        problems: A sentence is added here for each substitution that cannot be made.
-        is_secret: Whether a text at a place may hold a secret: a variable must not be written into it.
-        remedy: What to do then, with `{}` for the variable's name.
-
-    Returns:
-        The value with the texts of the variables.
     """
     if isinstance(value, dict):
         return {

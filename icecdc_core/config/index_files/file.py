@@ -47,15 +47,7 @@ class _Section(NamedTuple):
 
 
 class IndexFile:
-    """An index file as it was read; the parameters themselves are checked when configurations are made.
-
-    Args:
-        path: The file.
-        kind: The configuration to make.
-
-    Raises:
-        ConfigError: The file cannot be read, is not YAML, or has no indexes.
-    """
+    """An index file as it was read; the parameters themselves are checked when configurations are made."""
 
     def __init__(self, path: str | Path, kind: type[ParameterModel]) -> None:
         self._path = path
@@ -82,11 +74,7 @@ class IndexFile:
         return list(self._entries)
 
     def resolve_name(self, name: str) -> str:
-        """Return the name of an index of the file; "" is the only one.
-
-        Raises:
-            ConfigError: There is no such index, or "" and several.
-        """
+        """Return the name of an index of the file; "" is the only one."""
         if name in self._entries or (not name and len(self._entries) == 1):
             return name or self.names[0]
         near = difflib.get_close_matches(name, self.names, n=1)
@@ -98,12 +86,7 @@ class IndexFile:
         )
 
     def texts(self, parameter: str, only: Collection[str] = ()) -> list[str]:
-        """Return the values of a text parameter, also if others are wrong.
-
-        Args:
-            parameter: Its name.
-            only: Names of the indexes that are asked for; empty for all.
-        """
+        """Return the values of a text parameter, also if others are wrong."""
         found = []
         for name, entry in self._entries.items():
             given = parameter in entry.parameters
@@ -115,20 +98,7 @@ class IndexFile:
         return list(dict.fromkeys(found))
 
     def configurations(self, kind: type[C], only: Collection[str], overrides: Mapping[str, Any]) -> dict[str, C]:
-        """Make the configurations of indexes.
-
-        Args:
-            kind: The configuration to make.
-            only: Names of the indexes.
-            overrides: Parameters that win over those of the file; "" and None are not given.
-
-        Returns:
-            The configuration of each index of `only`, in the order of the file.
-
-        Raises:
-            ConfigError: With the problems of the defaults and of these indexes, also when another index of the file
-                has the same name in OpenSearch.
-        """
+        """Make the configurations of indexes."""
         given = {name: value for name, value in overrides.items() if value is not None and value != ""}
         made: dict[str, C] = {}
         problems = list(self._defaults.problems)

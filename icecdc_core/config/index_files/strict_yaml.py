@@ -34,16 +34,6 @@ def read_yaml(text: str, is_json: Callable[[tuple[str, ...]], bool]) -> Any:
 
     Numbers and booleans stay the texts that the file has, because every parameter accepts texts. Where JSON is
     expected, they are what JSON makes of them.
-
-    Args:
-        text: The document.
-        is_json: Whether the values below these keys, from the top of the document, are JSON.
-
-    Returns:
-        The value of the document; None for an empty one.
-
-    Raises:
-        ConfigError: The text is not YAML, repeats a key, or has something that JSON has not.
     """
     loader: Any = None
     try:

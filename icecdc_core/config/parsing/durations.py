@@ -12,12 +12,7 @@ MAX_LEASE_SECONDS = 3600.0
 
 
 def parse_seconds(text: str, units: Mapping[str, float] = UNIT_SECONDS) -> float | None:
-    """Return the seconds of a number with a unit, in any case; None if the text is no such duration.
-
-    Args:
-        text: The duration.
-        units: The seconds of each unit, by its name in lower case.
-    """
+    """Return the seconds of a number with a unit, in any case; None if the text is no such duration."""
     match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*({'|'.join(units)})", text.strip().lower())
     return float(match[1]) * units[match[2]] if match else None
 

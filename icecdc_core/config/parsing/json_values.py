@@ -11,15 +11,7 @@ from icecdc_core.secrets import Properties
 
 
 def parse_json_array(text: str, remedy: str) -> object:
-    """The value of a string that begins like a JSON array.
-
-    Args:
-        text: The string.
-        remedy: How to write the parameter, for the error.
-
-    Raises:
-        PydanticCustomError: The string is not valid JSON, has a key twice, or has NaN or Infinity.
-    """
+    """The value of a string that begins like a JSON array."""
     try:
         return _json_value(text)
     except (ValueError, RecursionError) as error:
@@ -27,11 +19,7 @@ def parse_json_array(text: str, remedy: str) -> object:
 
 
 def parse_json_object(value: object) -> object:
-    """A mapping with strings as keys, from a mapping or a JSON object.
-
-    Raises:
-        PydanticCustomError: The value is no such mapping.
-    """
+    """A mapping with strings as keys, from a mapping or a JSON object."""
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
     if isinstance(value, str):
         try:
@@ -49,11 +37,7 @@ def parse_json_object(value: object) -> object:
 
 
 def parse_properties(value: object) -> Properties:
-    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings.
-
-    Raises:
-        PydanticCustomError: The value is no such mapping. The error does not show it, because it may hold secrets.
-    """
+    """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
     remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
     if isinstance(value, str):
         try:
@@ -72,12 +56,7 @@ def parse_properties(value: object) -> Properties:
 
 
 def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value.
-
-    Args:
-        nested: The mapping.
-        prefix: What every path begins with, such as `mapping.`.
-    """
+    """The values in a nested mapping by their dotted paths, in order; an empty mapping is a value."""
     for name, value in nested.items():
         if isinstance(value, Mapping) and value:
             yield from iterate_leaves(value, f"{prefix}{name}.")

@@ -15,11 +15,7 @@ MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
 
 
 def split_table_name(text: str) -> tuple[str, ...]:
-    """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes.
-
-    Raises:
-        PydanticCustomError: The text is no table name, or has fewer than three parts or an unusable one.
-    """
+    """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes."""
     remedy = "name it catalog.namespace.table, as Spark does; put parts with dots or blanks in back-quotes"
     parts: list[str] = []
     rest = text
@@ -44,34 +40,18 @@ def split_table_name(text: str) -> tuple[str, ...]:
 
 
 def check_table_name(text: str) -> str:
-    """A table name with at least three parts.
-
-    Raises:
-        PydanticCustomError: The text is no such name.
-    """
+    """A table name with at least three parts."""
     split_table_name(text)
     return text
 
 
 def check_optional_table_name(text: str) -> str:
-    """A table name with at least three parts, or an empty string.
-
-    Raises:
-        PydanticCustomError: The text is neither.
-    """
+    """A table name with at least three parts, or an empty string."""
     return check_table_name(text) if text else text
 
 
 def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
-    """A name that OpenSearch accepts for an index.
-
-    Args:
-        text: The name.
-        max_bytes: How long the name may be in UTF-8; OpenSearch allows 255 bytes.
-
-    Raises:
-        PydanticCustomError: OpenSearch would refuse the name.
-    """
+    """A name that OpenSearch accepts for an index."""
     wrong = ""
     if text != text.lower():
         wrong = "has upper-case letters"
@@ -92,20 +72,12 @@ def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
 
 
 def check_target_index_name(text: str) -> str:
-    """The name of an index, short enough for the longer names of its physical indexes.
-
-    Raises:
-        PydanticCustomError: OpenSearch would refuse the name, or that of a physical index.
-    """
+    """The name of an index, short enough for the longer names of its physical indexes."""
     return check_index_name(text, MAX_TARGET_BYTES)
 
 
 def check_plain_name(text: str) -> str:
-    """A name that is not blank and has no control characters.
-
-    Raises:
-        PydanticCustomError: The name is empty or has control characters.
-    """
+    """A name that is not blank and has no control characters."""
     if not text or _CONTROL.search(text):
         raise parameter_problem("is blank or has control characters", "give the name as the table's metadata has it")
     return text

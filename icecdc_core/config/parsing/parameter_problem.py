@@ -6,11 +6,5 @@ from pydantic_core import PydanticCustomError
 
 
 def parameter_problem(message: str, remedy: str, *, show: bool = True) -> PydanticCustomError:
-    """The problem with a value.
-
-    Args:
-        message: What is wrong, as the end of a sentence that begins with the parameter.
-        remedy: What to do.
-        show: Whether messages may show the value.
-    """
+    """The problem with a value."""
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})

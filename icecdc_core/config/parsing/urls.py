@@ -21,11 +21,7 @@ URL_REMEDY = (
 
 
 def check_url(text: str) -> str:
-    """An http(s) URL of a node or load balancer, without credentials.
-
-    Raises:
-        PydanticCustomError: The text is no such URL, or the URL has credentials, a query or a fragment.
-    """
+    """An http(s) URL of a node or load balancer, without credentials."""
     remedy = "write it as http://host:port or https://host:port"
     if "@" in text:
         raise parameter_problem(
@@ -46,11 +42,7 @@ def check_url(text: str) -> str:
 
 
 def check_cluster_url(text: str) -> str:
-    """A URL as `check_url` checks it, and not of OpenSearch Serverless.
-
-    Raises:
-        PydanticCustomError: `check_url` refuses it, or it is a URL of OpenSearch Serverless.
-    """
+    """A URL as `check_url` checks it, and not of OpenSearch Serverless."""
     url = check_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
         raise _serverless_problem()
@@ -58,11 +50,7 @@ def check_cluster_url(text: str) -> str:
 
 
 def check_aws_service(value: Any) -> Any:
-    """The service to sign requests for; Serverless is refused with the reason.
-
-    Raises:
-        PydanticCustomError: It is `aoss`, the service of OpenSearch Serverless.
-    """
+    """The service to sign requests for; Serverless is refused with the reason."""
     if value == "aoss":
         raise _serverless_problem()
     return value
@@ -77,42 +65,22 @@ def _serverless_problem() -> PydanticCustomError:
 
 
 def check_optional_url(text: str) -> str:
-    """A URL as `check_url` checks it, or an empty string.
-
-    Raises:
-        PydanticCustomError: `check_url` refuses it.
-    """
+    """A URL as `check_url` checks it, or an empty string."""
     return check_url(text) if text else text
 
 
 def check_catalog_properties(given: Properties) -> Properties:
-    """Catalog properties, refused when a URL has credentials in it.
-
-    Raises:
-        PydanticCustomError: A URL has a user or a password in it.
-    """
+    """Catalog properties, refused when a URL has credentials in it."""
     return _without_credentials(given, find_urls_with_credentials(given))
 
 
 def check_spark_conf(given: Properties) -> Properties:
-    """Spark settings, refused when a URL of a catalog has credentials in it.
-
-    Raises:
-        PydanticCustomError: Such a URL has a user or a password in it.
-    """
+    """Spark settings, refused when a URL of a catalog has credentials in it."""
     return _without_credentials(given, find_urls_with_credentials(given, CATALOG_SETTINGS))
 
 
 def find_urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
-    """Find http(s) URLs with a user or a password in them.
-
-    Args:
-        given: The properties.
-        prefix: Look only at properties whose name starts with it.
-
-    Returns:
-        The names of the properties with such a URL.
-    """
+    """Find http(s) URLs with a user or a password in them."""
     # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
     credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
     return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]

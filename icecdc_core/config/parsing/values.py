@@ -12,11 +12,7 @@ from icecdc_core.secrets import is_reference
 
 
 def check_secret_reference(text: str) -> str:
-    """A reference to a secret, or an empty string; a secret itself is refused and not shown.
-
-    Raises:
-        PydanticCustomError: The text is neither.
-    """
+    """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
     if text and not is_reference(text):
         raise parameter_problem(
             "must be a reference to a secret, not the secret itself (value not shown)",
@@ -27,11 +23,7 @@ def check_secret_reference(text: str) -> str:
 
 
 def check_no_reference(text: str) -> str:
-    """A string that is used as it is; a reference to a secret would be taken literally, so it is refused.
-
-    Raises:
-        PydanticCustomError: The string is a reference.
-    """
+    """A string that is used as it is; a reference to a secret would be taken literally, so it is refused."""
     if is_reference(text):
         raise parameter_problem(
             "cannot be a reference to a secret", "give the value itself; an index file reads a variable by ${env:NAME}"
@@ -40,11 +32,7 @@ def check_no_reference(text: str) -> str:
 
 
 def parse_column_names(value: object) -> object:
-    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates.
-
-    Raises:
-        PydanticCustomError: The value is no such list, or has a blank name or the same name twice.
-    """
+    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
     names: object = value
     if isinstance(value, str):
         is_array = value.startswith("[")
@@ -59,11 +47,7 @@ def parse_column_names(value: object) -> object:
 
 
 def parse_expressions(value: object) -> object:
-    """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame.
-
-    Raises:
-        PydanticCustomError: The value is none of these, or has a blank expression.
-    """
+    """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame."""
     remedy = (
         'give a list of strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
     )
@@ -79,22 +63,14 @@ def parse_expressions(value: object) -> object:
 
 
 def check_reserved(value: object) -> object:
-    """The value of a parameter that this release does not support: an empty one.
-
-    Raises:
-        PydanticCustomError: The value is not empty.
-    """
+    """The value of a parameter that this release does not support: an empty one."""
     if value:
         raise parameter_problem("is not supported by this release", "leave it out")
     return ""
 
 
 def parse_start_point(text: str) -> str | int | datetime | None:
-    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC.
-
-    Raises:
-        PydanticCustomError: The text is none of these, or a number that no snapshot id can be.
-    """
+    """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
     if re.fullmatch(r"-?\d+", text):
@@ -113,11 +89,7 @@ def parse_start_point(text: str) -> str | int | datetime | None:
 
 
 def parse_start_from(value: object) -> object:
-    """`start_from` as a checked string; a number is a snapshot id, a datetime a time.
-
-    Raises:
-        PydanticCustomError: `parse_start_point` refuses the string.
-    """
+    """`start_from` as a checked string; a number is a snapshot id, a datetime a time."""
     if isinstance(value, datetime):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value

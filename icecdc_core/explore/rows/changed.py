@@ -23,13 +23,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row before and after.
-
-    Attributes:
-        document_id: The id of its document; empty without identifier columns, and if one of them is null.
-        before: Its fields before; None if it was inserted.
-        after: Its fields after; None if it was deleted.
-    """
+    """A row before and after."""
 
     document_id: str
     before: Document | None
@@ -60,14 +54,7 @@ class RowChange:
 def pair_rows(
     changes: DataFrame, key_columns: Sequence[str], partition: Column | None, only_inserts: bool = False
 ) -> DataFrame:
-    """Return one row for each identifier: its rows before and after, how many there are, and their partition.
-
-    Args:
-        changes: Change rows of one step, without carryovers.
-        key_columns: The columns of the identifier; empty: every change is a row of its own.
-        partition: The partition of a change; None: not known.
-        only_inserts: Whether all of them are inserts, so that none has another side.
-    """
+    """Return one row for each identifier: its rows before and after, how many there are, and their partition."""
     keys = [F.col(quoted(name)) for name in key_columns]
     fields = [quoted(name) for name in changes.columns if is_document_column(name)]
     row, is_delete = F.struct(*fields), F.col(CHANGE_TYPE) == DELETE
@@ -113,11 +100,7 @@ def parse_document(text: str | None) -> Document | None:
 
 
 def net_pairs(changes: Sequence[tuple[str, Document]]) -> Iterator[tuple[Document | None, Document | None]]:
-    """Yield before and after of the rows that one step really changed; equal rows of both sides cancel.
-
-    Args:
-        changes: The type of each change of one identifier, and its row.
-    """
+    """Yield before and after of the rows that one step really changed; equal rows of both sides cancel."""
     before = [row for kind, row in changes if kind == DELETE]
     after = [row for kind, row in changes if kind == INSERT]
     for row in [*before]:

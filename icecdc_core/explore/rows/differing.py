@@ -49,14 +49,7 @@ _KINDS = (UPDATED, INSERTED, DELETED)
 
 @dataclass(frozen=True)
 class PartitionChanges:
-    """The changes of one partition; a row that moved counts where it is now.
-
-    Attributes:
-        partition: The partition as text.
-        inserts: Rows that are new.
-        updates: Rows that have other values.
-        deletes: Rows that are gone.
-    """
+    """The changes of one partition; a row that moved counts where it is now."""
 
     partition: str
     inserts: int
@@ -68,13 +61,7 @@ class PartitionChanges:
 def changed_pairs(
     view: View, source: Source, scans: Sequence[StepScan]
 ) -> Iterator[tuple[DataFrame, PartitionText, RowCount | None]]:
-    """Yield the pairs of before and after, their partition, and the rows that were read (None: only inserts).
-
-    Args:
-        view: What was opened.
-        source: The table.
-        scans: The files that differ.
-    """
+    """Yield the pairs of before and after, their partition, and the rows that were read (None: only inserts)."""
     selection = replace(source.selection, with_row_position=False)
     # Rows that a compaction between two steps left as they were cancel only if all are of one step.
     changes = changes_frame(source.table, scans, selection).withColumn(CHANGE_ORDINAL, F.lit(0))
@@ -117,14 +104,7 @@ def count_by_partition(pairs: DataFrame) -> tuple[PartitionChanges, ...]:
 
 
 def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[RowChange, ...]:
-    """Return some of the changes, of each kind if there is room.
-
-    Args:
-        source: The table.
-        pairs: What ``changed_pairs`` yielded.
-        most: At most so many.
-        is_cached: Whether the pairs are cached, so that they can be sorted without being read again.
-    """
+    """Return some of the changes, of each kind if there is room."""
     identifier = F.lit("")
     if source.key_columns:
         identifier = F.coalesce(complete_id(pairs.schema, source.key_columns), identifier)

@@ -28,14 +28,7 @@ _MOST_CHANGES = 10_000
 
 @dataclass(frozen=True)
 class Event:
-    """What one snapshot did to a document.
-
-    Attributes:
-        snapshot_id: The snapshot.
-        committed_at: When it was committed.
-        operation: What it says that it did.
-        change: The row before and after.
-    """
+    """What one snapshot did to a document."""
 
     snapshot_id: int
     committed_at: datetime
@@ -45,15 +38,7 @@ class Event:
 
 @dataclass(frozen=True)
 class History:
-    """The changes of one document.
-
-    Attributes:
-        events: What snapshots did to it, newest first.
-        snapshots: How many snapshots were looked at.
-        files: How many data files were read for that, of those that changed.
-        is_complete: Whether they are all snapshots of the branch since the table was created.
-        problem: Why there are no events.
-    """
+    """The changes of one document."""
 
     events: tuple[Event, ...] = ()
     snapshots: int = 0
@@ -63,12 +48,7 @@ class History:
 
 
 def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
-    """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates.
-
-    Args:
-        source: The table; its current snapshot is read.
-        wanted: The document, by its id and what is known of its identifier columns.
-    """
+    """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
     if source.head is None:
         return []
     rows = replace(source.selection, with_row_position=False).select(
@@ -82,13 +62,7 @@ def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
 
 
 def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
-    """Return what the newest snapshots of the branch did to a document.
-
-    Args:
-        source: The table.
-        wanted: The document.
-        most: Look at so many snapshots at most.
-    """
+    """Return what the newest snapshots of the branch did to a document."""
     if source.head is None:
         return History()
     known = source.snapshot_ids

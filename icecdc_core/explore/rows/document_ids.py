@@ -25,25 +25,14 @@ _AS_TEXT = (T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType, T.Dec
 
 @dataclass(frozen=True)
 class WantedDocument:
-    """A document to look up.
-
-    Attributes:
-        document_id: Its id in the index.
-        values: The texts of its identifier columns; empty if the id does not have them, because it is a digest.
-        filter_values: The values that Iceberg can look for in the statistics of files, by column.
-    """
+    """A document to look up."""
 
     document_id: str
     values: Mapping[str, str]
     filter_values: Mapping[str, Any]
 
     def condition(self, schema: T.StructType, key_columns: Sequence[str]) -> Column:
-        """Return whether a row is that of the document.
-
-        Args:
-            schema: The columns of the row.
-            key_columns: The identifier columns by the names that they have there, in order.
-        """
+        """Return whether a row is that of the document."""
         if not self.values:
             return complete_id(schema, key_columns) == self.document_id
         condition = F.lit(True)
@@ -55,18 +44,7 @@ class WantedDocument:
 def find_wanted(
     spark: SparkSession, schema: T.StructType, identifier_columns: Sequence[str], given: str, is_id: bool = False
 ) -> WantedDocument:
-    """Return the document that a person names.
-
-    Args:
-        spark: The session, which converts the values.
-        schema: The table's columns.
-        identifier_columns: The columns that make a document's id.
-        given: The id, or the identifier values as a JSON object.
-        is_id: Whether it is certainly an id, so that a `{` at its beginning is part of it.
-
-    Raises:
-        ConfigError: It is no id of this table.
-    """
+    """Return the document that a person names."""
     types = [schema[name].dataType for name in identifier_columns]
     texts = identifier_texts(given, identifier_columns, types, is_id)
     if not texts:
@@ -93,17 +71,7 @@ def find_wanted(
 def identifier_texts(
     given: str, identifier_columns: Sequence[str], kinds: Sequence[T.DataType], is_id: bool = False
 ) -> dict[str, str]:
-    """Return the text of each identifier column; empty if the id may be a digest of them. Pure.
-
-    Args:
-        given: The id, or the identifier values as a JSON object.
-        identifier_columns: The columns that make a document's id.
-        kinds: Their types.
-        is_id: Whether it is certainly an id.
-
-    Raises:
-        ConfigError: It has other columns or parts than these.
-    """
+    """Return the text of each identifier column; empty if the id may be a digest of them. Pure."""
     if given.startswith("{") and not is_id:
         values = _json(given, identifier_columns)
         return {name: values[name] for name in identifier_columns}
@@ -123,23 +91,13 @@ def identifier_texts(
 
 
 def identifier_value(text: str, kind: T.DataType) -> Column:
-    """Return the value that a text of an id stands for; null if it stands for none.
-
-    Args:
-        text: The text of one identifier column, as the id has it.
-        kind: The type of that column.
-    """
+    """Return the value that a text of an id stands for; null if it stands for none."""
     value = F.lit(text)
     return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
 
 
 def complete_id(schema: T.StructType, key_columns: Sequence[str]) -> Column:
-    """Return the id of a row's document; null, and no error, if one of its identifier columns is null.
-
-    Args:
-        schema: The columns of the row.
-        key_columns: The identifier columns by the names that they have there, in order.
-    """
+    """Return the id of a row's document; null, and no error, if one of its identifier columns is null."""
     complete = F.lit(True)
     for name in key_columns:
         complete &= F.col(quoted(name)).isNotNull()

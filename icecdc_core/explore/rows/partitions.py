@@ -20,25 +20,14 @@ _LENGTHS = {"year": len("2026"), "month": len("2026-01"), "day": len("2026-01-31
 
 @dataclass(frozen=True)
 class PartitionText:
-    """How rows of the table are partitioned now, as one text.
-
-    Attributes:
-        column: The text; None if no partition field can be shown.
-        note: Which fields are left out, and why.
-    """
+    """How rows of the table are partitioned now, as one text."""
 
     column: Column | None
     note: str = ""
 
 
 def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionText:
-    """Return the partition of each row by the table's current partition spec, such as ``region=EU/day=2026-01-31``.
-
-    Args:
-        source: The table.
-        catalog: The name of its catalog, which has Iceberg's functions.
-        rows: Selected rows, see ``Selection``.
-    """
+    """Return the partition of each row by the table's current partition spec, such as ``region=EU/day=2026-01-31``."""
     spec, schema = source.metadata.spec(), source.metadata.schema()
     parts: list[Column] = []
     left_out: list[str] = []
@@ -61,12 +50,7 @@ def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionTe
 
 
 def is_in_documents(source: Source, name: str) -> bool:
-    """Whether documents have a column of the table as it is.
-
-    Args:
-        source: The table.
-        name: The column.
-    """
+    """Whether documents have a column of the table as it is."""
     if source.projection is None:
         return name in source.columns
     # Another column may have the name in the documents.

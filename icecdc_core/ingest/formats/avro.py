@@ -22,15 +22,7 @@ _NAMED = ("record", "error", "enum", "fixed")
 
 
 class AvroSchema:
-    """A writer's schema.
-
-    Args:
-        spark: The session, with Spark's Avro reader.
-        schema: The schema in the registry.
-
-    Raises:
-        pyspark.errors.PySparkException: Spark cannot read data with that schema.
-    """
+    """A writer's schema."""
 
     def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
         parsed = {name: json.loads(other.text) for name, other in schema.references.items()}
@@ -49,11 +41,7 @@ class AvroSchema:
 
 
 def require_avro(spark: SparkSession) -> None:
-    """Check that the session has Spark's Avro reader.
-
-    Raises:
-        DependencyError: The session has none; the error names the library.
-    """
+    """Check that the session has Spark's Avro reader."""
     try:
         java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader().loadClass(AVRO_READER)
     except Exception as error:

@@ -28,21 +28,7 @@ _SCHEMA_TYPES = {"avro": "AVRO", "debezium_avro": "AVRO", "json_schema": "JSON"}
 
 
 class WireFormat:
-    """Decodes a batch of records, with the schemas that the registry has.
-
-    Args:
-        records: The records. One pass collects the IDs of their schemas.
-        body: The bytes of the value, or of the key of a record without a value.
-        tombstone: Whether it is the key.
-        settings: The format, and the URL of the registry.
-        known_schemas: The schemas that the registry is not asked for; those that it has are added.
-        check_json: Throws if records cannot be compared with the Spark schema of a JSON Schema.
-
-    Raises:
-        SchemaRegistryError: The registry cannot be reached or rejects the request.
-        ConfigError: The URL of a registry is missing.
-        DependencyError: The session has no Avro reader.
-    """
+    """Decodes a batch of records, with the schemas that the registry has."""
 
     def __init__(
         self,

@@ -57,12 +57,6 @@ def decode_event(op: Column, before: Column, after: Column, payload_type: str | 
     ``c``, ``r`` (read by a snapshot) and ``u`` upsert the row `after`; ``d`` deletes the row `before`; ``m`` is a
     message without a row and is ignored. ``t``, which truncates the source table, is a problem, because it names no
     row. A value that Debezium could not read is a problem too.
-
-    Args:
-        op: The operation.
-        before: The row before the change, as JSON.
-        after: The row after the change, as JSON.
-        payload_type: The type of both rows, as in `decode_result`.
     """
     row_op, unknown = parse_operation(op, "the operation of the change event (op)")
     unavailable = after.contains(f'"{UNAVAILABLE[0]}"') | after.contains(f'"{UNAVAILABLE[1]}"')
@@ -84,10 +78,6 @@ def decode_envelope(event: Column, envelope: LogicalType) -> Column | None:
     """Return the decode result of a change event with a schema; None if the schema describes none.
 
     A row is a struct, or a text with the document (MongoDB).
-
-    Args:
-        event: The event.
-        envelope: Its type.
     """
     if not envelope.fields.keys() >= _ENVELOPE_FIELDS:
         return None
@@ -101,14 +91,7 @@ def decode_envelope(event: Column, envelope: LogicalType) -> Column | None:
 
 
 def decode_json(records: DataFrame, text: Column, tombstone: Column, settings: FormatSettings) -> Column:
-    """Return the decode result of events in JSON, with or without their `schema` part.
-
-    Args:
-        records: The records. One pass collects their different schema parts.
-        text: The value, or the key of a record without a value.
-        tombstone: Whether it is the key.
-        settings: See `FormatSettings`.
-    """
+    """Return the decode result of events in JSON, with or without their `schema` part."""
     schema_part = F.from_json(text, f"schema string, {MALFORMED} string", JSON_READ_OPTIONS)["schema"]
     parts = sorted(row[0] for row in records.select(schema_part).where(schema_part.isNotNull()).distinct().collect())
     plain = F.when(tombstone, delete_by_key(text, settings)).otherwise(_decode_without_schema(text))

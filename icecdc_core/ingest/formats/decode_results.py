@@ -28,15 +28,7 @@ def decode_result(
     problem: Column | None = None,
     before: Column | None = None,
 ) -> Column:
-    """Return the struct of a decoded record; a field that is not given is null.
-
-    Args:
-        payload: The row's fields as JSON text.
-        payload_type: The Spark schema of the payload as JSON, or `TEXT_KEY`.
-        op: ``upsert``, ``delete`` or `IGNORED`.
-        problem: Why the record cannot be used.
-        before: The row before an update, as JSON text.
-    """
+    """Return the struct of a decoded record; a field that is not given is null."""
     null = F.lit(None).cast("string")
     given = (payload, F.lit(payload_type), op, problem, before)
     columns = [null if column is None else column for column in given]
@@ -51,13 +43,7 @@ def unusable(why: str, value: Column) -> Column:
 
 
 def expand_results(records: DataFrame, result: Column, columns: Sequence[str]) -> DataFrame:
-    """Return columns of the records and the fields of their results, without the ignored records.
-
-    Args:
-        records: The records.
-        result: What `decode_result` returned.
-        columns: The columns of the records to return.
-    """
+    """Return columns of the records and the fields of their results, without the ignored records."""
     decoded = records.select(*columns, result.alias(_RESULT))
     fields = {name: F.col(_RESULT).getField(name) for name in _FIELDS}
     reason = F.regexp_extract(fields["payload"], f'{SECRET}([^"]*)', 1)
@@ -73,12 +59,6 @@ def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callabl
 
     This is the one place where a producer's schema is read. Whatever it is, and whatever reading it throws, it concerns
     only its own records.
-
-    Args:
-        records: The records.
-        schema: How the problem names the schema.
-        text: The schema.
-        decode: Reads the schema, and returns the decode result.
     """
     try:
         result = decode()
@@ -91,22 +71,12 @@ def decode_by_schema(records: DataFrame, schema: str, text: str, decode: Callabl
 
 
 def evaluate_once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Return ``use(value)`` such that Spark evaluates an expensive value once, however often it is used.
-
-    Args:
-        value: The value.
-        use: Makes the result from a reference to the value.
-    """
+    """Return ``use(value)`` such that Spark evaluates an expensive value once, however often it is used."""
     return F.transform(F.array(value), use)[0]
 
 
 def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
-    """Return the operation that a code stands for, in any case, and the problem if it stands for none.
-
-    Args:
-        code: The code in the record.
-        field: How a problem names the field of the code.
-    """
+    """Return the operation that a code stands for, in any case, and the problem if it stands for none."""
     lower = F.lower(code)
     op = F.when(lower.isin(*_UPSERTS), F.lit("upsert")).when(lower.isin(*_DELETES), F.lit("delete"))
     is_known = lower.isin(*_UPSERTS, *_DELETES)

@@ -25,11 +25,6 @@ def decode_json(text: Column, tombstone: Column, settings: FormatSettings) -> Co
 
     Load, insert (I) and update (U) upsert the row, delete (D) deletes it. Control records, which report that a table
     was created or changed, are ignored.
-
-    Args:
-        text: The value, or the key of a record without a value.
-        tombstone: Whether it is the key.
-        settings: See `FormatSettings`.
     """
     change = evaluate_once(F.from_json(text, _SHAPE, JSON_READ_OPTIONS), lambda parsed: _decode_change(parsed, text))
     return F.when(tombstone, delete_by_key(text, settings)).otherwise(change)

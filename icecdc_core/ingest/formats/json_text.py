@@ -94,12 +94,7 @@ def has_too_big_number(text: Column, kind: T.DataType) -> Column:
 
 
 def unreadable_reason(text: Column, problem: Column) -> Column:
-    """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem.
-
-    Args:
-        text: The JSON text.
-        problem: The problem of a text that is not too long.
-    """
+    """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem."""
     limit = f"a string in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
     too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
     return F.when(F.length(text) > LONGEST_TEXT, too_long).otherwise(problem)
@@ -111,22 +106,12 @@ def quoted_start(text: Column) -> Column:
 
 
 def field(payload: Column, name: str) -> Column:
-    """Return one field of a JSON object as text; null if it is missing.
-
-    Args:
-        payload: The JSON object, such as the column `payload` of `decode_records`.
-        name: The field; dotted for a field of a nested object.
-    """
+    """Return one field of a JSON object as text; null if it is missing."""
     return text_at(payload, name.split("."))
 
 
 def text_at(payload: Column, path: Sequence[str]) -> Column:
-    """Return one field of a JSON object as text; null if it is missing.
-
-    Args:
-        payload: The JSON object.
-        path: The names from the outermost object to the field.
-    """
+    """Return one field of a JSON object as text; null if it is missing."""
     kind: T.DataType = T.StringType()
     for part in reversed(path):
         kind = T.StructType([T.StructField(part, kind)])

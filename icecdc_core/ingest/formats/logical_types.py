@@ -36,19 +36,7 @@ _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 @dataclass(frozen=True)
 class LogicalType:
-    """The type of a value in a record, and the logical type that the record's schema gives it.
-
-    Attributes:
-        kind: The type of the value as read from the record. In JSON, bytes are text (Base64), and a decimal is a
-            variant: a number, or the Base64 text of its unscaled value (`decimal.format` of Connect's converter).
-        name: Connect's name of the logical type; empty if there is none.
-        parameters: Connect's parameters of the logical type.
-        optional: Whether the value may be null.
-        fields: The fields of a struct.
-        element: The elements of an array.
-        value: The values of a map.
-        in_json: Whether the record is JSON.
-    """
+    """The type of a value in a record, and the logical type that the record's schema gives it."""
 
     kind: T.DataType
     name: str = ""
@@ -83,10 +71,6 @@ def to_payload(column: Column, logical_type: LogicalType) -> Column:
 
     A time outside the years 1 to 9999 stays the number that it is, so that it fits no column of times. A value that
     cannot be converted makes its record unusable, whatever the type of the column.
-
-    Args:
-        column: The value as read from the record.
-        logical_type: Its type.
     """
     if logical_type.is_plain:
         return column

@@ -24,11 +24,6 @@ def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) 
 
     A JSON object has the identifier columns by name. Any other key is the value of the identifier column, if there is
     only one: as plain text (see `convert_text_key`), or as JSON if `key_format` or the key's schema says so.
-
-    Args:
-        key: The key's text.
-        settings: See `FormatSettings`.
-        is_json: Whether the key is known to be JSON.
     """
     delete, identifiers = F.lit("delete"), settings.identifier_columns
     trimmed = F.trim(key)
@@ -46,13 +41,7 @@ def delete_by_key(key: Column, settings: FormatSettings, is_json: bool = False) 
 
 
 def delete_by_single_key(key: Column, logical_type: LogicalType, settings: FormatSettings) -> Column:
-    """Return the decode result of a tombstone whose key is a single value with a schema.
-
-    Args:
-        key: The value.
-        logical_type: Its type.
-        settings: See `FormatSettings`.
-    """
+    """Return the decode result of a tombstone whose key is a single value with a schema."""
     if len(settings.identifier_columns) != 1:
         return decode_result(None, None, F.lit("delete"), F.lit(KEY_WITHOUT_IDENTIFIERS))
     [name] = settings.identifier_columns
@@ -68,13 +57,6 @@ def convert_text_key(
 
     A text column stores the key as it is: ``1.10``, ``1e3`` and ``null`` are texts there. A column of another type
     stores the JSON value that the text is: the number 7 for ``7``.
-
-    Args:
-        payload: The column `payload` of `decode_records`.
-        payload_type: The column `payload_type` of `decode_records`.
-        identifier: The identifier column.
-        field_name: The field that is read for it.
-        kind: The type of the column.
     """
     text = text_at(payload, [identifier])
     value = _json_string(text)

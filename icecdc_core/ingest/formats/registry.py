@@ -25,13 +25,7 @@ _RETRY_SECONDS = (0.5, 2.0)
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema in the registry.
-
-    Attributes:
-        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: The schema.
-        references: The schemas that it refers to, directly or not, by name.
-    """
+    """A schema in the registry."""
 
     kind: str
     text: str
@@ -43,15 +37,6 @@ class SchemaRegistry:
 
     The two requests are part of Confluent's REST API, which Karapace and Apicurio (under ``/apis/ccompat/v7``) support
     too: ``GET /schemas/ids/{id}`` and, for references, ``GET /subjects/{subject}/versions/{version}``.
-
-    Args:
-        url: ``http(s)://[user:password@]host:port[/path]``.
-        auth: ``user:password``; empty for none.
-        known: Schemas that the registry is not asked for; those that it has are added. An ID never gets another schema.
-        sleep: Waits between attempts.
-
-    Raises:
-        ConfigError: The URL is missing.
     """
 
     def __init__(
@@ -78,11 +63,7 @@ class SchemaRegistry:
         self._known = {} if known is None else known
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """Return a schema with its references; None if the registry does not have it.
-
-        Raises:
-            SchemaRegistryError: The registry cannot be reached or rejects the request.
-        """
+        """Return a schema with its references; None if the registry does not have it."""
         if schema_id not in self._known:
             answer = self._get(f"/schemas/ids/{schema_id}")
             if answer is None:

@@ -40,24 +40,12 @@ def from_entries(entries: Iterable[tuple[str, int, int]]) -> Offsets:
 
 
 def get(offsets: Mapping[str, Mapping[int, int]], topic: str, partition: int, default: int = 0) -> int:
-    """Return the offset of a partition, or the default.
-
-    Args:
-        offsets: The offsets to look in.
-        topic: The topic to look up.
-        partition: The number of the partition.
-        default: What to return for a partition that is not in ``offsets``.
-    """
+    """Return the offset of a partition, or the default."""
     return offsets.get(topic, {}).get(partition, default)
 
 
 def furthest(first: Offsets, *others: Offsets) -> Offsets:
-    """Return the highest offset of each partition.
-
-    Args:
-        first: Offsets, which stay as they are.
-        others: Further offsets; a partition may be in any of them.
-    """
+    """Return the highest offset of each partition."""
     highest = {topic: dict(parts) for topic, parts in first.items()}
     for other in others:
         for topic, partition, offset in each(other):
@@ -67,43 +55,22 @@ def furthest(first: Offsets, *others: Offsets) -> Offsets:
 
 
 def at_most(offsets: Offsets, limit: Offsets) -> Offsets:
-    """Return the offsets, lowered to those of the limit in partitions that the limit has.
-
-    Args:
-        offsets: The offsets.
-        limit: The highest offset of a partition; a partition that it lacks has no limit.
-    """
+    """Return the offsets, lowered to those of the limit in partitions that the limit has."""
     return from_entries((t, p, min(offset, get(limit, t, p, offset))) for t, p, offset in each(offsets))
 
 
 def covers(offsets: Offsets, other: Offsets) -> bool:
-    """Return whether the offsets are at least as high as the others in each partition of these.
-
-    Args:
-        offsets: The offsets; a partition that they lack counts as 0.
-        other: The offsets to reach.
-    """
+    """Return whether the offsets are at least as high as the others in each partition of these."""
     return all(get(offsets, topic, partition) >= offset for topic, partition, offset in each(other))
 
 
 def count(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets are between start and end: records, and transaction markers.
-
-    Args:
-        start: The first offset of each partition; a partition that it lacks starts at 0.
-        end: The offset after the last one of each partition; other partitions are not counted.
-    """
+    """Return how many offsets are between start and end: records, and transaction markers."""
     return sum(max(0, offset - get(start, topic, partition)) for topic, partition, offset in each(end))
 
 
 def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
-    """Return a condition for the records of a batch that a table lacks; None if it has none of them.
-
-    Args:
-        recorded: The offsets of the table.
-        start: Where the batch starts; a partition that it lacks starts at 0.
-        end: Where it ends. Only its partitions have records in the batch.
-    """
+    """Return a condition for the records of a batch that a table lacks; None if it has none of them."""
     condition: Column | None = None
     for topic, partition, offset in each(recorded):
         first = get(start, topic, partition)
@@ -114,15 +81,7 @@ def unread(recorded: Offsets, start: Offsets, end: Offsets) -> Column | None:
 
 
 def removed(recorded: Offsets, earliest: Offsets) -> list[tuple[str, int, int, int]]:
-    """Return the partitions whose next record no longer exists.
-
-    Args:
-        recorded: The next offset of each partition.
-        earliest: The first offset that each partition still has.
-
-    Returns:
-        Topic, partition, the next offset, and the earliest one, of each such partition.
-    """
+    """Return the partitions whose next record no longer exists."""
     return [
         (topic, partition, offset, get(earliest, topic, partition))
         for topic, partition, offset in each(recorded)

@@ -45,9 +45,6 @@ class StreamGate:
     """Lets a stream end only between two batches, as a batch that is stopped halfway would be processed again.
 
     Spark's thread asks before each batch, the thread that started the stream between them.
-
-    Args:
-        should_end: Whether the stream should end. Once it has returned True in either thread, no batch starts.
     """
 
     def __init__(self, should_end: Callable[[], bool]) -> None:
@@ -75,17 +72,7 @@ class StreamGate:
 
 
 class BatchCallback:
-    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends.
-
-    Args:
-        process: Processes a batch.
-        gate: Whether a batch may start.
-        checkpoint: The folder of the query's checkpoint.
-        start: Where the stream starts.
-
-    Attributes:
-        failure: What `process` raised first; None if it never failed.
-    """
+    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends."""
 
     def __init__(self, process: ProcessBatch, gate: StreamGate, checkpoint: Path, start: Offsets) -> None:
         self._process = process
@@ -95,15 +82,7 @@ class BatchCallback:
         self.failure: BaseException | None = None
 
     def process_batch(self, records: DataFrame, number: int) -> None:
-        """Process a batch, unless the stream is to end before it.
-
-        Args:
-            records: The records of the batch.
-            number: Spark's number of the batch, as in the checkpoint.
-
-        Raises:
-            IcecdcError: The batch failed; `failure` says why.
-        """
+        """Process a batch, unless the stream is to end before it."""
         if not self._gate.start_batch():
             return  # Spark regards the batch as done, but its checkpoint is deleted
         end = offsets.furthest(self._at, _end_of(self._checkpoint, number))
@@ -126,20 +105,7 @@ def run_stream(
     process: ProcessBatch,
     should_end: Callable[[], bool],
 ) -> None:
-    """Run a stream until all records are processed, or until `should_end` returns True between two batches.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        topics: The topics to read.
-        start: Where the stream starts.
-        process: Processes a batch.
-        should_end: Whether the stream should end before the next batch.
-
-    Raises:
-        Exception: What `process` raised.
-        PySparkException: What Spark raised itself.
-    """
+    """Run a stream until all records are processed, or until `should_end` returns True between two batches."""
     checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
     gate = StreamGate(should_end)
     callback = BatchCallback(process, gate, checkpoint, start)

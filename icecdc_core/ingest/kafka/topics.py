@@ -35,16 +35,7 @@ _NO_SUCH_HOST = "No resolvable bootstrap"
 
 
 class Topics:
-    """A Kafka client that reads metadata only; it belongs to no consumer group.
-
-    Args:
-        spark: A session with Spark's Kafka connector.
-        config: The brokers, the topics and the client properties.
-
-    Raises:
-        KafkaUnreachableError: No broker answers.
-        KafkaAuthError: The credentials are refused.
-    """
+    """A Kafka client that reads metadata only; it belongs to no consumer group."""
 
     def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
         self._config = config
@@ -64,11 +55,7 @@ class Topics:
             self._admin = self._class("clients.admin.AdminClient").create(self._properties)
 
     def names(self) -> list[str]:
-        """Return the names of the topics to read.
-
-        Raises:
-            TopicNotFoundError: A topic does not exist, or none matches the pattern.
-        """
+        """Return the names of the topics to read."""
         with kafka_errors(self._config.bootstrap_servers):
             existing = sorted(str(name) for name in self._consumer.listTopics().keySet())
         if self._config.topic_pattern:
@@ -104,12 +91,7 @@ class Topics:
         return self._offsets("endOffsets", names)
 
     def at(self, names: list[str], moment: datetime) -> Offsets:
-        """Return the first offset of each partition since a moment, or the latest offset.
-
-        Args:
-            names: The topics.
-            moment: The moment.
-        """
+        """Return the first offset of each partition since a moment, or the latest offset."""
         first = self.latest(names)
         times = java_class(self._spark, "java.util.HashMap")()
         partition = self._class("common.TopicPartition")
@@ -147,13 +129,7 @@ class Topics:
 
 @contextmanager
 def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn the client's failures into typed errors.
-
-    Raises:
-        KafkaUnreachableError: No broker answers.
-        KafkaAuthError: The credentials are refused.
-        KafkaError: Anything else.
-    """
+    """Turn the client's failures into typed errors."""
     begin = time.monotonic()
     try:
         yield
@@ -164,13 +140,7 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
 def typed_error(
     error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None
 ) -> KafkaError:
-    """Return the typed error for a failure of a Kafka client.
-
-    Args:
-        error: What the client raised, or Spark because of it.
-        bootstrap_servers: The brokers that were asked.
-        seconds: How long the client waited; None if unknown.
-    """
+    """Return the typed error for a failure of a Kafka client."""
     chain = causes(error)
     reason = mask_secrets(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
     if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):

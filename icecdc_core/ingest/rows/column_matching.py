@@ -16,25 +16,13 @@ from icecdc_core.ingest.rows.writer_checks import DEFAULT, FOLDERS, WRITTEN_AS, 
 
 
 class ColumnMatching:
-    """The rules for matching fields and columns.
-
-    Args:
-        any_case: Whether a field matches the column of its name in any case.
-        unknown_fields: Whether to report fields without a column, or to ignore them.
-        without_column: Top-level fields that need no column.
-    """
+    """The rules for matching fields and columns."""
 
     def __init__(self, any_case: bool, unknown_fields: bool, without_column: frozenset[str]) -> None:
         self._any_case, self._unknown_fields, self._without_column = any_case, unknown_fields, without_column
 
     def struct_reader(self, schema: T.StructType, seen: T.StructType | None, top: bool = True) -> StructReader:
-        """Return the reader of a record or a struct.
-
-        Args:
-            schema: The columns.
-            seen: The fields of the records; None if they are not known.
-            top: Whether these are the columns of the table, or of a struct.
-        """
+        """Return the reader of a record or a struct."""
         types = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
         by_name = self._by_name(types)
         fields = []
@@ -54,13 +42,7 @@ class ColumnMatching:
         return StructReader(schema, tuple(fields), seen is not None)
 
     def reader(self, kind: T.DataType, seen: T.DataType | None, written_as: Any = "") -> ValueReader:
-        """Return the reader of a value.
-
-        Args:
-            kind: The type of the column.
-            seen: The type in the records; None if it is not known.
-            written_as: Its Iceberg type if Spark does not show it, see `hidden_type_reader`.
-        """
+        """Return the reader of a value."""
         if isinstance(kind, T.StructType):
             return self.struct_reader(kind, seen if isinstance(seen, T.StructType) else None, False)
         if isinstance(kind, T.ArrayType):

@@ -33,22 +33,13 @@ RESERVED = frozenset(
 
 
 class ColumnNames:
-    """The names of a table's fields, nested ones included.
-
-    Args:
-        schema: The table's columns.
-        others: More names that no new column may have, such as those of partition fields.
-    """
+    """The names of a table's fields, nested ones included."""
 
     def __init__(self, schema: T.StructType, others: Iterable[str] = ()) -> None:
         self._names = {fold_case(name) for name in others} | {fold_case(".".join(path)) for path in _paths(schema, ())}
 
     def add(self, path: Path) -> bool:
-        """Add the name of a new field; False if the field must not have it.
-
-        Args:
-            path: Names from the top-level column down, with Iceberg's ``element`` and ``value``.
-        """
+        """Add the name of a new field; False if the field must not have it."""
         dotted = fold_case(".".join(path))
         if dotted in self._names or name_problem(path[-1], (), len(path) == 1):
             return False
@@ -58,11 +49,6 @@ class ColumnNames:
 
 def name_problem(name: str, siblings: Iterable[str], top: bool) -> str | None:
     """Return why a field cannot become a column because of its name; None if it can.
-
-    Args:
-        name: The name of the field.
-        siblings: The names of the columns beside it.
-        top: Whether it would be a column of the table, not of a struct.
 
     Example:
         >>> name_problem("Id", ["id"], True)

@@ -29,10 +29,6 @@ def infer_first_schema(decoded: DataFrame, settings: FormatSettings) -> T.Struct
 
     Malformed records, deletes, and records without a value for an identifier column do not count. Of names that differ
     only in case the most frequent comes first.
-
-    Args:
-        decoded: What `decode_records` returned.
-        settings: See `FormatSettings`.
     """
     is_object = begins_object("payload") & F.try_parse_json("payload").isNotNull()
     usable = F.col("problem").isNull() & ~_is_delete() & is_object & ~_has_null_type()
@@ -47,11 +43,6 @@ def order_by_frequency(decoded: DataFrame, seen: T.StructType, settings: FormatS
 
     The first one becomes the column, so that one odd record does not decide the name for all others. The function does
     not look into arrays and maps.
-
-    Args:
-        decoded: What `decode_records` returned.
-        seen: What `infer_schema` returned for it.
-        settings: See `FormatSettings`.
     """
     rivals = list(_names_differing_in_case(seen, ())) if settings.column_case == "sensitive" else []
     if not rivals:
@@ -83,24 +74,13 @@ def _ordered(seen: T.StructType, counts: dict[Path, int], path: Path) -> T.Struc
 
 
 def find_refused_fields(columns: T.StructType, seen: T.StructType, settings: FormatSettings) -> dict[Path, str]:
-    """Return the fields of the first records that have no column in the new table, each with the reason.
-
-    Args:
-        columns: The columns of the new table.
-        seen: What `infer_first_schema` returned.
-        settings: See `FormatSettings`.
-    """
+    """Return the fields of the first records that have no column in the new table, each with the reason."""
     reader = ColumnMatching(settings.column_case != "sensitive", True, frozenset()).struct_reader(columns, seen)
     return dict(_without_column(reader, ()))
 
 
 def reject_fields(decoded: DataFrame, refused: dict[Path, str]) -> DataFrame:
-    """Fill in the `problem` of records with one of these fields.
-
-    Args:
-        decoded: What `decode_records` returned.
-        refused: What `find_refused_fields` returned.
-    """
+    """Fill in the `problem` of records with one of these fields."""
     problem = F.col("problem")
     for path, why in refused.items():
         text = text_at(F.col("payload"), path)
@@ -111,12 +91,7 @@ def reject_fields(decoded: DataFrame, refused: dict[Path, str]) -> DataFrame:
 
 
 def reject_without_table(decoded: DataFrame, settings: FormatSettings) -> DataFrame:
-    """Return records as `parse_rows` does, though there is no table: all have a `problem`, except deletes.
-
-    Args:
-        decoded: What `decode_records` returned.
-        settings: See `FormatSettings`.
-    """
+    """Return records as `parse_rows` does, though there is no table: all have a `problem`, except deletes."""
     columns = T.StructType([T.StructField(name, T.StringType()) for name in settings.identifier_columns])
     refused = find_refused_fields(T.StructType(), infer_first_schema(decoded, settings), settings)
     decoded = decoded.withColumn("problem", F.coalesce("problem", F.when(_has_null_type(), F.lit(_NULL_TYPE))))

@@ -35,16 +35,6 @@ def infer_schema(
     With ``current``, a record whose value has another kind than its column is left out, as it fits the table neither
     before nor after a change, and must not hide what other records need. A writer schema whose field cannot widen its
     column counts with the column's own type.
-
-    Args:
-        decoded: What `formats.decoded` returned; records with a `problem` are left out. Not a streaming frame.
-        current: The columns of the table whose schema may change.
-        widen: Whether to look at the values once more where an int or float column may need a wider type for a guessed
-            bigint or double (not inside arrays and maps).
-        any_case: Whether a field belongs to the column of its name in any case.
-
-    Returns:
-        The schema; guessed fields are optional and marked in their metadata. Empty when no record has a field.
     """
     schemas = _schemas(decoded)
     if current is None:

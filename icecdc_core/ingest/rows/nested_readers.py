@@ -17,11 +17,7 @@ from icecdc_core.ingest.rows.writer_checks import UuidReader, partition_folder_v
 
 @dataclass(frozen=True)
 class ArrayReader(ValueReader):
-    """Reads an array.
-
-    Attributes:
-        element: Reads an element.
-    """
+    """Reads an array."""
 
     element: ValueReader
 
@@ -46,12 +42,7 @@ class ArrayReader(ValueReader):
 
 @dataclass(frozen=True)
 class MapReader(ValueReader):
-    """Reads a map, which is an object in JSON.
-
-    Attributes:
-        item: Reads a value of the map.
-        key: Reads or checks a key; None if any text is a valid key.
-    """
+    """Reads a map, which is an object in JSON."""
 
     item: ValueReader
     key: ValueReader | None = None
@@ -88,18 +79,7 @@ class MapReader(ValueReader):
 
 @dataclass(frozen=True)
 class FieldReader:
-    """Reads a field of a struct.
-
-    Attributes:
-        name: The column; the name in the record if there is no column.
-        spellings: The names that records use for it; several only if they differ in case.
-        reader: Reads its value.
-        has_column: Whether there is a column for it.
-        required: Whether it must be there.
-        refusal: Why there is no column for it.
-        folders: The names of partition folders that come from its value, see `writer_checks`.
-        default: The value of a record without the field, as Spark SQL; None for null.
-    """
+    """Reads a field of a struct."""
 
     name: str
     spellings: Path
@@ -130,13 +110,7 @@ class FieldReader:
 
 @dataclass(frozen=True)
 class StructReader(ValueReader):
-    """Reads a struct.
-
-    Attributes:
-        fields: Read its fields.
-        by_position: Whether the parsed fields are named by their position, because Spark does not distinguish names
-            that differ only in case.
-    """
+    """Reads a struct."""
 
     fields: tuple[FieldReader, ...]
     by_position: bool

@@ -40,25 +40,14 @@ INVALID_JSON = "!"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the validation of a record.
-
-    Attributes:
-        is_valid: Whether the record fits the columns.
-        problem: The first reason why it does not fit; null if it fits.
-    """
+    """The result of the validation of a record."""
 
     is_valid: Column
     problem: Column
 
 
 def validate(reader: StructReader, identifiers: Iterable[str], compared: bool) -> Verdict:
-    """Return the verdict on the record in the columns `PARSED` and `row`.
-
-    Args:
-        reader: Reads the record.
-        identifiers: Columns that the record must have.
-        compared: Whether the reader was made for the fields seen in all records.
-    """
+    """Return the verdict on the record in the columns `PARSED` and `row`."""
     checks = [(~is_whole_object(F.col(PARSED)), _parse_problem(reader))]
     if compared:
         # The fields were seen in Spark's variants, which accept no object with a repeated key and no bare NaN.

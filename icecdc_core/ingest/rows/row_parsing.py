@@ -40,21 +40,6 @@ def parse_rows(
 
     Decimals are rounded to the column's scale (half up). If an object has a key twice, the last one counts, as
     everywhere in Spark.
-
-    Args:
-        decoded: What `decode_records` returned.
-        schema: The table's columns as Spark shows them.
-        settings: See `FormatSettings`.
-        seen: What `infer_schema` returned for the same frame. It is needed if fields match columns in any case, or if
-            every field must have a column; then `parse_rows` reads the frame once more if it is not given.
-
-    Returns:
-        The columns of `decode_records` except `payload` and `payload_type`, with `problem` filled in, then
-
-        - `is_valid`: whether there is no problem. It costs less than `problem`, which a frame of good rows should not
-          use.
-        - `row`: a struct with exactly the columns of `schema`, whatever their names; expand it with
-          ``select("row.*")``. The row of a record that does not fit must not be used.
     """
     report_unknown = settings.evolve_schema or settings.unknown_fields != "ignore"
     any_case = settings.column_case != "sensitive"
@@ -98,16 +83,6 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
 
     `from_json` creates a stream with a buffer of 8 KB for each record. Spark's JSON reader for texts uses the same
     parser with the same options and no such buffer, but returns only what it parsed.
-
-    Args:
-        decoded: What `decode_records` returned.
-        schema: The table's columns as Spark shows them.
-        settings: Settings for which `needs_no_inference` is true.
-
-    Returns:
-        A row for each record: `is_valid`, `row` as in `parse_rows`, and `op`, which is null because no delete is valid.
-        A record with the text of an infinite number may fit in `parse_rows` but not here: use `parse_rows` for the
-        records that do not fit.
     """
     spark = decoded.sparkSession
     reader = ColumnMatching(False, False, frozenset()).struct_reader(schema, None)
@@ -129,13 +104,7 @@ def parse_rows_only(decoded: DataFrame, schema: T.StructType, settings: FormatSe
 
 
 def check_records(decoded: DataFrame, schema: T.StructType, chosen: Column) -> DataFrame:
-    """Fill in the `problem` of the chosen records that do not fit a schema; fields without a column are no problem.
-
-    Args:
-        decoded: What `decode_records` returns.
-        schema: The schema.
-        chosen: Whether to check a record.
-    """
+    """Fill in the `problem` of the chosen records that do not fit a schema; fields without a column are no problem."""
     reader = ColumnMatching(False, False, frozenset()).struct_reader(schema, None)
     parsed = F.from_json(wrap_object(F.col("payload")), wrapped_type(reader.json_type), JSON_READ_OPTIONS)
     rows = decoded.withColumn(PARSED, F.when(chosen, parsed))

@@ -14,12 +14,7 @@ _NO_NUMBER = (T.StringType, T.BooleanType, T.StructType, T.ArrayType, T.MapType)
 
 
 class TypeConflicts:
-    """Compares the columns of a table with the fields of records.
-
-    Args:
-        columns: The columns of the table.
-        any_case: Whether a field belongs to the column of its name in any case.
-    """
+    """Compares the columns of a table with the fields of records."""
 
     def __init__(self, columns: T.StructType, any_case: bool) -> None:
         self._columns, self._any_case = columns, any_case
@@ -33,11 +28,7 @@ class TypeConflicts:
         return merge_schemas([self._without_struct(self._columns, schema) for schema in schemas])
 
     def lenient_schema(self, seen: T.StructType) -> T.StructType:
-        """Return the schema that reads exactly the values that the columns can store, perhaps after a promotion.
-
-        Args:
-            seen: The fields of the records. The schema has the columns among them, by the names in the records.
-        """
+        """Return the schema that reads exactly the values that the columns can store, perhaps after a promotion."""
         schema = _lenient(self._own(self._columns, seen))
         assert isinstance(schema, T.StructType)
         return schema
@@ -46,10 +37,6 @@ class TypeConflicts:
         """Add the fields of columns that only records left out since then have, with the type of the column.
 
         A field that is missing in the schema counts as missing in its record too, so its record would seem to fit.
-
-        Args:
-            seen: The fields of the remaining records.
-            earlier: The fields of all records.
         """
         schema = _with_missing(seen, self._own(self._columns, earlier))
         assert isinstance(schema, T.StructType)

@@ -19,10 +19,6 @@ def merge_types(left: T.DataType, right: T.DataType) -> T.DataType:
     Structs are merged field by field, by name; a field that one of them lacks is optional. The merged field has the
     metadata of the left one.
 
-    Args:
-        left: The first type, whose field metadata stays.
-        right: The second type.
-
     Example:
         >>> merge_types(T.IntegerType(), T.LongType()).simpleString()
         'bigint'
@@ -67,10 +63,6 @@ def promote_type(current: T.DataType, seen: T.DataType) -> T.DataType | None:
     """Return the type to which Iceberg can promote a column so that it stores values of another; None if there is none.
 
     The rules come from the Iceberg specification, "Schema evolution".
-
-    Args:
-        current: The type of the column.
-        seen: The type of the values.
     """
     if isinstance(current, T.IntegerType) and isinstance(seen, T.LongType):
         return seen

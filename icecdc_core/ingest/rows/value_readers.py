@@ -18,14 +18,7 @@ _NO_ZONE = r"^[0-9-]+([T ][0-9:.]*)?\z"
 
 @dataclass(frozen=True)
 class Violation:
-    """A reason why a record may not fit.
-
-    Attributes:
-        condition: Whether the record has the violation.
-        path: The field with the violation.
-        description: What is wrong, for the problem of the record.
-        value: The value found, as text; None if the problem should not show it.
-    """
+    """A reason why a record may not fit."""
 
     condition: Column
     path: Path
@@ -35,11 +28,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class ValueReader:
-    """Reads a value whose type and range `from_json` checks itself.
-
-    Attributes:
-        kind: The type of the column.
-    """
+    """Reads a value whose type and range `from_json` checks itself."""
 
     kind: T.DataType
 
@@ -57,13 +46,7 @@ class ValueReader:
         return parsed
 
     def violations(self, parsed: Column, path: Path, value: Column | None = None) -> Iterator[Violation]:
-        """Return what may be wrong with the value.
-
-        Args:
-            parsed: What `from_json` read.
-            path: The path of the value in the record.
-            value: A column with the result of `value`, if there is one.
-        """
+        """Return what may be wrong with the value."""
         yield from ()
 
 

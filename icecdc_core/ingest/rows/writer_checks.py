@@ -56,11 +56,7 @@ class UuidReader(ValueReader):
 
 @dataclass(frozen=True)
 class FixedReader(ValueReader):
-    """Reads bytes of a fixed length, which Spark shows as binary.
-
-    Attributes:
-        length: The number of bytes.
-    """
+    """Reads bytes of a fixed length, which Spark shows as binary."""
 
     length: int
 
@@ -71,13 +67,7 @@ class FixedReader(ValueReader):
 
 
 def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
-    """Return the reader of a value whose Iceberg type Spark does not show; None for all other values.
-
-    Args:
-        kind: The type that Spark shows.
-        written_as: The type in Iceberg, ``uuid`` or ``fixed[n]``; empty for a type that Spark shows. An array has that
-            of its elements, and a map an object with that of its ``key`` and of its ``value``.
-    """
+    """Return the reader of a value whose Iceberg type Spark does not show; None for all other values."""
     if written_as == "uuid":
         return UuidReader(kind)
     is_fixed = isinstance(written_as, str) and written_as.startswith("fixed[")
@@ -85,14 +75,7 @@ def hidden_type_reader(kind: T.DataType, written_as: Any) -> ValueReader | None:
 
 
 def partition_folder_violation(parsed: Column, path: Path, kind: T.DataType, folder: dict[str, Any]) -> Violation:
-    """Return the violation of a value whose partition folder would have a longer name than the file system accepts.
-
-    Args:
-        parsed: The value.
-        path: The path of the value in the record.
-        kind: The type of its column.
-        folder: An entry of `FOLDERS`.
-    """
+    """Return the violation of a value whose partition folder would have a longer name than the file system accepts."""
     text = F.base64(parsed) if isinstance(kind, T.BinaryType) else parsed
     if folder["width"]:
         cut = F.substring(parsed, 1, folder["width"])
@@ -107,13 +90,7 @@ def partition_folder_violation(parsed: Column, path: Path, kind: T.DataType, fol
 
 
 def with_checks(spark: SparkSession, table: Any, schema: T.StructType) -> T.StructType:
-    """Return a table's columns, with the writer's checks in their metadata.
-
-    Args:
-        spark: The session.
-        table: Iceberg's table.
-        schema: Its columns as Spark shows them.
-    """
+    """Return a table's columns, with the writer's checks in their metadata."""
     types = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     return _with_field_checks(schema, types, _folders(spark, table, types))
 
@@ -187,14 +164,7 @@ def _text_columns(types: dict[str, Any]) -> set[int]:
 
 
 def _limit_in_key(table: Any, name_bytes: int, short_fields: int, text_fields: int) -> int | None:
-    """The bytes that each text may have in the key of an object, which all folders share; None for a file system.
-
-    Args:
-        table: Iceberg's table.
-        name_bytes: The bytes of the names of all partition fields.
-        short_fields: The number of partition fields with short values.
-        text_fields: The number of partition fields with texts or bytes.
-    """
+    """The bytes that each text may have in the key of an object, which all folders share; None for a file system."""
     location = table.properties().get("write.data.path") or f"{table.location()}/data"
     if not text_fields or urlsplit(location).scheme not in _OBJECT_STORES:
         return None

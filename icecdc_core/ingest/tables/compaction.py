@@ -19,14 +19,6 @@ def compact(spark: SparkSession, names: list[str], min_files: int) -> list[str]:
     """Rewrite the small data files of tables that have enough of them.
 
     A failure leaves the table as it is and is logged. Most often another writer rewrote the same files.
-
-    Args:
-        spark: The session.
-        names: Tables, every part quoted.
-        min_files: A table or partition is rewritten if it has at least this many small data files.
-
-    Returns:
-        The tables that were rewritten.
     """
     actions: Any = iceberg_class(spark, "spark.actions.SparkActions")
     compacted = []

@@ -32,12 +32,7 @@ _ATTEMPTS = 20
 
 
 class DeadLetters:
-    """The dead letter table of one run; threads may use it at the same time.
-
-    Args:
-        config: The job's parameters.
-        run_id: The run.
-    """
+    """The dead letter table of one run; threads may use it at the same time."""
 
     def __init__(self, config: IngestConfig, run_id: str) -> None:
         self._config = config
@@ -45,18 +40,7 @@ class DeadLetters:
         self._lock = threading.Lock()
 
     def write(self, rejected: DataFrame, table: str | None = None) -> int:
-        """Append the dead letters that are not in the table yet.
-
-        Args:
-            rejected: Kafka's columns and `problem`, the reason.
-            table: The destination table, every part quoted; None if it is unknown.
-
-        Returns:
-            How many were appended.
-
-        Raises:
-            ConcurrentIngestError: Other writers committed first in every attempt.
-        """
+        """Append the dead letters that are not in the table yet."""
         spark, name = rejected.sparkSession, self._config.quoted_dead_letters
         rows = rejected.select(
             F.lit(self._config.job).alias("job"),

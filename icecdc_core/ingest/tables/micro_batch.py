@@ -14,15 +14,7 @@ from icecdc_core.ingest.kafka.offsets import Offsets
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch: its number and its offsets.
-
-    Attributes:
-        number: Counted from run to run.
-        start: Where it starts.
-        end: Where it ends. All records between are in it.
-        valid_through: All partitions are complete up to this time; None if unknown.
-        run_id: The run that writes it.
-    """
+    """A micro-batch: its number and its offsets."""
 
     number: int
     start: Offsets
@@ -33,15 +25,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The records of a batch for one table.
-
-    Attributes:
-        decoded: Returns them as `decoding.decode_records` does.
-        rows: The same records as `parse_rows` returns them, if they are already parsed.
-        schema: The columns of those rows.
-        rows_only: Whether all of those rows fit and have no other columns.
-        partitions: How many writers they need; None: as many as the frame has partitions.
-    """
+    """The records of a batch for one table."""
 
     decoded: Callable[[], DataFrame]
     rows: DataFrame | None = None

@@ -38,14 +38,7 @@ _NO_IDENTIFIER = "a column that identifies the row is missing or null"
 
 @dataclass(frozen=True)
 class StagedRecords:
-    """The records of a batch after they were staged.
-
-    Attributes:
-        snapshot: The staged snapshot.
-        dead_letters: How many records were written to the dead letters.
-        rows: Inserted or updated rows.
-        deletes: Rows to delete.
-    """
+    """The records of a batch after they were staged."""
 
     snapshot: StagedSnapshot
     dead_letters: int
@@ -55,16 +48,7 @@ class StagedRecords:
 
 @dataclass(frozen=True)
 class Staging:
-    """Stages the records of one batch in one table.
-
-    Attributes:
-        config: The job's parameters.
-        dead_letters: The table of the records that do not fit.
-        name: The table, every part quoted.
-        table: Iceberg's table, as `catalogs.load_table` returned it.
-        schema: The columns that come from the payload.
-        properties: Summary properties of the snapshot.
-    """
+    """Stages the records of one batch in one table."""
 
     config: IngestConfig
     dead_letters: DeadLetters
@@ -74,12 +58,7 @@ class Staging:
     properties: dict[str, str]
 
     def append_rows(self, rows: DataFrame, records: TableRecords) -> StagedRecords:
-        """Append rows that all fit and have no other columns.
-
-        Args:
-            rows: The column `ROW`.
-            records: Where they come from.
-        """
+        """Append rows that all fit and have no other columns."""
         staged = self._stage_append(rows, records.coalesced)
         return StagedRecords(staged, 0, staged.rows)
 
@@ -101,14 +80,7 @@ class Staging:
         return StagedRecords(staged, self.dead_letters.write(_rejected(rows), self.name) if unfit else 0, staged.rows)
 
     def upsert(self, rows: DataFrame) -> StagedRecords:
-        """Merge the last record of each identifier.
-
-        Args:
-            rows: As `parse_rows` returned them.
-
-        Raises:
-            ColumnNotFoundError: The ordering column is not in the table.
-        """
+        """Merge the last record of each identifier."""
         identifier_columns = identifiers(rows.sparkSession, self.table, self.config)
         columns, ordering = self._columns(), self.config.ordering_column
         if ordering and ordering not in columns:

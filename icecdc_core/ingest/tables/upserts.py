@@ -45,12 +45,6 @@ def delete_old_identifiers(
 
     It has the offset and the ordering value of the update. A `before` without the identifiers says nothing.
 
-    Args:
-        rows: As for `last_row_of_each`, with `before`, the row before an update as JSON text.
-        identifiers: The columns that identify a row.
-        schema: The columns that come from the payload.
-        any_case: Whether fields match columns in any case.
-
     Example:
         offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
     """
@@ -76,13 +70,6 @@ def delete_old_identifiers(
 
 def last_row_of_each(rows: DataFrame) -> DataFrame:
     """Keep the last row of each identifier.
-
-    Args:
-        rows: `topic`, `partition`, `offset`, `timestamp`, `op`, the columns `IDENTIFIER` 0, 1, ... and `ORDER` (the
-            same for all if only Kafka orders the records), and any others.
-
-    Returns:
-        The same columns and `CLEARED`, one row for each identifier.
 
     Example:
         offset 1: id 7, a; offset 2: id 7, b; offset 3: id 8, c -> id 7, b; id 8, c
@@ -114,16 +101,7 @@ def merge_rows(
     ordering: str,
     properties: dict[str, str],
 ) -> None:
-    """Merge rows into a table, in one commit.
-
-    Args:
-        last: What `last_row_of_each` returned.
-        name: The table, every part quoted.
-        columns: The table's columns, each as it comes from `last`.
-        identifiers: The columns that identify a row.
-        ordering: The ordering column; "": the given rows are newer than the table's.
-        properties: Summary properties of the snapshot.
-    """
+    """Merge rows into a table, in one commit."""
     alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
     deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
     values = [value.alias(alias[column]) for column, value in columns.items()]

@@ -40,14 +40,7 @@ ATTEMPTS = 10
 
 @dataclass
 class Writer:
-    """Writes batches into tables; threads may use it at the same time, each for other tables.
-
-    Attributes:
-        config: The job's parameters.
-        dead_letters: The table of the records that do not fit.
-        offsets: Reads the offsets of the tables.
-        attempts: How many times a write is done before its table is left behind.
-    """
+    """Writes batches into tables; threads may use it at the same time, each for other tables."""
 
     config: IngestConfig
     dead_letters: DeadLetters
@@ -55,22 +48,7 @@ class Writer:
     attempts: int = ATTEMPTS
 
     def write(self, spark: SparkSession, name: str, records: TableRecords, batch: MicroBatch) -> tuple[TableEntry, int]:
-        """Write the records of a batch that the table lacks.
-
-        Args:
-            spark: The session of the batch.
-            name: The table, every part quoted.
-            records: All records of the batch for this table.
-            batch: The batch.
-
-        Returns:
-            The table's entry in the commit log, and how many dead letters were written.
-
-        Raises:
-            IngestWriteError: Other writers committed during every attempt.
-            ConcurrentIngestError: Other copies of the job published first in every attempt.
-            TableResetError: The table was reset, and `on_table_reset` is `fail`.
-        """
+        """Write the records of a batch that the table lacks."""
         # No library for this loop: an attempt does not repeat a call, it decides again from the table's new state.
         dead_letters = 0
         conflict: MovedError | None = None

@@ -10,11 +10,7 @@ from icecdc_core.reporting.reports import Report
 
 
 class CheckReport(Report):
-    """Base class of the reports of checks, which are dataclasses.
-
-    Attributes:
-        errors: What failed, in the order of the checks; not part of the report as plain values.
-    """
+    """Base class of the reports of checks, which are dataclasses."""
 
     errors: list[Any]
 

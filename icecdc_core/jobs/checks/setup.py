@@ -71,15 +71,7 @@ def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
 
 @with_literal_names
 def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
-    """Count the selected rows of the current snapshot and the documents of the index (0 without an index).
-
-    Args:
-        spark: A session in which the table's catalog is configured, see ``get_spark``.
-        config: The job's parameters; those of the table, of its selection, of the index and of the connection are used.
-
-    Raises:
-        IcecdcError: The table cannot be read, or the cluster does not answer.
-    """
+    """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
     source = open_indexable_source(spark, config)
     with closing(connect(config)) as client, spark_errors(config, source.table):
         rows = _count_rows(source)

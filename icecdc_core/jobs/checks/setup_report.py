@@ -92,10 +92,6 @@ class SetupReport(CheckReport):
         return NotebookFrame.of(frame, empty="None: a run can start.")
 
     def require_ready(self) -> None:
-        """Raise the first blocking problem, if there is one.
-
-        Raises:
-            IcecdcError: The first problem, as the run itself would raise it.
-        """
+        """Raise the first blocking problem, if there is one."""
         if self.errors:
             raise self.errors[0]

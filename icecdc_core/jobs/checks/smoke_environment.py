@@ -26,12 +26,7 @@ _UNKNOWN = "unknown"
 
 
 def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, str]:
-    """Return what was found, without secrets; ``unknown`` for what this environment does not say.
-
-    Args:
-        spark: The session.
-        config: The parameters; those of the catalog and of OpenSearch are used.
-    """
+    """Return what was found, without secrets; ``unknown`` for what this environment does not say."""
     runtime = os.environ.get("DATABRICKS_RUNTIME_VERSION", "")
     return {
         "Databricks runtime": runtime or "none",
@@ -48,12 +43,7 @@ def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, s
 
 
 def access_mode(setting: Callable[[str, str], str | None], runtime: str) -> str:
-    """Return the access mode of the cluster as Databricks' API names it, such as ``SINGLE_USER`` or ``NONE``.
-
-    Args:
-        setting: Returns a setting of the session, or a default.
-        runtime: The Databricks runtime; "" elsewhere.
-    """
+    """Return the access mode of the cluster as Databricks' API names it, such as ``SINGLE_USER`` or ``NONE``."""
     if not runtime:
         return "not on Databricks"
     # A tag of the runtime that Databricks does not document, so it may be missing.
@@ -64,10 +54,6 @@ def has_extensions(spark: SparkSession, config: SyncConfig) -> bool:
     """Whether Spark's SQL has what Iceberg's extensions add to it: found out, because the setting alone proves nothing.
 
     Without the extensions the statement has a syntax error. With them it fails for its table, which does not exist.
-
-    Args:
-        spark: The session.
-        config: The parameters; the catalog and the namespace of `table` are used.
     """
     place = ".".join(map(quoted, config.table_parts[:-1]))
     try:

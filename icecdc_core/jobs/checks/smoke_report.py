@@ -62,10 +62,6 @@ class SmokeReport(CheckReport):
         return pd.DataFrame(self.checks).fillna("")
 
     def require_ok(self) -> None:
-        """Raise the first failure, if there is one.
-
-        Raises:
-            IcecdcError: The failure, as a run would raise it.
-        """
+        """Raise the first failure, if there is one."""
         if self.errors:
             raise self.errors[0]

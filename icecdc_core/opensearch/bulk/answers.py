@@ -27,13 +27,7 @@ _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 
 
 class CountedOutcomes(NamedTuple):
-    """What one request achieved.
-
-    Attributes:
-        result: The result of the operations with a final outcome.
-        again: The operations to send again.
-        reason: Why the last one of these was not applied.
-    """
+    """What one request achieved."""
 
     result: BulkResult
     again: pa.Array
@@ -43,19 +37,7 @@ class CountedOutcomes(NamedTuple):
 def count_outcomes(
     answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int, highest_version: int
 ) -> CountedOutcomes:
-    """Count the outcomes of the operations of one request.
-
-    Args:
-        answer: The answer as parsed JSON.
-        actions: The operations that were sent.
-        alias: The write alias, for the text of a failure.
-        max_rejected_documents: Rejected documents that are allowed; it limits the dead letters that are kept.
-        highest_version: The highest version that icecdc gave a document of the index. A conflict with a higher one is
-            no replay: the document is somebody else's.
-
-    Raises:
-        UnusableAnswerError: The answer does not have exactly one outcome for each operation.
-    """
+    """Count the outcomes of the operations of one request."""
     upserts = deletes = already_applied = 0
     newest_version, newest_id = 0, ""
     rejected: list[dict[str, Any]] = []
@@ -104,15 +86,7 @@ def too_large_result(action: str) -> BulkResult:
 
 
 def item_outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return operation and outcome of each item, in the order of the operations that were sent.
-
-    Args:
-        answer: The answer as parsed JSON.
-        upserts: For each operation that was sent, whether it is an `index` operation.
-
-    Raises:
-        UnusableAnswerError: There is not exactly one valid item for each operation.
-    """
+    """Return operation and outcome of each item, in the order of the operations that were sent."""
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != len(upserts):
         found = len(items) if isinstance(items, list) else "no"

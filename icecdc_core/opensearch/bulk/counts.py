@@ -7,20 +7,7 @@ from dataclasses import astuple, dataclass, fields
 
 @dataclass(frozen=True)
 class Counts:
-    """Counters that are added up over requests, partitions, file groups and batches.
-
-    Attributes:
-        upserts: Documents written.
-        deletes: Documents deleted.
-        already_applied: Operations that the index had applied before (409), and deletes of absent documents (404).
-        rejected: Documents that the index refused because of their content or of somebody else's version, or that an
-            ingest pipeline dropped.
-        carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
-        snapshots: Snapshots in the range.
-        requests: Bulk requests sent.
-        retries: Bulk requests sent again.
-        bytes: Bytes of the bulk requests, without retries.
-    """
+    """Counters that are added up over requests, partitions, file groups and batches."""
 
     upserts: int = 0
     deletes: int = 0

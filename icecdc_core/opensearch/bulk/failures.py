@@ -42,13 +42,7 @@ def alias_missing(alias: str) -> dict[str, Any]:
 
 
 def writes_refused(alias: str, status: int, error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the failure for an index that accepts no writes.
-
-    Args:
-        alias: The write alias.
-        status: The status of an operation.
-        error: Its error.
-    """
+    """Return the failure for an index that accepts no writes."""
     return _failure(
         OpenSearchRequestError(
             shorten(f"OpenSearch rejects all writes: {status} {error.get('type')}: {error.get('reason')}"),
@@ -60,12 +54,7 @@ def writes_refused(alias: str, status: int, error: Mapping[str, Any]) -> dict[st
 
 
 def retries_exhausted(reason: Any, seconds: float) -> dict[str, Any]:
-    """Return the failure for operations that the cluster refused until the retries ended.
-
-    Args:
-        reason: The error of one of the operations.
-        seconds: ``retry_timeout_seconds``.
-    """
+    """Return the failure for operations that the cluster refused until the retries ended."""
     return _failure(
         OpenSearchUnreachableError(
             f"OpenSearch kept refusing documents for {seconds:g} s: {shorten(str(reason))}",
@@ -77,12 +66,7 @@ def retries_exhausted(reason: Any, seconds: float) -> dict[str, Any]:
 
 
 def request_failed(error: OpenSearchException, connection: Connection) -> dict[str, Any]:
-    """Return the failure for a request that failed as a whole.
-
-    Args:
-        error: The client's exception.
-        connection: The cluster.
-    """
+    """Return the failure for a request that failed as a whole."""
     known = typed_error(error, connection.url, "a bulk request", connection.username)
     return _failure(known if isinstance(known, IcecdcError) else OpenSearchRequestError(str(known)))
 

@@ -11,15 +11,7 @@ import pyarrow as pa
 
 
 def bulk_requests(actions: pa.Array, bulk_bytes: int) -> Iterator[pa.Array]:
-    """Cut a column of actions into requests.
-
-    Args:
-        actions: A string column; each value is the NDJSON of one operation.
-        bulk_bytes: The size of a request. A single larger action is a request of its own.
-
-    Returns:
-        Slices of the column, which share its memory.
-    """
+    """Cut a column of actions into requests."""
     if isinstance(actions, pa.ChunkedArray):
         actions = actions.combine_chunks()
     offsets = _offsets(actions)

@@ -25,16 +25,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class BulkResult:
-    """What happened to the operations of one or more bulk requests; results are added with ``+``.
-
-    Attributes:
-        counts: The counters.
-        rejected_samples: Up to 20 rejected documents: id, status, reason.
-        dead_letters: The rejected operations: action, status and reason. A batch that fails keeps only some of them.
-        failure: The typed error that ended the requests, as plain data; None when all were sent.
-        newest_version: The highest document version that the index named in a conflict (409).
-        newest_id: The document with that version.
-    """
+    """What happened to the operations of one or more bulk requests; results are added with ``+``."""
 
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
     rejected_samples: list[dict[str, Any]] = field(default_factory=list)
@@ -67,16 +58,7 @@ class BulkResult:
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
-    """Check that no more documents were rejected than allowed.
-
-    Args:
-        result: The result of the requests.
-        max_rejected_documents: How many are allowed.
-        before: Documents of the same batch that were rejected before.
-
-    Raises:
-        RejectedDocumentsError: More were rejected; the error has some of the dead letters.
-    """
+    """Check that no more documents were rejected than allowed."""
     rejected = result.counts.rejected + before
     if result.counts.rejected and rejected > max_rejected_documents:
         first = result.rejected_samples[0]

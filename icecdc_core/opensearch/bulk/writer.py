@@ -39,17 +39,7 @@ ANY_VERSION = 2**63 - 1
 
 @dataclass(frozen=True)
 class BulkSettings:
-    """Where and how to write.
-
-    Attributes:
-        connection: How to reach the cluster.
-        alias: The write alias; it must exist, so that no index is created by accident.
-        bulk_bytes: Size of one bulk request in bytes.
-        bulk_connections: Requests in flight for each Spark task.
-        retry_timeout_seconds: How long a failing request is retried.
-        max_rejected_documents: Rejected documents that are tolerated; more end the batch.
-        highest_version: The highest version that icecdc gave a document of the index; a higher one is somebody else's.
-    """
+    """Where and how to write."""
 
     connection: Connection
     alias: str
@@ -61,16 +51,7 @@ class BulkSettings:
 
     @classmethod
     def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkSettings:
-        """Return the settings of a job.
-
-        Args:
-            config: The job's parameters.
-            alias: The write alias.
-            highest_version: The highest version that icecdc gave a document of the index.
-
-        Raises:
-            SecretError: The password reference cannot be resolved.
-        """
+        """Return the settings of a job."""
         return cls(
             Connection.of(config),
             alias,
@@ -83,22 +64,7 @@ class BulkSettings:
 
 
 def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
-    """Send every bulk action of a frame to OpenSearch, from the executors.
-
-    Args:
-        actions: A frame with the column ``action``: the NDJSON of one bulk operation with an external version.
-        settings: Where and how to write.
-
-    Returns:
-        The result over all partitions.
-
-    Raises:
-        RejectedDocumentsError: More documents were rejected than ``max_rejected_documents``.
-        IndexNotFoundError: The write alias does not exist (any more).
-        OpenSearchUnreachableError: The cluster gave no usable answer for ``retry_timeout_seconds``.
-        OpenSearchAuthError: Credentials or permissions were refused.
-        OpenSearchRequestError: The cluster refused a request as a whole.
-    """
+    """Send every bulk action of a frame to OpenSearch, from the executors."""
     writer = BulkWriter(settings, current_fields())
     partitions = actions.select("action").mapInArrow(writer.write_partition, "result string").collect()
     total = sum((BulkResult.from_json(row["result"]) for row in partitions), BulkResult())
@@ -109,12 +75,7 @@ def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
 
 
 class BulkWriter:
-    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight.
-
-    Args:
-        settings: Where and how to write.
-        fields: Log fields of the job, which executors add to their log lines.
-    """
+    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight."""
 
     def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
@@ -123,14 +84,7 @@ class BulkWriter:
         self._parameters = {"require_alias": "true", "filter_path": FILTER}
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send all actions; stop early when more are rejected than allowed or a request cannot succeed.
-
-        Args:
-            batches: Batches with one column; each value is the NDJSON of one operation.
-
-        Yields:
-            One row with the column ``result``: a `BulkResult` as JSON.
-        """
+        """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
         reread_only_changed_archives()
         settings, total = self._settings, BulkResult()
         client = settings.connection.client(settings.bulk_connections, answers=FastAnswers())

@@ -38,10 +38,6 @@ def checksum(document: dict[str, Any], schema: StructType) -> bytes:
 
     A field that is null equals an absent one: a column that was added later is null in the old rows of the table and
     absent from their documents. But an entry of a map whose value is null is an entry.
-
-    Args:
-        document: The document as parsed JSON.
-        schema: The columns of the table.
     """
     return _checksums_of(schema)(document)
 
@@ -62,15 +58,7 @@ def _checksums_of(schema: StructType) -> Callable[[dict[str, Any]], bytes]:
 
 
 def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
-    """Return the checksums of the table's rows.
-
-    Args:
-        documents: A frame with the columns ``id`` and ``doc`` (the document as JSON).
-        schema: The columns of the table.
-
-    Returns:
-        A frame with ``id`` and the checksum as ``high`` and ``low``.
-    """
+    """Return the checksums of the table's rows."""
 
     def checksum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reread_only_changed_archives()
@@ -90,19 +78,7 @@ def index_checksums(
     parts: list[IndexPart],
     read: Accumulator[int] | None = None,
 ) -> DataFrame:
-    """Return the checksums of the documents of an index, without the fields that an ingest pipeline makes.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        schema: The columns of the table.
-        pit: The point in time.
-        parts: The parts of the index, see ``index_parts``.
-        read: Counts the documents that were read, see ``read_index``.
-
-    Returns:
-        A frame with ``id``, the checksum as ``high`` and ``low``, and the document's ``version``.
-    """
+    """Return the checksums of the documents of an index, without the fields that an ingest pipeline makes."""
     pipeline_fields = config.pipeline_fields
 
     def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -35,14 +35,7 @@ RANGE_DOCUMENTS = 200_000
 
 
 class IndexPart(NamedTuple):
-    """A part of an index: the documents of one shard with sequence numbers from ``low`` to below ``high``.
-
-    Attributes:
-        shard: The number of the shard.
-        shards: How many primary shards the index has.
-        low: The first sequence number.
-        high: The sequence number after the last one.
-    """
+    """A part of an index: the documents of one shard with sequence numbers from ``low`` to below ``high``."""
 
     shard: int
     shards: int
@@ -62,14 +55,7 @@ class IndexPart(NamedTuple):
 
 
 def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[IndexPart]:
-    """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part.
-
-    Args:
-        client: The client.
-        pit: The point in time.
-        shards: How many primary shards the index has.
-        parallelism: The lowest number of parts.
-    """
+    """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part."""
     parts = []
     for shard in range(shards):
         query = IndexPart(shard, shards, 0, 1 << 62).query(pit)
@@ -92,21 +78,7 @@ def read_index(
     columns: str,
     read: Accumulator[int] | None = None,
 ) -> DataFrame:
-    """Read the parts of an index page by page, one task for each part.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        pit: The point in time.
-        parts: The parts.
-        answers: The serializer that reads answers.
-        pages: Turns a client and the query of the first page into Arrow batches.
-        columns: The columns of the result in Spark's DDL.
-        read: Counts the documents that were read, after each part; None: nobody wants to know.
-
-    Raises:
-        OpenSearchUnreachableError: When the frame is evaluated: the cluster gave no usable answer.
-    """
+    """Read the parts of an index page by page, one task for each part."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
 
     def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
@@ -134,12 +106,7 @@ def read_index(
 
 
 def record_batch(columns: str, *values: Any) -> pa.RecordBatch:
-    """Return an Arrow batch.
-
-    Args:
-        columns: The columns in Spark's DDL.
-        *values: The values of each column.
-    """
+    """Return an Arrow batch."""
     names = [column.split()[0] for column in columns.split(", ")]
     arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in values]
     return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -9,13 +9,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 
 def without_fields(document: dict[str, Any], paths: Iterable[str], schema: StructType) -> dict[str, Any]:
-    """Remove fields from a document, and the objects around them that no column makes; changes the document.
-
-    Args:
-        document: The document as parsed JSON.
-        paths: The paths of the fields; a dot leads into an object, or is part of a name.
-        schema: The columns of the table.
-    """
+    """Remove fields from a document, and the objects around them that no column makes; changes the document."""
     for path in paths:
         _remove(document, path.split("."), schema)
     return document

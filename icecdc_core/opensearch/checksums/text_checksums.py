@@ -40,25 +40,12 @@ class _UnparsedAnswers(JSONSerializer):
 
 
 def source_text_checksums(documents: DataFrame) -> DataFrame:
-    """Return the checksums of the texts of the table's rows.
-
-    Args:
-        documents: A frame with the columns ``id`` and ``doc`` (the document as JSON).
-
-    Returns:
-        A frame with ``id`` and the checksum as ``high`` and ``low``, computed in the JVM alone.
-    """
+    """Return the checksums of the texts of the table's rows."""
     return as_numbers(documents.select("id", F.sha2("doc", 256).alias("digest")))
 
 
 def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
-    """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal.
-
-    Args:
-        client: The client.
-        pit: The point in time.
-        schema: The columns of the table.
-    """
+    """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal."""
     query = {**IndexPart(0, 1, 0, 1 << 62).query(pit), "size": _SAMPLE, "sort": ["_doc"]}
     hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
     names = [name for name in schema.names if name not in RESERVED]
@@ -73,20 +60,7 @@ def index_text_checksums(
     index: str,
     read: Accumulator[int] | None = None,
 ) -> DataFrame:
-    """Return the checksums of the texts of the documents of an index.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        pit: The point in time.
-        parts: The parts of the index, see ``index_parts``.
-        index: The name of the physical index, which every hit of an answer begins with.
-        read: Counts the documents that were read, see ``read_index``.
-
-    Returns:
-        A frame with ``id``, the checksum as ``high`` and ``low``, and ``version``, which is null: if the texts differ,
-        the contents are compared instead, and only their result needs versions.
-    """
+    """Return the checksums of the texts of the documents of an index."""
 
     def pages(client: OpenSearch, query: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         while hits := split_hits(str(client.search(body=query, params=WHOLE)), index):
@@ -101,13 +75,6 @@ def split_hits(answer: str, index: str) -> list[tuple[str, str, str]]:
     """Split an answer at the texts around its documents.
 
     A document that contains these texts is split in the wrong place; the parts then differ from every row.
-
-    Args:
-        answer: The answer to a search, as OpenSearch writes it.
-        index: The name of the physical index.
-
-    Returns:
-        For each hit: the id, the SHA-256 of the document's text, and the sort values as JSON.
     """
     hits = []
     for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
@@ -133,9 +100,6 @@ def as_numbers(texts: DataFrame) -> DataFrame:
 
     Two hashes of the whole digest would not be safer than one: somebody could search for texts whose digests have the
     same xxhash64, even for every seed.
-
-    Args:
-        texts: A frame with ``id`` and ``digest``.
     """
     halves = {"high": 1, "low": 33}
     return texts.select("id", *(F.xxhash64(F.substring("digest", at, 32)).alias(half) for half, at in halves.items()))

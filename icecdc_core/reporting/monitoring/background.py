@@ -23,9 +23,6 @@ class BackgroundCalls:
 
     A system that did not answer in time is waited for only briefly, until it answers again. So a polling run does not
     lose seconds at every poll.
-
-    Args:
-        name: The system, for the log.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,11 +46,7 @@ class BackgroundCalls:
             self._problem = "too many calls wait for it"
 
     def wait(self, seconds: float = LONGEST_WAIT) -> None:
-        """Wait until all calls are made, and log what went wrong since the last time.
-
-        Args:
-            seconds: The longest time to wait.
-        """
+        """Wait until all calls are made, and log what went wrong since the last time."""
         was_late, done = self._is_late, threading.Event()
         self.call(done.set)
         self._is_late = not done.wait(_SHORT_WAIT if was_late else seconds)

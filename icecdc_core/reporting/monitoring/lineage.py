@@ -174,11 +174,7 @@ class Lineage(Observer):
 
 
 def parent_facet(parent_id: str) -> parent_run.ParentRunFacet | None:
-    """Return the facet of the parent run.
-
-    Args:
-        parent_id: `namespace/job/run id`, as `OPENLINEAGE_PARENT_ID` has it; empty: there is none.
-    """
+    """Return the facet of the parent run."""
     if not parent_id:
         return None
     try:

@@ -43,13 +43,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset and what is known about it.
-
-    Attributes:
-        namespace: Its source.
-        name: Its name there.
-        facets: What is known about it.
-    """
+    """A dataset and what is known about it."""
 
     namespace: str
     name: str
@@ -65,14 +59,7 @@ class Dataset:
 
 
 def table_dataset(table: str, metadata: TableMetadata, config: ParameterModel, snapshot_id: int | None) -> Dataset:
-    """Return the dataset of an Iceberg table.
-
-    Args:
-        table: `catalog.namespace.table`, as Spark names it.
-        metadata: The table's metadata.
-        config: The job's parameters, for the catalog.
-        snapshot_id: The snapshot that is read or was written; None: an empty table.
-    """
+    """Return the dataset of an Iceberg table."""
     namespace, name = location_name(metadata.location)
     catalog, *parts = split_table_name(table)
     properties = _shown_properties(config)
@@ -94,13 +81,7 @@ def table_dataset(table: str, metadata: TableMetadata, config: ParameterModel, s
 
 
 def index_dataset(config: SyncConfig, source: Source | None = None, table: Dataset | None = None) -> Dataset:
-    """Return the dataset of an index: `opensearch://host:port` and the alias that readers use.
-
-    Args:
-        config: The job's parameters.
-        source: The table as the index selects it, for the fields.
-        table: The table's dataset, for the lineage of the fields; None: the index is read, not written.
-    """
+    """Return the dataset of an index: `opensearch://host:port` and the alias that readers use."""
     url = urlsplit(config.opensearch_url)
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
     namespace = f"opensearch://{host}:{url.port or _DEFAULT_PORTS.get(url.scheme, 9200)}"
@@ -118,12 +99,7 @@ def index_dataset(config: SyncConfig, source: Source | None = None, table: Datas
 
 
 def topic_datasets(bootstrap_servers: str, topics: Iterable[str]) -> list[Dataset]:
-    """Return the datasets of Kafka topics: `kafka://host:port` of the first server, and the topic.
-
-    Args:
-        bootstrap_servers: The brokers as `host:port`, several with commas.
-        topics: The names of the topics.
-    """
+    """Return the datasets of Kafka topics: `kafka://host:port` of the first server, and the topic."""
     server = bootstrap_servers.split(",")[0].strip().rpartition("://")[2]
     return [Dataset(f"kafka://{server}", topic) for topic in topics]
 

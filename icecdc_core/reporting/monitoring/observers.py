@@ -35,15 +35,7 @@ _OTLP_ENDPOINTS = (
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """The run that is observed.
-
-    Attributes:
-        job: The job's name.
-        run_id: The run.
-        labels: `table` and `index`.
-        spark: The run's session.
-        config: The job's parameters.
-    """
+    """The run that is observed."""
 
     job: str
     run_id: str
@@ -73,28 +65,14 @@ class Observer:
         """A batch of an ingest began, in a thread of Spark."""
 
     def batch_ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """A batch of an ingest ended, in the same thread.
-
-        Args:
-            facts: What the batch wrote; may be empty if it failed.
-            error: Why it failed; None if it did not.
-        """
+        """A batch of an ingest ended, in the same thread."""
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """The run ended.
-
-        Args:
-            facts: The fields of its report, as far as they are known.
-            error: Why it failed or was interrupted; None if it did not.
-        """
+        """The run ended."""
 
 
 class Observers:
-    """All observers of a run. Without any, each method returns at once.
-
-    Args:
-        run: The run.
-    """
+    """All observers of a run. Without any, each method returns at once."""
 
     def __init__(self, run: ObservedRun) -> None:
         self._run = run
@@ -136,12 +114,7 @@ class Observers:
             yield facts
 
     def ended(self, facts: Mapping[str, Any], error: BaseException | None) -> None:
-        """Notify how the run ended.
-
-        Args:
-            facts: The fields of its report, as far as they are known.
-            error: Why it failed or was interrupted; None if it did not.
-        """
+        """Notify how the run ended."""
         self._notify(lambda observer: observer.ended(facts, error))
 
     def wait(self) -> None:

@@ -57,11 +57,7 @@ class OwnTracerProvider(TracerProvider):
         self.add_span_processor(BatchSpanProcessor(self._spans))
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Send what waits.
-
-        Raises:
-            ConnectionError: The collector did not take the traces.
-        """
+        """Send what waits."""
         flushed = super().force_flush(timeout_millis)
         if self._spans.failed:
             raise ConnectionError("the collector did not take the traces")
@@ -77,11 +73,7 @@ class OwnMeterProvider(MeterProvider):
         super().__init__([reader], _resource(), shutdown_on_exit=False)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Send what waits.
-
-        Raises:
-            ConnectionError: The collector did not take the metrics.
-        """
+        """Send what waits."""
         flushed = super().force_flush(timeout_millis)
         if self._exporter.failed:
             raise ConnectionError("the collector did not take the metrics")

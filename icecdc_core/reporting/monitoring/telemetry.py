@@ -107,11 +107,7 @@ class Telemetry(Observer):
 
 
 def send_gauges(run_metrics: RunMetrics) -> None:
-    """Set the gauges of `metrics.METRICS` and send them.
-
-    Args:
-        run_metrics: The metrics, with the names and labels that Prometheus gets.
-    """
+    """Set the gauges of `metrics.METRICS` and send them."""
     provider = meter_provider()
     meter = provider.get_meter("icecdc", installed_version("icecdc"))
     for family in run_metrics.collect():

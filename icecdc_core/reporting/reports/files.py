@@ -18,11 +18,7 @@ def report_json(report: Report | Mapping[str, Any]) -> str:
 
 
 def check_report_path(path: str) -> None:
-    """Prove that a report can be written there, before there is one; a file that is there stays as it is.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Prove that a report can be written there, before there is one; a file that is there stays as it is."""
     if not path:
         return
     with _writable(path) as target:
@@ -33,15 +29,7 @@ def check_report_path(path: str) -> None:
 
 
 def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
-    """Write the report as JSON to a file, folders made as needed.
-
-    Args:
-        report: The report, or the plain values of one, as of a failure.
-        path: The file; an older one is overwritten. `~` is the user's home.
-
-    Raises:
-        ConfigError: The file cannot be written.
-    """
+    """Write the report as JSON to a file, folders made as needed."""
     with _writable(path) as target:
         target.write_text(report_json(report) + "\n", encoding="utf-8")
     return target

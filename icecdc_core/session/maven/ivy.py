@@ -29,17 +29,7 @@ _IVY_SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar as the manifest lists it.
-
-    Attributes:
-        group: Its Maven group.
-        artifact: Its Maven artifact.
-        version: Its version.
-        sha256: The checksum of the file.
-        size: The size of the file in bytes.
-        classifier: Its Maven classifier; "" if it has none.
-        extension: The extension of the file.
-    """
+    """A jar as the manifest lists it."""
 
     group: str
     artifact: str
@@ -56,22 +46,7 @@ class Jar:
 
 
 def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: str) -> Path:
-    """Download the jars, without their dependencies, into a folder within the temporary one.
-
-    Args:
-        jars: The jars.
-        temporary: An empty folder.
-        java: The Java that runs Ivy.
-        ivy_settings: An Ivy settings file; "" for Maven Central.
-
-    Returns:
-        The folder with the jars.
-
-    Raises:
-        DownloadError: A jar could not be downloaded.
-        DiskFullError: There is no room for them.
-        DependencyError: Spark, and with it Ivy, is not installed.
-    """
+    """Download the jars, without their dependencies, into a folder within the temporary one."""
     (temporary / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
     settings = Path(ivy_settings).expanduser().resolve() if ivy_settings else temporary / "ivysettings.xml"
     if not ivy_settings:
@@ -109,11 +84,7 @@ def _ivy_module(jars: list[Jar]) -> str:
 
 
 def spark_jar(name: str) -> Path:
-    """Return a jar of the Spark installation, by its name without the version.
-
-    Raises:
-        DependencyError: Spark is not installed.
-    """
+    """Return a jar of the Spark installation, by its name without the version."""
     spec = importlib.util.find_spec("pyspark")
     homes = [Path(os.environ["SPARK_HOME"])] if os.environ.get("SPARK_HOME") else []
     homes += [Path(spec.origin).parent] if spec and spec.origin else []
@@ -170,12 +141,7 @@ def _size_of_jars(folder: Path) -> int:
 
 
 def disk_error(error: OSError, folder: Path) -> DiskFullError | DownloadError:
-    """The typed error for an error of the operating system in the cache folder.
-
-    Args:
-        error: The error; its number says whether the disk is full.
-        folder: The cache folder, for the message.
-    """
+    """The typed error for an error of the operating system in the cache folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(
             "No room left for the jars of the embedded service (about 120 MB while fetching)",

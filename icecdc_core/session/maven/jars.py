@@ -25,17 +25,7 @@ from icecdc_core.user_folders import user_folder
 
 
 def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing.
-
-    Args:
-        part: An entry of `kafka_jars.json`, such as `broker-4.1.2` or `connector-4.1`.
-        java: The Java that runs Ivy.
-        ivy_settings: An Ivy settings file, for a mirror; for the default see `jars_in_cache`.
-
-    Raises:
-        DownloadError: A jar could not be fetched, or its SHA-256 differs from the listed one.
-        DiskFullError: There is no room for the jars.
-    """
+    """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing."""
     return jars_in_cache(
         read_jars(read_manifest("icecdc_core.session.maven", "kafka_jars.json")[part]),
         f"kafka-{part}",
@@ -54,19 +44,7 @@ def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
 
 
 def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
-    """Return jars in the cache folder; download them if they are missing.
-
-    Args:
-        jars: The jars.
-        name: The name of their folder in the user's cache folder.
-        java: The Java that runs Ivy.
-        ivy_settings: An Ivy settings file, for a mirror. Default: the environment variable ICECDC_IVY_SETTINGS, else
-            Maven Central.
-
-    Raises:
-        DownloadError: A jar could not be fetched, or its SHA-256 differs from the listed one.
-        DiskFullError: There is no room for the jars.
-    """
+    """Return jars in the cache folder; download them if they are missing."""
     cache = _cache()
     folder = cache / name
     try:
@@ -80,12 +58,7 @@ def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str 
 
 
 def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int]]]:
-    """Return a manifest of jars from a package: the jars of each version or part.
-
-    Args:
-        package: The package, by the name that Python imports.
-        name: The file in it, such as `kafka_jars.json`.
-    """
+    """Return a manifest of jars from a package: the jars of each version or part."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
     return manifest
@@ -93,11 +66,7 @@ def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int
 
 @contextmanager
 def one_process_at_a_time(name: str) -> Iterator[None]:
-    """Run the block in one process of this user at a time; the operating system frees the lock of one that dies.
-
-    Raises:
-        OSError: The cache folder cannot be written.
-    """
+    """Run the block in one process of this user at a time; the operating system frees the lock of one that dies."""
     _cache().mkdir(parents=True, exist_ok=True)
     with (_cache() / f".{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

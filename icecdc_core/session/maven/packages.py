@@ -32,28 +32,12 @@ def needed_bundles(properties: Mapping[str, str]) -> list[str]:
 
 
 def bundle_package(bundle: str, pyspark_version: str = pyspark.__version__) -> str:
-    """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime.
-
-    Args:
-        bundle: A name of `BUNDLES`.
-        pyspark_version: The version of pyspark to fit; the default is the installed one.
-
-    Raises:
-        DependencyError: No Iceberg runtime is known for that version of pyspark.
-    """
+    """Return the Maven coordinate of one of the `BUNDLES`: the version of the Iceberg runtime."""
     return f"org.apache.iceberg:{bundle}:{_iceberg_version(pyspark_version)[1]}"
 
 
 def iceberg_packages(pyspark_version: str = pyspark.__version__, bundles: Sequence[str] = ()) -> list[str]:
-    """Return the Maven coordinates that fit a pyspark version.
-
-    Args:
-        pyspark_version: The version of pyspark; the default is the installed one.
-        bundles: The names of `BUNDLES` that object stores need, from `needed_bundles`.
-
-    Raises:
-        DependencyError: No Iceberg runtime is known for that version.
-    """
+    """Return the Maven coordinates that fit a pyspark version."""
     line, version = _iceberg_version(pyspark_version)
     runtime = f"org.apache.iceberg:iceberg-spark-runtime-{line}_{SCALA_VERSION}:{version}"
     return [runtime, SQLITE_JDBC, *(bundle_package(bundle, pyspark_version) for bundle in bundles)]
@@ -69,30 +53,17 @@ def kafka_connector(pyspark_version: str = pyspark.__version__) -> str:
 
     Those are listed jars, not the coordinate of `kafka_package`: not every patch version of Spark has all of its parts
     in every repository, and any patch version of the connector fits its line.
-
-    Raises:
-        DependencyError: No connector is known for that version of pyspark.
     """
     return f"connector-{_iceberg_version(pyspark_version)[0]}"
 
 
 def avro_package(pyspark_version: str = pyspark.__version__) -> str:
-    """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need.
-
-    Raises:
-        DependencyError: None is known for that version of pyspark.
-    """
+    """Return the Maven coordinate of Spark's Avro reader, which the Avro formats of the ingest need."""
     return f"org.apache.spark:spark-avro_{SCALA_VERSION}:{AVRO_VERSIONS[_iceberg_version(pyspark_version)[0]]}"
 
 
 def merge_packages(needed: Sequence[str], given: str | None) -> str:
-    """Return the value of ``spark.jars.packages``: the needed packages and those of the user.
-
-    Args:
-        needed: The packages that icecdc needs.
-        given: The user's setting; a package in another version replaces the needed one. Empty: the jars are there
-            already, and nothing is downloaded. None: there is no such setting.
-    """
+    """Return the value of ``spark.jars.packages``: the needed packages and those of the user."""
     if given is None or not given.strip():
         return ",".join(needed) if given is None else ""
     own = [coordinate.strip() for coordinate in given.split(",") if coordinate.strip()]

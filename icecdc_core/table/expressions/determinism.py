@@ -51,12 +51,7 @@ def registered_functions(plan_json: str) -> frozenset[str]:
 
 
 def is_stable(plan_json: str, texts: Sequence[str] = ()) -> bool:
-    """Return whether no expression of a plan changes its result while the row does not.
-
-    Args:
-        plan_json: The plan, as Spark writes it to JSON.
-        texts: The expressions as the user wrote them.
-    """
+    """Return whether no expression of a plan changes its result while the row does not."""
     if any(_CHANGING.match(name) for name in expression_names(plan_json)):
         return False
     if any(_MOVING_LITERAL.search(text) for text in texts):
@@ -102,12 +97,7 @@ def _is_random_encryption(nodes: list[dict[str, Any]], position: int) -> bool:
 
 
 def end_of(nodes: Sequence[dict[str, Any]], begin: int) -> int:
-    """Return the position after a node and all that is inside it.
-
-    Args:
-        nodes: The nodes of an expression in the JSON of its plan: each before those inside it.
-        begin: The position of the node.
-    """
+    """Return the position after a node and all that is inside it."""
     end = begin + 1
     for _ in range(nodes[begin]["num-children"]):
         end = end_of(nodes, end)

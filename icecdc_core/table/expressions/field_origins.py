@@ -12,13 +12,7 @@ _MASKING = frozenset({"Md5", "Sha1", "Sha2", "Crc32", "Murmur3Hash", "XxHash64",
 
 
 class FieldOrigin(NamedTuple):
-    """Where a field comes from.
-
-    Attributes:
-        columns: The table's columns that the field is made of.
-        is_identity: Whether it is a column as it is.
-        is_masked: Whether it hides the value of every column, as a hash does.
-    """
+    """Where a field comes from."""
 
     columns: frozenset[str]
     is_identity: bool = False
@@ -28,12 +22,7 @@ class FieldOrigin(NamedTuple):
 def field_origins(
     selections: Sequence[list[list[dict[str, Any]]]], table_columns: Mapping[str, str]
 ) -> dict[str, FieldOrigin]:
-    """Return the origin of each field.
-
-    Args:
-        selections: The lists of expressions in Spark's JSON form, from the last selection down to the first.
-        table_columns: The table's columns by the id that Spark gave them.
-    """
+    """Return the origin of each field."""
     known = {key: FieldOrigin(frozenset({name}), is_identity=True) for key, name in table_columns.items()}
     for number, selection in enumerate(reversed(selections), 1):
         made = {expression_id(item[0]): _origin(item, known) for item in selection}

@@ -22,11 +22,6 @@ def new_document_fields(
 
     With a projection these are fields of columns that it takes as they are (``*``, ``place AS p``), and what
     ``place.*`` takes out of a struct. Other fields may come from a new column, but every document has them already.
-
-    Args:
-        was: The fields of the earlier Iceberg schema, as JSON.
-        now: Those of the current one.
-        projection: Makes the fields of a document; None: they are the columns.
     """
     new = frozenset(_paths(now)) - frozenset(_paths(was))
     if projection is None:

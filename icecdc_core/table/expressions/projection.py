@@ -55,19 +55,7 @@ _PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
 @dataclass(frozen=True)
 class Projection:
-    """The fields of a document as functions of a row.
-
-    Attributes:
-        function: Returns the frame of documents of a frame with the table's columns.
-        schema: The fields.
-        columns: The table's columns, which the function may use.
-        used_columns: Those that it does use.
-        computed_from: The columns, and the fields in them, that a field is computed from, as paths; what a field only
-            repeats is none of them.
-        stored: The projection as positions keep it: its texts, or a digest of what a function computes.
-        time_zone: The session's time zone if the result depends on it, else empty.
-        origins: The columns of each field.
-    """
+    """The fields of a document as functions of a row."""
 
     function: Callable[[DataFrame], DataFrame]
     schema: StructType
@@ -79,11 +67,7 @@ class Projection:
     origins: Mapping[str, FieldOrigin] = field(default_factory=dict)
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Return the documents of rows, followed by the columns of these rows that are none of the table's.
-
-        Args:
-            rows: A frame that begins with the table's columns.
-        """
+        """Return the documents of rows, followed by the columns of these rows that are none of the table's."""
         beside = names = rows.columns[len(self.columns) :]
         # A column of the table may have the name of a change column; the expressions mean the table's.
         if clash := not {name.lower() for name in self.columns}.isdisjoint(name.lower() for name in names):
@@ -105,21 +89,7 @@ def open_projection(
     identifier_columns: Sequence[str],
     unreadable_columns: Collection[str] = (),
 ) -> Projection:
-    """Analyse the expressions of a document, before anything is read.
-
-    Args:
-        spark: The session that analyses them.
-        schema: The table's columns.
-        select: Texts as `DataFrame.selectExpr` takes them, or a function from a frame of rows to one of documents.
-        alias: A name for the table in the expressions; may be empty.
-        identifier_columns: The columns of the document id.
-        unreadable_columns: Columns that the schema lacks; a `*` may leave them out by name.
-
-    Raises:
-        ConfigError: They are no expressions over the table's columns, do not make one row of one row, may give
-            different results for the same row, have a subquery, call out of Spark, make two fields of one name, or
-            make a field that has the name of an identifier column and another value.
-    """
+    """Analyse the expressions of a document, before anything is read."""
     shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
     texts = () if callable(select) else [without_excepted(text, unreadable_columns) for text in select]
     function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)

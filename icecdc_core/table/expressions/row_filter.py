@@ -17,16 +17,7 @@ from icecdc_core.table.expressions.used_columns import UsedColumns, used_columns
 
 
 def condition_columns(spark: SparkSession, schema: StructType, condition: str) -> UsedColumns:
-    """Check a row filter and return the columns it reads, the fields in them, and the time zone it depends on.
-
-    Args:
-        spark: The session that analyses it.
-        schema: The table's columns.
-        condition: The filter.
-
-    Raises:
-        ConfigError: It is no condition over the columns, has a subquery, or may change while the row does not.
-    """
+    """Check a row filter and return the columns it reads, the fields in them, and the time zone it depends on."""
     remedy = "give one SQL condition over the table's columns, without subqueries, random functions or the current time"
     try:
         probe = spark.createDataFrame([], schema).where(F.expr(condition))

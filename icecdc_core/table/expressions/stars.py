@@ -21,16 +21,7 @@ _NAME = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
 
 
 def require_readable_stars(unreadable: Mapping[str, str], texts: Sequence[str], alias: str) -> None:
-    """Refuse a `*` that stands for a column that Spark cannot read, too.
-
-    Args:
-        unreadable: The columns that Spark cannot read, each with the reason.
-        texts: The expressions of `select`.
-        alias: The name of the table in them; may be empty.
-
-    Raises:
-        UnsupportedTypeError: There is one.
-    """
+    """Refuse a `*` that stands for a column that Spark cannot read, too."""
     for name, problem in unreadable.items():
         if any(star_includes(text, name, alias) for text in texts):
             raise UnsupportedTypeError(
@@ -43,13 +34,7 @@ def require_readable_stars(unreadable: Mapping[str, str], texts: Sequence[str], 
 
 
 def star_includes(text: str, column: str, alias: str) -> bool:
-    """Return whether a `*` of an expression stands for a column, too.
-
-    Args:
-        text: The expression.
-        column: The column.
-        alias: The name of the table in expressions; may be empty.
-    """
+    """Return whether a `*` of an expression stands for a column, too."""
     text = _LITERAL.sub("''", text)
     for star in _STAR.finditer(text):
         if (star["alias"] or alias).strip("`").lower() == alias.lower():
@@ -60,12 +45,7 @@ def star_includes(text: str, column: str, alias: str) -> bool:
 
 
 def without_excepted(text: str, columns: Collection[str]) -> str:
-    """Return an expression in which no `*` leaves out these columns by name.
-
-    Args:
-        text: The expression, an item of ``select``.
-        columns: The columns, in any case.
-    """
+    """Return an expression in which no `*` leaves out these columns by name."""
     unknown = {column.lower() for column in columns}
 
     def kept(excepted: re.Match[str]) -> str:

@@ -21,12 +21,7 @@ _OF_ANY_TYPE = frozenset(
 
 
 def zone_of(spark: SparkSession, selections: Sequence[list[list[dict[str, Any]]]]) -> str:
-    """Return the session's time zone if an expression depends on it, else an empty text.
-
-    Args:
-        spark: The session.
-        selections: Lists of expressions in Spark's JSON form.
-    """
+    """Return the session's time zone if an expression depends on it, else an empty text."""
     items = [item for fields in selections for item in fields]
     depends = any(_depends_on_zone(item, position) for item in items for position in range(len(item)))
     return (spark.conf.get("spark.sql.session.timeZone", "") or "") if depends else ""

@@ -21,14 +21,7 @@ Path = tuple[str, tuple[str, ...]]
 
 
 class UsedColumns(NamedTuple):
-    """What expressions use.
-
-    Attributes:
-        names: The columns.
-        computed_from: The columns and fields that something is computed from, as paths with dots. What an expression
-            only repeats is none of them.
-        time_zone: The session's time zone if a condition depends on it, else empty.
-    """
+    """What expressions use."""
 
     names: frozenset[str] = frozenset()
     computed_from: frozenset[str] = frozenset()
@@ -36,12 +29,7 @@ class UsedColumns(NamedTuple):
 
 
 def used_columns(selections: Sequence[Sequence[list[Node]]], table_columns: Mapping[str, str]) -> UsedColumns:
-    """Return what the fields of the last selection use, through the selections before it.
-
-    Args:
-        selections: The lists of expressions, from the last selection down to the first.
-        table_columns: The table's columns by the id that Spark gave them.
-    """
+    """Return what the fields of the last selection use, through the selections before it."""
     used: set[str] = set()
     computed: set[Path] = set()
     for number, selection in enumerate(selections):

@@ -31,15 +31,7 @@ _WIDER = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("date", 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change of one column.
-
-    Attributes:
-        kind: What changed.
-        column: The column's old path; its new path if it was added.
-        was: Its type before, if that changed.
-        now: Its type or path after, or the default of an added column.
-        additive: Whether an index can follow the change without an export.
-    """
+    """One change of one column."""
 
     kind: Kind
     column: str
@@ -77,13 +69,7 @@ class _Field:
 
 
 def schema_change(old_schema: str, new_schema: str, columns: Sequence[str] = ()) -> list[SchemaChange]:
-    """Compare two Iceberg schemas.
-
-    Args:
-        old_schema: Schema JSON of the table when the index was written.
-        new_schema: Schema JSON of the table now.
-        columns: Top-level columns that count; empty: all.
-    """
+    """Compare two Iceberg schemas."""
     old = {key: field for key, field in _flatten(old_schema) if not columns or field.top in columns}
     new = {key: field for key, field in _flatten(new_schema) if not columns or field.top in columns}
     new_paths = {field.path for key, field in new.items() if key not in old}

@@ -24,15 +24,7 @@ def identifier_fields(schema: Schema) -> list[str]:
 
 
 def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
-    """Refuse identifier columns of a type whose equal values have several texts.
-
-    Args:
-        names: The identifier columns.
-        schema: A schema that has them, as Spark reads it.
-
-    Raises:
-        IdentifierColumnsError: One has such a type.
-    """
+    """Refuse identifier columns of a type whose equal values have several texts."""
     for name in names:
         kind = schema[name].dataType
         if isinstance(kind, UNFIT_IDENTIFIERS):
@@ -45,18 +37,7 @@ def require_identifier_types(names: Sequence[str], schema: StructType) -> None:
 
 
 def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: str, allow_duplicates: bool) -> None:
-    """Check that no identifier is null and none occurs twice, reading the identifier columns only.
-
-    Args:
-        rows: The rows of one state of the table.
-        identifier_columns: The columns that identify a row.
-        table: The table's name, for the error.
-        allow_duplicates: Check for nulls only.
-
-    Raises:
-        IdentifierColumnsError: An identifier column is null in some row.
-        DuplicateIdentifierError: Two rows share an identifier and duplicates are not allowed.
-    """
+    """Check that no identifier is null and none occurs twice, reading the identifier columns only."""
     names, count = [quoted(name) for name in identifier_columns], unused_name("_rows", identifier_columns)
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     # Nearly every row is a group of its own, so a partial aggregate before the shuffle would not reduce anything.
@@ -79,16 +60,7 @@ def require_unique(rows: DataFrame, identifier_columns: Sequence[str], table: st
 
 
 def require_no_null(identifiers: DataFrame, identifier_columns: Sequence[str], table: str) -> None:
-    """Check that no identifier is null.
-
-    Args:
-        identifiers: A frame with the identifier columns.
-        identifier_columns: The columns that identify a row.
-        table: The table's name, for the error.
-
-    Raises:
-        IdentifierColumnsError: One is null.
-    """
+    """Check that no identifier is null."""
     names = [quoted(name) for name in identifier_columns]
     some_null = F.greatest(*[F.col(name).isNull() for name in names], F.lit(False))
     for row in identifiers.where(some_null).limit(1).collect():

@@ -25,12 +25,7 @@ _UNKNOWN_TO_PYICEBERG = ("variant", "geometry", "geography")
 
 
 def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
-    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables.
-
-    Args:
-        spark: The table's session, whose Iceberg decides which types can be converted.
-        table: The Java table.
-    """
+    """Return the top-level columns Spark cannot read, each with the reason; empty for most tables."""
     reserved = iceberg_class(spark, "MetadataColumns")
     found = {}
     for name in top_level_names(spark, table):
@@ -48,37 +43,19 @@ def unreadable_columns(spark: SparkSession, table: Any) -> dict[str, str]:
 
 
 def top_level_names(spark: SparkSession, table: Any) -> list[str]:
-    """Return the names of a Java table's top-level columns, in order, with one call into the JVM.
-
-    Args:
-        spark: The table's session.
-        table: The Java table.
-    """
+    """Return the names of a Java table's top-level columns, in order, with one call into the JVM."""
     schema = json.loads(iceberg_class(spark, "SchemaParser").toJson(table.schema()))
     return [str(field["name"]) for field in schema["fields"]]
 
 
 def spark_schema(spark: SparkSession, table: Any) -> StructType:
-    """Return the columns of a Java table as Spark reads them.
-
-    Args:
-        spark: The table's session.
-        table: The Java table, without the columns that Spark cannot read.
-    """
+    """Return the columns of a Java table as Spark reads them."""
     converted = iceberg_class(spark, "spark.SparkSchemaUtil").convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
 
 
 def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) -> None:
-    """Refuse columns that Spark cannot read.
-
-    Args:
-        unreadable: The columns that Spark cannot read and the reasons, from `unreadable_columns`.
-        columns: The columns that are to be read.
-
-    Raises:
-        UnsupportedTypeError: A column cannot be read.
-    """
+    """Refuse columns that Spark cannot read."""
     for name, problem in unreadable.items():
         if name in columns:
             raise UnsupportedTypeError(
@@ -90,16 +67,7 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
 
 
 def require_distinct(spark: SparkSession, schema: StructType, columns: Collection[str]) -> None:
-    """Refuse selected columns, or fields within them, whose names Spark cannot distinguish.
-
-    Args:
-        spark: The session; its ``spark.sql.caseSensitive`` decides whether the case matters.
-        schema: The table's columns.
-        columns: The selected top-level columns; the others may have any names.
-
-    Raises:
-        UnsupportedTypeError: Two names differ only in upper and lower case, and Spark ignores the case.
-    """
+    """Refuse selected columns, or fields within them, whose names Spark cannot distinguish."""
     if is_case_sensitive(spark):
         return
     for first, second in find_ambiguous_names(schema):
@@ -119,12 +87,7 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 
 def find_ambiguous_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield pairs of fields of one struct whose names are the same, ignoring case.
-
-    Args:
-        kind: The struct, or a type with structs in it.
-        prefix: The path of the fields; null characters separate its parts.
-    """
+    """Yield pairs of fields of one struct whose names are the same, ignoring case."""
     if isinstance(kind, StructType):
         seen: dict[str, str] = {}
         for field in kind.fields:
@@ -140,13 +103,7 @@ def find_ambiguous_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str
 
 
 def without_columns(spark: SparkSession, table: Any, names: Collection[str]) -> Any:
-    """Return a copy of the Java table without these top-level columns, for reading staged tasks only.
-
-    Args:
-        spark: The table's session.
-        table: The Java table, which stays as it is.
-        names: The columns to leave out.
-    """
+    """Return a copy of the Java table without these top-level columns, for reading staged tasks only."""
     return _changed(spark, table, lambda content: _drop_columns(content, names))
 
 
@@ -156,10 +113,6 @@ def without_row_lineage(spark: SparkSession, table: Any) -> Any:
     From version 3 on, Iceberg's table of staged tasks has the columns of row lineage, and then Spark reads no other
     metadata column: neither `_file` nor `_pos` nor `_deleted`. The tasks themselves say what the files contain and
     which deletes apply, whatever the version.
-
-    Args:
-        spark: The table's session.
-        table: The Java table, which stays as it is.
     """
     return _changed(spark, table, _drop_row_lineage)
 
@@ -186,10 +139,6 @@ def reads_in_batches(kind: DataType, within: bool = False) -> bool:
     """Whether Iceberg's vectorized reader can read tables of this schema; it fails on lists and maps of variants.
 
     It reads all columns of a file, not only the selected ones.
-
-    Args:
-        kind: The table's schema, or the type of a value in it.
-        within: Whether the value is inside a list or a map.
     """
     if isinstance(kind, StructType):
         return all(reads_in_batches(field.dataType, within) for field in kind.fields)

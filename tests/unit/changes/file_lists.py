@@ -63,18 +63,7 @@ class JavaList(list[Any]):
 
 
 class History(Table):
-    """A table with a history, and a record of what was planned of it.
-
-    Args:
-        states: The files of snapshot 1, 2, ... A delete file whose name begins with ``*`` may apply to any data file;
-            others name theirs, except ``?`` in the commit that removes them. ``a@1`` is a data file with the sequence
-            number 1, otherwise it has that of its commit.
-        parents: The parents of snapshots, if they are not the ones before them.
-        operations: What snapshots say that they did, if it is no overwrite.
-
-    Attributes:
-        planned: The states that were planned, each with the data files that were asked for; None: all.
-    """
+    """A table with a history, and a record of what was planned of it."""
 
     def __init__(
         self,

@@ -49,22 +49,7 @@ KEEP = 100
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What a batch wrote into one table.
-
-    Attributes:
-        name: The table, every part quoted.
-        uuid: The table's uuid; "" if it never existed.
-        snapshot_id: The last snapshot that the ingest made.
-        sequence_number: Its sequence number.
-        state: `written`, or `behind`: it could not be written, and reads its records again from `offsets` on.
-        rows: Rows that were written.
-        deletes: Rows to delete.
-        files: Data files that were written.
-        bytes: Their size.
-        offsets: All records below are in the table, as JSON.
-        error: Why the table is behind.
-        snapshot_ms: When the snapshot was made, in milliseconds since 1970.
-    """
+    """What a batch wrote into one table."""
 
     name: str
     uuid: str = ""
@@ -86,23 +71,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One row of the log.
-
-    Attributes:
-        job: The job.
-        batch: Number of the batch.
-        run_id: The run.
-        kind: `start`, `batch`, `lost` for records that retention removed before they were read, or `checkpoint` for
-            what trimmed entries said.
-        offsets: All records below are written, except in tables that are behind.
-        started_at: Where the batch starts.
-        topic_ids: The id of each topic that the job ever read.
-        records: Offsets from start to end.
-        dead_letters: Dead letters of the batch.
-        valid_through: All partitions are complete up to this time; None if unknown.
-        lost: The lost records, as text.
-        tables: What was written, by table.
-    """
+    """One row of the log."""
 
     job: str
     batch: int
@@ -120,15 +89,7 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class LoggedJob:
-    """What the log says about a job.
-
-    Attributes:
-        exists: Whether there is any entry.
-        batch: Number of the last batch; -1 before the first.
-        offsets: All records below are written, except in tables that are behind.
-        topic_ids: The id of each topic that the job ever read.
-        tables: The last entry of each table, by name.
-    """
+    """What the log says about a job."""
 
     exists: bool = False
     batch: int = -1
@@ -165,13 +126,6 @@ def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_min
 
     One commit replaces all files of the job, so a plan reads few files, and a crash leaves the log as it was or as it
     should be. A failure is logged: most often another copy of the job wrote an entry, and the next trim succeeds.
-
-    Args:
-        spark: The session.
-        name: The log, every part quoted.
-        job: The job. The entries of other jobs stay.
-        keep: How many of the last batches keep their entries.
-        readers_minutes: How long a run may take to read the log; snapshots that are older go.
     """
     try:
         snapshot_id = current_snapshot_id(load_table(spark, name))

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -> list[str]:
-    """Return the tables that records may go to, every part of a name quoted.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-        logged: What the commit log says about the job.
-    """
+    """Return the tables that records may go to, every part of a name quoted."""
     if config.route_by == "table":
         return [quoted_table(config.table)]
     if config.route_by == "regex":
@@ -37,15 +31,7 @@ def known_tables(spark: SparkSession, config: IngestConfig, logged: LoggedJob) -
 
 
 def recorded_offsets(spark: SparkSession, config: IngestConfig) -> list[Offsets]:
-    """Return the offsets that each table records of the job. They are needed if the commit log was removed.
-
-    Args:
-        spark: The session.
-        config: The job's parameters.
-
-    Returns:
-        The offsets, empty ones for a table without any; an empty list if no table records offsets of the job.
-    """
+    """Return the offsets that each table records of the job. They are needed if the commit log was removed."""
     recorded = []
     for name in known_tables(spark, config, LoggedJob()):
         try:

@@ -32,11 +32,6 @@ class OffsetsReader:
     """Reads the offsets of a run's tables and checks them against the commit log.
 
     Threads may use it at the same time, each for other tables.
-
-    Attributes:
-        config: The job's parameters.
-        last_entries: The last entry of each table in the commit log, by name.
-        earliest: The first offset that each partition still has.
     """
 
     config: IngestConfig
@@ -48,15 +43,6 @@ class OffsetsReader:
         """Return the offsets of a table. If the table was reset, apply `on_table_reset` first.
 
         With `on_table_reset=continue` the reset table gets a new entry in `last_entries`, and continues at `start`.
-
-        Args:
-            name: The table, every part quoted.
-            table: Iceberg's table, freshly loaded.
-            start: Where the batch starts.
-
-        Raises:
-            TableResetError: The table was reset, and `on_table_reset` is `fail`.
-            RefillError: The table was reset, and `on_table_reset` is `refill`.
         """
         recorded = find_table_offsets(table, self.config.job, self._last_read.get(name))
         logged = self.last_entries.get(name)
@@ -68,12 +54,7 @@ class OffsetsReader:
         return recorded
 
     def remember(self, entry: TableEntry, written: TableOffsets) -> None:
-        """Store what a batch wrote.
-
-        Args:
-            entry: The table's entry in the commit log.
-            written: The table's offsets now.
-        """
+        """Store what a batch wrote."""
         self.last_entries[entry.name] = entry
         if written.snapshot_id is not None:
             self._last_read[entry.name] = {written.snapshot_id: written}

@@ -38,19 +38,7 @@ class MovedError(IcecdcError):
 
 @dataclass(frozen=True)
 class StagedSnapshot:
-    """A snapshot that is in the table's metadata and on no branch.
-
-    Attributes:
-        snapshot_id: Its id.
-        sequence_number: Its sequence number; 0 in format version 1.
-        snapshot_ms: When it was made, in milliseconds since 1970.
-        parent_id: The table's current snapshot at that time; None for an empty table.
-        properties: The summary properties that the ingest gave it.
-        is_append: Whether it only adds data files.
-        rows: Rows in the added files.
-        files: Added data files.
-        bytes: Their size.
-    """
+    """A snapshot that is in the table's metadata and on no branch."""
 
     snapshot_id: int
     sequence_number: int
@@ -66,18 +54,7 @@ class StagedSnapshot:
 def stage(
     spark: SparkSession, name: str, table: Any, properties: dict[str, str], write: Callable[[dict[str, str]], None]
 ) -> StagedSnapshot:
-    """Run a write that is staged.
-
-    Args:
-        spark: The session in which `write` writes.
-        name: The table, every part quoted.
-        table: The table as it was loaded before.
-        properties: Summary properties of the snapshot.
-        write: Gets all summary properties and writes a snapshot with them.
-
-    Raises:
-        MovedError: Iceberg refuses the snapshot because of another writer's commit.
-    """
+    """Run a write that is staged."""
     properties = {**properties, ATTEMPT: uuid.uuid4().hex}
     _enable_staging(table)
     before = table_version(table)
@@ -90,16 +67,7 @@ def stage(
 
 
 def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSnapshot:
-    """Stage the data files of a staged append again, on the table's current snapshot; writes no file.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        staged: What `stage` or an earlier `restage` returned.
-
-    Raises:
-        ConcurrentIngestError: The staged snapshot has expired.
-    """
+    """Stage the data files of a staged append again, on the table's current snapshot; writes no file."""
     table = load_table(spark, name)
     snapshot = table.snapshot(staged.snapshot_id)
     if snapshot is None:
@@ -120,31 +88,14 @@ def restage(spark: SparkSession, name: str, staged: StagedSnapshot) -> StagedSna
 def next_publish_step(
     head: int | None, staged: StagedSnapshot, can_restage: bool
 ) -> Literal["publish", "restage", "write again"]:
-    """Decide what to do with a staged snapshot.
-
-    Args:
-        head: The table's current snapshot.
-        staged: The staged snapshot.
-        can_restage: Whether its rows are right on any snapshot. Those of a merge are not: they depend on the table.
-    """
+    """Decide what to do with a staged snapshot."""
     if head == staged.parent_id:
         return "publish"
     return "restage" if staged.is_append and can_restage else "write again"
 
 
 def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) -> int:
-    """Set the main branch to the staged snapshot; returns its id.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        table: The table as it was loaded just before. The catalog refuses the commit if it has changed since.
-        staged: What `stage` returned.
-
-    Raises:
-        MovedError: The current snapshot is not the parent of the staged one.
-        ConcurrentIngestError: The catalog refused the commit in every attempt.
-    """
+    """Set the main branch to the staged snapshot; returns its id."""
     retrying = Retrying(
         retry=retry_if_exception(lambda error: is_raised_as(error, RETRIED_COMMITS)),
         wait=wait_exponential(multiplier=0.05, max=2.0),
@@ -168,14 +119,7 @@ def publish(spark: SparkSession, name: str, table: Any, staged: StagedSnapshot) 
 
 
 def append(frame: DataFrame, name: str, options: dict[str, str], properties: dict[str, str]) -> None:
-    """Append a frame to a table; the append is staged if `stage` calls it.
-
-    Args:
-        frame: The rows.
-        name: The table, every part quoted.
-        options: Iceberg's write options.
-        properties: Summary properties of the snapshot.
-    """
+    """Append a frame to a table; the append is staged if `stage` calls it."""
     writer = frame.writeTo(name)
     for key, value in {**options, **{f"snapshot-property.{key}": value for key, value in properties.items()}}.items():
         writer = writer.option(key, value)
@@ -193,15 +137,6 @@ def raise_if_moved(
     """Raise MovedError if a commit failed because of another writer's commit.
 
     Iceberg raises the same classes for failures that no retry helps. Then the table is as it was before.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        before: `table_version` before the commit.
-        error: What the commit raised.
-
-    Raises:
-        MovedError: Another writer committed in between.
     """
     conflict = next((cause for cause in causes(error) if cause.kind in COMMIT_CONFLICTS), None)
     if conflict is not None and table_version(load_table(spark, name)) != before:

@@ -21,14 +21,7 @@ JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
 
 @dataclass(frozen=True)
 class TableOffsets:
-    """The offsets of one job in one table.
-
-    Attributes:
-        offsets: All records below are in the table.
-        batch: Number of the batch that wrote them; -1 before the first.
-        snapshot_id: The snapshot that records them; None before the first.
-        valid_through: ISO time up to which all partitions were complete then; "" if unknown.
-    """
+    """The offsets of one job in one table."""
 
     offsets: Offsets = field(default_factory=dict)
     batch: int = -1
@@ -36,12 +29,7 @@ class TableOffsets:
     valid_through: str = ""
 
     def properties(self, job: str, run_id: str) -> dict[str, str]:
-        """Return the summary properties of a snapshot that records these offsets.
-
-        Args:
-            job: The job that makes the snapshot.
-            run_id: Its run.
-        """
+        """Return the summary properties of a snapshot that records these offsets."""
         properties = {
             JOB: job,
             BATCH: str(self.batch),
@@ -59,16 +47,7 @@ def current_snapshot_id(table: Any) -> int | None:
 
 
 def find_table_offsets(table: Any, job: str, earlier: dict[int, TableOffsets] | None = None) -> TableOffsets:
-    """Find the newest offsets of a job among the table's current snapshot and its ancestors.
-
-    Args:
-        table: Iceberg's table, as `catalogs.load_table` returns it.
-        job: The job. Snapshots of other writers may be newer.
-        earlier: What an earlier search returned, by the snapshot at which it began. This search ends there.
-
-    Returns:
-        The offsets; empty ones if no ancestor that still exists has any.
-    """
+    """Find the newest offsets of a job among the table's current snapshot and its ancestors."""
     for snapshot in ancestors(table):
         snapshot_id = int(snapshot.snapshotId())
         if earlier and snapshot_id in earlier:
@@ -85,13 +64,7 @@ def find_table_offsets(table: Any, job: str, earlier: dict[int, TableOffsets] | 
 
 
 def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
-    """Return whether a snapshot is the table's current one or an ancestor of it.
-
-    Args:
-        table: Iceberg's table.
-        snapshot_id: The snapshot.
-        back_to: The search ends at this snapshot; None: at the oldest that still exists.
-    """
+    """Return whether a snapshot is the table's current one or an ancestor of it."""
     for snapshot in ancestors(table):
         if int(snapshot.snapshotId()) == back_to:
             return False

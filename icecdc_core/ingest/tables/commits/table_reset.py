@@ -16,18 +16,7 @@ State = Literal["current", "log is ahead", "replaced", "rolled back"]
 
 
 def table_state(table: Any, recorded: TableOffsets, logged: TableEntry) -> State:
-    """Compare a table with what the commit log says about it.
-
-    Args:
-        table: Iceberg's table.
-        recorded: The offsets that the table's snapshots record.
-        logged: The last entry of the table in the commit log.
-
-    Returns:
-        `current`: the table records all that the log says. `log is ahead`: it does not, but nothing is missing, as
-        batches without records for the table make no snapshot, and snapshots expire. `replaced` and `rolled back`: the
-        table was reset.
-    """
+    """Compare a table with what the commit log says about it."""
     if logged.uuid and logged.uuid != str(table.uuid()):
         return "replaced"
     if offsets.covers(recorded.offsets, offsets.from_json(logged.offsets)):

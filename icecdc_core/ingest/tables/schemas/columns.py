@@ -39,16 +39,7 @@ METADATA_TYPES: dict[str, DataType] = dict(
 
 
 def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> StructType:
-    """The columns of a table that come from the payload: all but those for Kafka's metadata.
-
-    Args:
-        spark: The session.
-        table: Iceberg's table, as `catalogs.load_table` returns it.
-        config: The job's parameters.
-
-    Raises:
-        ColumnNotFoundError: The table lacks a column that `metadata_columns` asks for.
-    """
+    """The columns of a table that come from the payload: all but those for Kafka's metadata."""
     schema = with_checks(spark, table, spark_schema(spark, table))
     wanted = {f"{METADATA_PREFIX}{column}" for column in config.metadata_columns}
     if missing := sorted(wanted - set(schema.names)):
@@ -63,16 +54,7 @@ def payload_schema(spark: SparkSession, table: Any, config: IngestConfig) -> Str
 
 
 def metadata_checks(spark: SparkSession, table: Any, config: IngestConfig) -> dict[str, list[dict[str, Any]]]:
-    """Which metadata columns are partition columns whose values can be too long for the names of partition folders.
-
-    Args:
-        spark: The session.
-        table: Iceberg's table, as `catalogs.load_table` returns it.
-        config: The job's parameters.
-
-    Returns:
-        The limits of each such column, by its name in Kafka's records.
-    """
+    """Which metadata columns are partition columns whose values can be too long for the names of partition folders."""
     texts = [name for name in config.metadata_columns if isinstance(METADATA_TYPES[name], (StringType, BinaryType))]
     if not texts:
         return {}
@@ -82,12 +64,7 @@ def metadata_checks(spark: SparkSession, table: Any, config: IngestConfig) -> di
 
 
 def with_metadata_problems(decoded: DataFrame, checks: dict[str, list[dict[str, Any]]]) -> DataFrame:
-    """Fill in the `problem` of records whose metadata makes the name of a partition folder too long.
-
-    Args:
-        decoded: As `decode_records` returns it.
-        checks: What `metadata_checks` returned.
-    """
+    """Fill in the `problem` of records whose metadata makes the name of a partition folder too long."""
     problem = F.col("problem")
     for name, folders in checks.items():
         for folder in folders:
@@ -106,16 +83,7 @@ def metadata_names(config: IngestConfig) -> list[str]:
 
 
 def identifiers(spark: SparkSession, table: Any, config: IngestConfig) -> list[str]:
-    """The columns that identify a row: those of the parameters, else the table's identifier fields.
-
-    Args:
-        spark: The table's session.
-        table: The Java table.
-        config: The ingest's parameters; `identifier_columns` is used.
-
-    Raises:
-        IdentifierColumnsError: There are none, or one is not in the table.
-    """
+    """The columns that identify a row: those of the parameters, else the table's identifier fields."""
     names = list(config.identifier_columns) or sorted(str(name) for name in table.schema().identifierFieldNames())
     columns = set(top_level_names(spark, table))
     if not names or set(names) - columns:

@@ -23,19 +23,7 @@ if TYPE_CHECKING:
 
 
 def create_table(spark: SparkSession, name: str, seen: StructType, columns: StructType, config: IngestConfig) -> None:
-    """Create a table with schema, partitions, sort order and properties in one commit.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        seen: The fields of the records. Those that every record must have become required columns.
-        columns: The columns from the payload.
-        config: The job's parameters.
-
-    Raises:
-        IdentifierColumnsError: No field becomes one of the identifier columns.
-        CatalogError: The catalog refuses the table.
-    """
+    """Create a table with schema, partitions, sort order and properties in one commit."""
     parts = split_table_name(name)
     create_namespace(spark, parts[:-1])
     schema = _iceberg_schema(spark, seen, columns, config)
@@ -72,13 +60,6 @@ def create_namespace(spark: SparkSession, parts: tuple[str, ...]) -> None:
     """Create a namespace if it does not exist.
 
     Some catalogs cannot create namespaces. Then it exists already, or the first table says that it does not.
-
-    Args:
-        spark: The session.
-        parts: The catalog and the levels of the namespace.
-
-    Raises:
-        CatalogError: The catalog cannot be reached, or refuses the namespace.
     """
     name = ".".join(quoted(part) for part in parts)
     try:

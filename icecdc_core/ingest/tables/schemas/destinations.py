@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table as `open_or_create_table` loaded or created it.
-
-    Attributes:
-        table: Iceberg's table; None if it does not exist and no record so far can be a row of it.
-        refused: If it did not exist: the fields of the records that cannot become columns, each with the reason.
-    """
+    """A table as `open_or_create_table` loaded or created it."""
 
     table: Any
     refused: dict[Path, str] = field(default_factory=dict)
@@ -43,17 +38,7 @@ class OpenedTable:
 def open_or_create_table(
     spark: SparkSession, name: str, records: Callable[[], DataFrame], config: IngestConfig
 ) -> OpenedTable:
-    """Load a table. If it does not exist and `auto_create` is set, create it for these records.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        records: Returns the records as `decoding.decode_records` does.
-        config: The job's parameters.
-
-    Raises:
-        TableNotFoundError: The table does not exist, and `auto_create` is not set.
-    """
+    """Load a table. If it does not exist and `auto_create` is set, create it for these records."""
     try:
         return OpenedTable(load_table(spark, name))
     except TableNotFoundError as error:
@@ -72,21 +57,7 @@ def open_or_create_table(
 
 
 def evolve_for_records(spark: SparkSession, name: str, records: DataFrame, config: IngestConfig) -> StructType:
-    """Change a table's schema in one commit so that it fits the records.
-
-    Args:
-        spark: The session.
-        name: The table, every part quoted.
-        records: As `decoding.decode_records` returns them.
-        config: The job's parameters.
-
-    Returns:
-        The schema of the records.
-
-    Raises:
-        MovedError: Another writer committed in between.
-        SchemaChangeError: Iceberg refuses the changes.
-    """
+    """Change a table's schema in one commit so that it fits the records."""
     table = load_table(spark, name)
     current = payload_schema(spark, table, config)
     any_case = config.column_case != "sensitive"
@@ -106,9 +77,6 @@ def _first_columns(
     """Choose the columns of a new table, from the records that can be rows of it.
 
     A record with a field that cannot become a column is a dead letter, so its other fields make no columns either.
-
-    Returns:
-        What fields the usable records have, the columns, and all refused fields with the reason.
     """
     refused: dict[Path, str] = {}
     other_names = [*metadata_names(config), *partition_names(config)]

@@ -25,14 +25,7 @@ Kind = Literal["add", "widen", "optional"]
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """One change of a table's schema.
-
-    Attributes:
-        kind: `add` a column, `widen` its type, or make it `optional`.
-        path: Names from the top-level column down, with Iceberg's ``element`` and ``value`` for what is in arrays and
-            maps.
-        type: The column's new type; None if it only becomes optional.
-    """
+    """One change of a table's schema."""
 
     kind: Kind
     path: tuple[str, ...]
@@ -58,16 +51,6 @@ def plan_evolution(
     fit are dead letters. A type that was inferred from JSON values only widens a column if it must. A field adds no
     column if the table could not be read with it (see `rows.column_names`).
 
-    Args:
-        current: The table's columns.
-        seen: The fields of the records, as `infer_schema` returns them.
-        settings: See `FormatSettings`.
-        others: Names that no new column may have, besides those of the table's columns.
-        identifiers: The table's identifier fields, dotted if nested. They stay required, and so do the structs around.
-
-    Returns:
-        The changes, outer ones first; none without `evolve_schema`.
-
     Example:
         >>> plan_evolution(StructType.fromDDL("id int"), StructType.fromDDL("id long, name string"), settings)
         [ColumnChange("widen", ("id",), LongType()), ColumnChange("add", ("name",), StringType())]
@@ -80,19 +63,7 @@ def plan_evolution(
 
 
 def evolve(spark: SparkSession, table: str, changes: Sequence[ColumnChange]) -> None:
-    """Change a table's schema, all in one commit.
-
-    Args:
-        spark: The session in which the table will be written.
-        table: ``catalog.namespace.table`` as Spark names it.
-        changes: What `plan_evolution` returned. A column that another writer has added in between stays as it is.
-
-    Raises:
-        SchemaChangeError: Iceberg refuses the changes; the table is as it was.
-        MovedError: Another writer committed in between. Iceberg does not retry a change of the schema.
-        TableNotFoundError: There is no such table.
-        CatalogError: The catalog cannot be reached.
-    """
+    """Change a table's schema, all in one commit."""
     if not changes:
         return
     loaded = load_table(spark, table)
@@ -168,13 +139,7 @@ def _type_changes(
 
 
 def new_columns(seen: T.StructType, settings: FormatSettings, others: Iterable[str] = ()) -> T.StructType:
-    """Return the columns of a new table: all optional, with names by the case rule.
-
-    Args:
-        seen: The fields of the records, as `infer_schema` returns them.
-        settings: See `FormatSettings`.
-        others: Names that no column may have.
-    """
+    """Return the columns of a new table: all optional, with names by the case rule."""
     kind = _new_struct(seen, settings, (), ColumnNames(T.StructType(), others))
     return kind or T.StructType()
 

@@ -26,14 +26,7 @@ ATTEMPTS_TEXT = f"attempted {ATTEMPTS} times"
 
 @dataclass
 class Lake:
-    """A table into which others commit at given moments.
-
-    Attributes:
-        table: The table.
-        moments: What others do when the writer begins to `stage`, has `staged`, or begins to `publish`, each time in
-            turn: a function of this lake, or None.
-        steps: What the writer did.
-    """
+    """A table into which others commit at given moments."""
 
     table: Table
     moments: dict[str, list]
