@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import consume, create, head, merge_changes, rows_of
-from icecdc_core.changes.row_hash import FAST, KEYED
-from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.changes.step_scan import StepScan
-from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.changes.narrow_rows import FAST, KEYED
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 
 
 class ChangesBenchmark:

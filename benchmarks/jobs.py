@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from benchmarks.tables import create, rows_of
 from icecdc_core import SyncConfig, export_table, sync_changes, validate_table
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkSettings, write_actions
 
 # Masks one column and renames another, as the spec of an index does.
 SELECT = ["* EXCEPT (name, note)", "sha2(name, 256) AS owner", "named_struct('text', note, 'city', city) AS place"]

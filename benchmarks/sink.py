@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from benchmarks.tables import rows_of
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkSettings, write_actions
 
 PHYSICAL, ALIAS = "bench--000001", "bench--write"
 DOCUMENTS_PER_REQUEST = 2000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.changes.net_changes import compute_net_changes
-from icecdc_core.changes.planned_range import PlannedRange
-from icecdc_core.changes.row_hash import FAST
+from icecdc_core.changes.narrow_rows import FAST
+from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.table.iceberg_table import IcebergTable
 

@@ -24,7 +24,7 @@ from demo.workspace import ROOT, display_path, remove_indexes, require_clone
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
 from icecdc_core.local import running_opensearch, status
-from icecdc_core.local.runtime import choose_runtime
+from icecdc_core.local.opensearch import choose_runtime
 from icecdc_core.notebook import open_spark
 
 INDEX_FILE = ROOT / "demo" / "indexes.yml"

@@ -21,21 +21,27 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.cli.commands import COMMANDS, SERVICES
-from icecdc_core.cli.help import command_help, overview
-from icecdc_core.cli.options import Request, parse
-from icecdc_core.cli.output import print_failure, print_report, replace_report, write_summaries
+from icecdc_core.cli import (
+    COMMANDS,
+    SERVICES,
+    Request,
+    command_help,
+    overview,
+    parse,
+    print_failure,
+    print_report,
+    replace_report,
+    write_summaries,
+)
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_files.file import IndexFile
+from icecdc_core.config.index_file import IndexFile
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
-from icecdc_core.reporting.exit_states import exit_code, state_of
-from icecdc_core.reporting.failures import failure_of, failure_report
-from icecdc_core.reporting.reports import Report, check_report_path, write_report
-from icecdc_core.reporting.reports.many import ManyReport
+from icecdc_core.reporting.exit_states import exit_code, failure_of, failure_report, state_of
+from icecdc_core.reporting.reports import ManyReport, Report, check_report_path, write_report
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.jvm_output import jvm_output_to_file
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.java import jvm_output_to_file
+from icecdc_core.session.processes import stop_on_sigterm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,8 +119,7 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
 
 def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     """Run the job of each index of a file; the facts say how far it came."""
-    from icecdc_core.jobs.many import run_many
-    from icecdc_core.jobs.one_session import require_one_session
+    from icecdc_core.jobs.many import require_one_session, run_many
 
     command = COMMANDS[request.command]
     facts["report_paths"] = _report_paths(request)

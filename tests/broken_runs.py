@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 
 
 def forget_commit(opensearch, config, report):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from icecdc_core.opensearch.bulk.result import BulkResult
-from icecdc_core.opensearch.bulk.writer import BulkSettings, BulkWriter
+from icecdc_core.opensearch.bulk import BulkResult, BulkSettings, BulkWriter
 
 
 def write(settings: BulkSettings, *actions: str) -> BulkResult:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from icecdc_core.session.jars import jars_in_cache, read_jars
 from icecdc_core.session.java import JavaHome, find_java, find_spark_java
-from icecdc_core.session.maven.jars import jars_in_cache, read_jars
 
 HERE = Path(__file__).parent
 BUCKET = "lake"

@@ -18,8 +18,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from icecdc_core.cli.commands import COMMANDS, SERVICES
-from icecdc_core.cli.options import parse
+from icecdc_core.cli import COMMANDS, SERVICES, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from tests.reference_pages import services

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from icecdc_core.reporting.metrics import RunMetrics
-from icecdc_core.reporting.metrics_output import prometheus_text
+from icecdc_core.reporting.metrics import RunMetrics, prometheus_text
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:

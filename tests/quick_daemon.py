@@ -17,7 +17,7 @@ import pandas  # noqa: E402, F401
 import pyarrow  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
-import icecdc_core.opensearch.bulk.writer  # noqa: E402, F401
+import icecdc_core.opensearch.bulk  # noqa: E402, F401
 
 # A worker collects garbage after each task. None of these objects is garbage, and to look at them takes 45 ms.
 gc.freeze()

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import icecdc_core
 from icecdc_core import errors
-from icecdc_core.cli.commands import COMMANDS, SERVICES
+from icecdc_core.cli import COMMANDS, SERVICES
 from icecdc_core.errors import IcecdcError
 from icecdc_core.explore.report import ExploreReport
 from icecdc_core.ingest import IngestReport
-from icecdc_core.jobs.checks.setup_report import SetupReport
-from icecdc_core.jobs.checks.smoke_report import SmokeReport
 from icecdc_core.jobs.pending import PendingChanges
+from icecdc_core.jobs.setup import SetupReport
+from icecdc_core.jobs.smoke import SmokeReport
 from icecdc_core.jobs.status import IndexStatus, StatusReport
 from icecdc_core.reporting.exit_states import EXIT_STATES, state_of
 from icecdc_core.reporting.instrumentation import failure_report
 from icecdc_core.reporting.metrics import METRICS, RunMetrics
-from icecdc_core.reporting.reports import RunReport, ValidationReport
-from icecdc_core.reporting.reports.many import ManyReport
+from icecdc_core.reporting.reports import ManyReport, RunReport, ValidationReport
 
 PACKAGE = Path(icecdc_core.__file__).parent
 MADE = "<!-- made from the code: ICECDC_UPDATE_DOCS=1 pytest tests/unit/project rewrites it -->"

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.maven.ivy import Jar
-from icecdc_core.session.maven.jars import jars_in_cache
 from tests.catalog_servers import running_java
 
 _VERSION = "2.5.11.Final"

@@ -30,13 +30,100 @@ Expressions are SQL text here, see ``icecdc_core.changes``; each text has a name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
-from icecdc_core.changes.row_hash import new_key, with_row_hash
-from icecdc_core.columns import CHANGE_ORDINAL, IS_INSERT, RESERVED, quoted
+from icecdc_core.columns import CHANGE_ORDINAL, IS_INSERT, JSON_OPTIONS, RESERVED, quoted
+from icecdc_core.equality import canonical_value, is_floating, with_canonical_columns
+
+FAST, KEYED = "fast", "keyed"
+
+_TEXTS = (StringType, ArrayType, MapType, StructType, VariantType)
+_BITS = 32
+
+
+def new_key(row_hash: str) -> str:
+    """Return the key that one comparison hashes with; "" for ``fast``.
+
+    Spark shows the key as a literal in its plans, its web UI and its event log. That does no harm: the key is drawn
+    after the rows that it hashes were committed, and used once.
+    """
+    return secrets.token_hex(32) if row_hash == KEYED else ""
+
+
+def with_row_hash(frame: DataFrame, fields: Sequence[StructField], key: str = "") -> tuple[DataFrame, str]:
+    """Return what it takes to hash these columns so that the hash differs if a value does."""
+    rows, names = with_canonical_columns(frame, fields, _hashable)
+    return rows, _keyed(fields, names, key) if key else _fast(fields, names)
+
+
+def _hashable(field: StructField) -> Column | None:
+    """Nested values as the JSON text they have in documents, which keeps microseconds, unlike that of `to_json`.
+
+    Spark's hash skips nulls, within arrays and structs too.
+    """
+    value = canonical_value(field)
+    if isinstance(field.dataType, (ArrayType, MapType, StructType)):
+        nested = F.col(quoted(field.name)) if value is None else value
+        return F.to_json(F.struct(nested.alias("v")), JSON_OPTIONS)
+    return value
+
+
+def _fast(fields: Sequence[StructField], names: Mapping[str, str]) -> str:
+    """SQL text of xxhash64 over the values, which -0.0 among them, and which are null.
+
+    Spark's hash skips nulls, so (1, null) and (null, 1) would be the same. One number holds the null bits of up to 32
+    columns, because hashing a number costs as much as hashing a flag.
+    """
+    values = [names[field.name] for field in fields]
+    zeros = [_is_negative_zero(names[field.name]) for field in fields if is_floating(field.dataType)]
+    bits = [
+        f"shiftleft(cast({quoted(field.name)} IS NULL AS int), {position % _BITS})"
+        for position, field in enumerate(field for field in fields if field.nullable)
+    ]
+    nulls = [" | ".join(bits[first : first + _BITS]) for first in range(0, len(bits), _BITS)]
+    return f"xxhash64({', '.join([*values, *zeros, *nulls])})"
+
+
+def _is_negative_zero(name: str) -> str:
+    """SQL text of ``equality.is_negative_zero``."""
+    return f"({name} = 0.0D AND cast({name} AS string) = '-0.0')"
+
+
+def _keyed(fields: Sequence[StructField], names: Mapping[str, str], key: str) -> str:
+    """SQL text of a number made of SHA-256 over the key and the values.
+
+    xxhash64 only shortens the digest: nobody can choose a digest, so its weakness does not matter here.
+    """
+    values = ", ',', ".join(_encoded(field.dataType, names[field.name]) for field in fields)
+    return f"xxhash64(sha2(concat('{key},', {values}), 256))"
+
+
+def _encoded(data_type: DataType, value: str) -> str:
+    """SQL text of a string that differs if the value does, whatever follows: never null, and texts have a length."""
+    if isinstance(data_type, BinaryType):
+        return f"coalesce(concat('x', hex({value})), '')"
+    if isinstance(data_type, _TEXTS):
+        return f"coalesce(concat(octet_length({value}), ':', {value}), '')"
+    if isinstance(data_type, TimestampType):
+        # Two moments may have one text, when clocks are set back.
+        return f"coalesce(cast(unix_micros({value}) AS string), '')"
+    return f"coalesce(cast({value} AS string), '')"
+
 
 KIND, IS_DUPLICATE, ROWS = "_icecdc_kind", "_icecdc_duplicate", "_icecdc_rows"
 DELETED, UPSERTED = 1, 2

@@ -30,32 +30,258 @@ again, which is harmless.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import functions as F
 
-from icecdc_core.changes.changed_identifiers import (
-    fetch_changed_rows,
-    fetch_current_rows,
-    find_changed_identifiers,
+from icecdc_core.changes.narrow_rows import (
+    DECIDING_STEP,
+    FAST,
+    IS_DELETED,
+    IS_DUPLICATE,
+    IS_UPSERTED,
+    ROWS,
+    drop_narrow_carryovers,
+    merge_narrow_updates,
+    narrow_rows,
 )
-from icecdc_core.changes.counts import any_null, count_each
-from icecdc_core.changes.planned_range import PlannedRange
-from icecdc_core.changes.row_changes import changes_by_row_ids, newer_states
+from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
-from icecdc_core.changes.unique_changes import merge_unique_changes
-from icecdc_core.columns import IS_INSERT
+from icecdc_core.changes.scan_planning import StepScan, file_bytes
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    DELETE,
+    IS_INSERT,
+    is_insert,
+    quoted,
+    resolve_identifiers,
+    unused_name,
+)
+from icecdc_core.equality import with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE
-from icecdc_core.session.row_counts import RowCount
-from icecdc_core.session.spark_settings import storage_level_for, tuned_for_many_groups
+from icecdc_core.session.spark import RowCount, storage_level_for, tuned_for_many_groups
 from icecdc_core.session.threads import active_session
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.table.schemas.identifiers import require_no_null, require_unique
+from icecdc_core.table.iceberg_table import IcebergTable
+from icecdc_core.table.schema import require_no_null, require_unique
+from icecdc_core.table.source import Selection
+from icecdc_core.updates import keep_unless_duplicate
+
+
+@dataclass(frozen=True)
+class PlannedRange:
+    """What is read of a table to find the changes of a range."""
+
+    table: IcebergTable
+    scans: Sequence[StepScan]
+    identifier_columns: Sequence[str]
+    file_bytes: int
+    selection: Selection
+    row_hash: str = FAST
+
+    @classmethod
+    def of_whole_rows(
+        cls, table: IcebergTable, scans: Sequence[StepScan], identifier_columns: Sequence[str], row_hash: str = FAST
+    ) -> PlannedRange:
+        """Read all columns of all rows."""
+        whole = Selection(tuple(table.column_names()))
+        return cls(table, scans, identifier_columns, file_bytes(table, scans), whole, row_hash)
+
+    def with_bare_deletes(self) -> PlannedRange:
+        """Return the range with DELETE rows that have their identifiers only; nothing else is read of them."""
+        return replace(self, selection=replace(self.selection, delete_columns=tuple(self.identifier_columns)))
+
+    def changes(self) -> DataFrame:
+        """Read the raw changes, see ``changes_frame``."""
+        return changes_frame(self.table, self.scans, self.selection)
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether only a comparison of values shows what changed."""
+        return any(scan.by_value for scan in self.scans)
+
+    @property
+    def only_step(self) -> int | None:
+        """The ordinal of all changes; None if there are several steps."""
+        steps = {scan.step.ordinal for scan in self.scans}
+        return steps.pop() if len(steps) == 1 else None
+
+    def change_count(self) -> int | None:
+        """Return the number of raw changes; None if the files alone do not show it."""
+        if self.selection.row_filter or any(scan.unchanged_until is not None for scan in self.scans):
+            return None
+        files = self.table.union(*(tasks for scan in self.scans for tasks in (*scan.read_older, *scan.read_newer)))
+        return None if any(self.table.delete_counts(files)) else sum(self.table.row_counts(files))
+
+    def older_row_count(self) -> int | None:
+        """Return the rows of the older states; None if row lineage does not cover every step or deletes hide it."""
+        changing = [scan for scan in self.scans if not scan.only_inserts]
+        if any(scan.unchanged_until is None for scan in changing):
+            return None
+        older = self.table.union(*(tasks for scan in changing for tasks in scan.read_older))
+        return None if any(self.table.delete_counts(older)) else sum(self.table.row_counts(older))
+
+
+def any_null(columns: Sequence[str]) -> str:
+    """Return a condition: whether one of these columns is null.
+
+    Example:
+        >>> any_null(["region", "id"])
+        '`region` IS NULL OR `id` IS NULL'
+    """
+    return " OR ".join(f"{quoted(name)} IS NULL" for name in columns)
+
+
+def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
+    """Count the rows that meet each condition."""
+    counts = [f"count_if({condition}) AS {quoted(name)}" for name, condition in conditions.items()]
+    if total_of:
+        counts.append(f"coalesce(sum({total_of}), 0) AS total")
+    return frame.selectExpr(*counts).collect()[0]
+
+
+TWO_ROWS = "two rows have "
+
+
+def merge_unique_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
+
+    After ``shuffle_by_identifiers`` this adds no exchange.
+    """
+    names = resolve_identifiers(changes, identifier_columns)
+    rows, keys = with_keys(changes, [changes.schema[name] for name in names])
+    identifier = [key for name in names for key in keys[name].columns()]
+    window = Window.partitionBy(*identifier).orderBy(F.desc(CHANGE_ORDINAL), F.desc(is_insert()))
+    next_is_insert = unused_name("_next_is_insert", rows.columns)
+    duplicate = F.col(next_is_insert) == is_insert()
+    for name in names:
+        duplicate &= F.col(quoted(name)).isNotNull()
+    is_last = F.col(next_is_insert).isNull()
+    kept = rows.withColumn(next_is_insert, F.lag(is_insert()).over(window)).where(
+        keep_unless_duplicate(duplicate, is_last, names, TWO_ROWS)
+    )
+    return kept.select(*(quoted(name) for name in changes.columns))
+
+
+# Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
+_BROADCAST_ROWS = 300_000
+
+
+@dataclass(frozen=True)
+class ChangedIdentifiers:
+    """The identifiers that changed in a range, and their counts."""
+
+    identifiers: DataFrame
+    upserts: int
+    deletes: int
+    duplicates: int
+    nulls: int
+    carryovers: int
+    all_newer: bool
+
+    def close(self) -> None:
+        """Release what is cached."""
+        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+            self.identifiers.unpersist()
+
+
+def find_changed_identifiers(
+    changes: DataFrame,
+    identifier_columns: Sequence[str],
+    only_step: int | None = None,
+    row_count: int | None = None,
+    row_hash: str = FAST,
+) -> ChangedIdentifiers:
+    """Decide for every identifier what is left to do, moving only identifiers and hashes."""
+    narrow = narrow_rows(changes, identifier_columns, row_hash, with_step=only_step is None)
+    counted = None
+    if row_count is None:
+        # Here, where rows leave generated code anyway; between grouping and filter it would split that code in two.
+        counted = RowCount(narrow)
+        narrow = counted.rows
+    shuffled = shuffle_by_identifiers(narrow, identifier_columns)
+    steps = drop_narrow_carryovers(shuffled, identifier_columns, with_step=only_step is None)
+    decided = merge_narrow_updates(steps, identifier_columns, only_step)
+    identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = count_each(
+            identifiers,
+            total_of=ROWS,
+            upserts=IS_UPSERTED,
+            deletes=IS_DELETED,
+            duplicates=IS_DUPLICATE,
+            nulls=any_null(identifier_columns),
+        )
+        row_count = row_count if counted is None else counted.value()
+    except BaseException:
+        identifiers.unpersist()
+        raise
+    assert row_count is not None
+    return ChangedIdentifiers(
+        identifiers,
+        counts.upserts,
+        counts.deletes,
+        counts.duplicates,
+        counts.nulls,
+        carryovers=(row_count - counts.total) // 2,
+        # Within one step an identifier has at most one row on the newer side.
+        all_newer=row_count == counts.total and only_step is not None and not counts.duplicates,
+    )
+
+
+def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
+    """Return one change row for each changed identifier, as ``merge_updates`` would.
+
+    Identifiers of two rows end the query with an error that says "duplicate identifier" and shows one, unless a part of
+    it is null. A DELETE has only its identifier columns, as nothing else of it is needed.
+    """
+    newer = changes.where(IS_INSERT)
+    if not found.all_newer:
+        newer = _rows_of(newer, found, identifier_columns)
+    rows = _with_deletes(newer, found.identifiers.where(IS_DELETED), identifier_columns)
+    if not found.duplicates:
+        return rows
+    complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
+    fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns, TWO_ROWS)
+    duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)
+    return _with_deletes(rows, duplicates, identifier_columns)
+
+
+def fetch_current_rows(current: DataFrame, identifier_columns: Sequence[str], found: ChangedIdentifiers) -> DataFrame:
+    """Return one change row for each changed identifier: its current row, or a DELETE if there is none."""
+    changed = [f"_icecdc_changed_{position}" for position in range(len(identifier_columns))]
+    names = [quoted(name) for name in identifier_columns]
+    same = [F.col(name) == F.col(alias) for name, alias in zip(names, changed, strict=True)]
+    rows = current.join(found.identifiers.select(*names).toDF(*changed), same, "left_semi")
+    deleted = found.identifiers.join(rows.select(*names).toDF(*changed), same, "left_anti")
+    return _with_deletes(rows, deleted, identifier_columns)
+
+
+def _with_deletes(rows: DataFrame, identifiers: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
+    """Add a DELETE row for each of the changed identifiers, whose other columns are null."""
+    change = (f"'{DELETE}' AS {CHANGE_TYPE}", f"{DECIDING_STEP} AS {CHANGE_ORDINAL}")
+    deletes = identifiers.selectExpr(*map(quoted, identifier_columns), *change)
+    return rows.unionByName(deletes, allowMissingColumns=True)
+
+
+def _rows_of(newer: DataFrame, found: ChangedIdentifiers, identifier_columns: Sequence[str]) -> DataFrame:
+    """The rows to write: those of the upserted identifiers in the step that decides."""
+    names = [*map(quoted, identifier_columns), CHANGE_ORDINAL]
+    aliases = [f"_icecdc_wanted_{position}" for position in range(len(names))]
+    wanted = found.identifiers.where(IS_UPSERTED).selectExpr(*names[:-1], DECIDING_STEP).toDF(*aliases)
+    wanted = F.broadcast(wanted) if found.upserts <= _BROADCAST_ROWS else wanted
+    equal = "<=>" if found.nulls else "="  # Spark hashes plain equality faster
+    matches = " AND ".join(f"{name} {equal} {alias}" for name, alias in zip(names, aliases, strict=True))
+    return newer.join(wanted, F.expr(matches), "left_semi")
+
 
 NARROW_ROWS, ROW_IDS, AT_ONCE = "narrow-rows", "row-ids", "at-once"
 NONE, INSERT_ONLY, LAST_ROWS = "none", "insert-only", "last-rows"

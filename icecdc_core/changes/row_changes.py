@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from icecdc_core.changes.delete_files import changed_by_deletes, deleted_rows
 from icecdc_core.changes.row_lineage import changed_by_lineage, removed_rows, written_rows
-from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
 from icecdc_core.changes.steps import Step
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
@@ -22,11 +21,43 @@ from icecdc_core.columns import (
     with_literal_names,
 )
 from icecdc_core.errors import ConfigError
-from icecdc_core.session.row_counts import RowCount
-from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.selection import Selection, require_row_positions
+from icecdc_core.session.spark import RowCount
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
 from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.source import Selection, require_row_positions
+
+# Up to here positions of deleted rows are sent to every task.
+_BROADCAST_POSITIONS = 300_000
+
+_POSITION = ["_file", "_pos"]
+# Bit 1: deleted in the older state; bit 2: in the newer one.
+_DELETED_IN, _OLDER, _NEWER = "_icecdc_deleted_in", 1, 2
+
+
+def deleted_rows(rows: DataFrame) -> DataFrame:
+    """Return the rows of data files that their delete files, of whatever kind, delete."""
+    return rows.where("_deleted")
+
+
+def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that are deleted in one state only, of data files that both states have."""
+    # Selected as plain columns, because metadata columns get lost in a join.
+    deleted_older, deleted_newer = (deleted_rows(rows.select("*", *_POSITION, "_deleted")) for rows in (older, newer))
+    positions = (
+        deleted_older.select(*_POSITION, F.lit(_OLDER).alias(_DELETED_IN))
+        .unionAll(deleted_newer.select(*_POSITION, F.lit(_NEWER).alias(_DELETED_IN)))
+        .groupBy(*_POSITION)
+        .agg(F.bit_or(_DELETED_IN).alias(_DELETED_IN))
+    )
+
+    def deleted_only_in(state: int, rows: DataFrame) -> DataFrame:
+        wanted: DataFrame = positions.where(F.col(_DELETED_IN) == F.lit(state)).drop(_DELETED_IN)
+        # Nearly always empty for one of the states; once Spark sees that, it does not read that state's rows.
+        wanted = F.broadcast(wanted) if delete_count <= _BROADCAST_POSITIONS else wanted
+        return rows.join(wanted, _POSITION, "left_semi")
+
+    return deleted_only_in(_NEWER, deleted_newer), deleted_only_in(_OLDER, deleted_older)
+
 
 MODES = ("net", "snapshot")
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from icecdc_core.commits.processes import host_name, is_running
-from icecdc_core.config.parsing.durations import MAX_LEASE_SECONDS
-from icecdc_core.session.process_start import started_at
+from icecdc_core.config.values import MAX_LEASE_SECONDS
+from icecdc_core.session.processes import host_name, is_running, started_at
 
 
 @dataclass(frozen=True)

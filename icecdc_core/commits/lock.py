@@ -10,13 +10,14 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lease import LeaseHolder, unregister_active_run
-from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.commits.position import Batch, Position
 from icecdc_core.errors import FencedError
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.retry import without_retries
+from icecdc_core.opensearch.client import without_retries
 
 if TYPE_CHECKING:
-    from icecdc_core.commits.positions import PositionStore
+    from icecdc_core.commits.store import PositionStore
+
 
 MAX_EPOCH = 2**52
 """The highest epoch that a repair may choose: versions up to 2^53 are exact in every JSON parser."""

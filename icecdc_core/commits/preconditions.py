@@ -15,11 +15,11 @@ from icecdc_core.errors import (
     SchemaChangeError,
     TableReplacedError,
 )
-from icecdc_core.table.schemas.changes import is_additive, schema_change
+from icecdc_core.table.schema import is_additive, schema_change
 from icecdc_core.table.snapshots import history_gap_error
 
 if TYPE_CHECKING:
-    from icecdc_core.commits.position_format import Position
+    from icecdc_core.commits.position import Position
     from icecdc_core.table.source import Source
 
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"

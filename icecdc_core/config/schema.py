@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from icecdc_core.config.index_files.file import ONLY_IN_AN_INDEX
+from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 from icecdc_core.config.model import ParameterModel
-from icecdc_core.config.parsing.durations import UNIT_SECONDS
 from icecdc_core.config.sync import SyncConfig
+from icecdc_core.config.values import UNIT_SECONDS
 
 _VARIABLE = r"\$\{env:|^$"  # an empty text means the default, too
 _LAG = rf"^ *[0-9]+(\.[0-9]+)? *({'|'.join(UNIT_SECONDS)})? *$|{_VARIABLE}"

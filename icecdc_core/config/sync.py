@@ -12,7 +12,10 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from icecdc_core.config.index_files.file import IndexFile
+from icecdc_core.config import values
+from icecdc_core.config import values as names
+from icecdc_core.config import values as urls
+from icecdc_core.config.index_file import IndexFile
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -21,7 +24,6 @@ from icecdc_core.config.model import (
     MetricsUrl,
     Names,
     OptionalTableName,
-    Parameter,
     ParameterModel,
     ReportPath,
     Seconds,
@@ -29,15 +31,11 @@ from icecdc_core.config.model import (
     SparkConf,
     Text,
     Warehouse,
+    combination_problems,
 )
-from icecdc_core.config.parsing import names, urls, values
-from icecdc_core.config.parsing.durations import MAX_LEASE_SECONDS, parse_duration
-from icecdc_core.config.parsing.json_values import parse_json_object
-from icecdc_core.config.problems import combination_problems
+from icecdc_core.config.values import MAX_LEASE_SECONDS, parse_duration, parse_json_object
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference, resolve
-
-__all__ = ["Parameter", "SyncConfig"]
 
 TableName = Annotated[str, AfterValidator(names.check_table_name)]
 IndexName = Annotated[str, AfterValidator(names.check_index_name)]
@@ -357,3 +355,25 @@ def _default_index(table: object) -> str:
         return names.split_table_name(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:
         return ""
+
+
+_ANY_TABLE = "lake.default.none"
+
+
+class StatusConfig(SyncConfig):
+    """The parameters of a status: those of a sync, but `table` may be missing.
+
+    The lag is read from the tables that the positions name. Those of the catalog `lake` are read as if a table of it
+    were given; those of other catalogs, if the session knows them.
+    """
+
+    table: TableName = Field(
+        default=_ANY_TABLE,
+        examples=["lake.shop.orders"],
+        description="A table of the catalog that the lag is read from. Default: the catalog is named lake.",
+    )
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The labels of a run in its log and metrics; without a table there are none."""
+        return super().subject if "table" in self.model_fields_set else {"table": "", "index": ""}

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from icecdc_core.documents.field_paths import OBJECTS, Properties, find_field
-from icecdc_core.documents.field_types import VECTOR
+from icecdc_core.documents.mapping import OBJECTS, VECTOR, Properties, find_field
 
 Query = dict[str, Any]
 

@@ -21,12 +21,46 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from icecdc_core.config.parsing.json_values import iterate_leaves
-from icecdc_core.documents.dynamic_settings import is_dynamic
-from icecdc_core.documents.field_paths import Properties, flatten_mapping, locate_field
-from icecdc_core.documents.fields_without_columns import copy_targets
-from icecdc_core.documents.mapping import generated_properties
-from icecdc_core.documents.merged_mapping import merge_field
+from icecdc_core.config.values import iterate_leaves
+from icecdc_core.documents.mapping import (
+    Properties,
+    copy_targets,
+    flatten_mapping,
+    generated_properties,
+    locate_field,
+    merge_field,
+)
+
+_DYNAMIC = frozenset(
+    {
+        *("number_of_replicas", "number_of_search_replicas", "auto_expand_replicas", "auto_expand_search_replicas"),
+        *("refresh_interval", "gc_deletes", "priority", "hidden", "compound_format", "flush_after_merge"),
+        *("periodic_flush_interval", "allocation.max_retries", "auto_force_merge.enabled", "requests.cache.enable"),
+        *("analyze.max_token_count", "highlight.max_analyzed_offset", "write.wait_for_active_shards", "warmer.enabled"),
+        *("unreferenced_file_cleanup.enabled", "bulk.adaptive_shard_selection.enabled"),
+        *("aggregation.streaming.min_segment_size", "context_aware.max_retry_on_lookup_map_acquisition_exception"),
+        *("derived_source.translog.enabled", "segment_replication.publish_referenced_segments_interval"),
+        *("mapping.total_fields.limit", "mapping.depth.limit", "mapping.nested_fields.limit"),
+        *("mapping.nested_objects.limit", "mapping.field_name_length.limit"),
+        *("mapping.dynamic_properties.lucene_field.limit", "query.default_field", "query.derived_field.enabled"),
+        *("query.max_nested_depth", "search.idle.after", "search.default_pipeline", "search.star_tree_index.enabled"),
+        *("translog.durability", "translog.flush_threshold_size", "translog.generation_threshold_size"),
+        *("translog.sync_interval", "remote_store.translog.buffer_interval", "remote_store.translog.keep_extra_gen"),
+        *("knn.algo_param.ef_search", "knn.advanced.approximate_threshold"),
+        *("knn.advanced.filtered_exact_search_threshold", "knn.disk.vector.shard_level_rescoring_disabled"),
+    }
+)
+_DYNAMIC_PARTS = (
+    *("max_", "blocks.", "routing.", "unassigned.", "search.slowlog.", "indexing.slowlog.", "tiered.storage.slowlog."),
+    *("merge.policy.", "merge.scheduler.", "merge.log_byte_size_policy.", "merge_on_flush.", "soft_deletes.retention"),
+    *("search.concurrent", "translog.retention.", "optimize_doc_id_lookup."),
+)
+
+
+def is_dynamic(name: str) -> bool:
+    """Return whether a setting can change on an open index, and leaves every document as it is."""
+    return name in _DYNAMIC or name.startswith(_DYNAMIC_PARTS)
+
 
 MAPPING, SETTINGS, DIGEST = "mapping", "settings", "spec"
 SPEC_KEYS = frozenset({MAPPING, SETTINGS, DIGEST})

@@ -3,31 +3,203 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.explore.html import Cell, Part, heading, paragraphs, table
-from icecdc_core.explore.rows.changed import (
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, TruncateTransform, VoidTransform
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes.row_changes import changes_frame
+from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
+from icecdc_core.columns import CHANGE_ORDINAL, JSON_OPTIONS, quoted, unused_name
+from icecdc_core.documents.bulk_lines import scalar_text
+from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table
+from icecdc_core.explore.rows import (
+    AFTER,
+    BEFORE,
     DELETED,
+    DELETES,
+    ID,
     INSERTED,
+    INSERTS,
+    KIND,
+    PARTITION,
     UPDATED,
     RowChange,
+    complete_id,
+    document_json_columns,
+    kind_of_pair,
+    pair_rows,
+    parse_document,
 )
-from icecdc_core.explore.rows.differing import (
-    PartitionChanges,
-    changed_pairs,
-    count_by_partition,
-    count_pairs,
-    sample_pairs,
-)
+from icecdc_core.session.spark import RowCount, storage_level_for
+from icecdc_core.shuffle import shuffle_by_identifiers
+from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from icecdc_core.explore.view import View
+
+
+# What of a time's text in ISO 8601 names its partition.
+_LENGTHS = {"year": len("2026"), "month": len("2026-01"), "day": len("2026-01-31"), "hour": len("2026-01-31T12")}
+
+
+@dataclass(frozen=True)
+class PartitionText:
+    """How rows of the table are partitioned now, as one text."""
+
+    column: Column | None
+    note: str = ""
+
+
+def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionText:
+    """Return the partition of each row by the table's current partition spec, such as ``region=EU/day=2026-01-31``."""
+    spec, schema = source.metadata.spec(), source.metadata.schema()
+    parts: list[Column] = []
+    left_out: list[str] = []
+    for field in spec.fields:
+        if isinstance(field.transform, VoidTransform):
+            continue
+        name = schema.find_column_name(field.source_id) or ""
+        value = None
+        if is_in_documents(source, name) and name in rows.columns:
+            value = _value(field.transform, name, rows.schema, catalog, rows)
+        if value is None:
+            left_out.append(field.name)
+        else:
+            parts.append(F.concat(F.lit(f"{field.name}="), F.coalesce(value, F.lit("null"))))
+    if left_out:
+        note = f"Left out of the partitions, as documents do not have their columns as they are: {', '.join(left_out)}."
+    else:
+        note = "" if parts else "The table is not partitioned."
+    return PartitionText(F.concat_ws("/", *parts) if parts else None, note)
+
+
+def is_in_documents(source: Source, name: str) -> bool:
+    """Whether documents have a column of the table as it is."""
+    if source.projection is None:
+        return name in source.columns
+    # Another column may have the name in the documents.
+    origin = source.projection.origins.get(name)
+    return origin is not None and origin.is_identity and origin.columns == {name}
+
+
+def _value(transform: object, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
+    value = F.col(quoted(name))
+    if isinstance(transform, IdentityTransform):
+        return scalar_text(value, schema[name].dataType, JSON_OPTIONS)
+    if isinstance(transform, TimeTransform):
+        # Iceberg partitions by UTC, as documents have times, and Spark formats in the session's time zone.
+        text = scalar_text(value, schema[name].dataType, JSON_OPTIONS)
+        return F.translate(F.substr(text, F.lit(1), F.lit(_LENGTHS[str(transform)])), "T", "-")
+    if isinstance(transform, BucketTransform):
+        value = F.call_function(f"{quoted(catalog)}.system.bucket", F.lit(transform.num_buckets), value)
+    elif isinstance(transform, TruncateTransform):
+        value = F.call_function(f"{quoted(catalog)}.system.truncate", F.lit(transform.width), value)
+    else:
+        return None
+    try:
+        kind = rows.select(value.alias("value")).schema["value"].dataType
+    except PySparkException:  # not every catalog has Iceberg's functions
+        return None
+    return scalar_text(value, kind, JSON_OPTIONS)
+
+
+_MOST_PARTITIONS = 100
+_KINDS = (UPDATED, INSERTED, DELETED)
+
+
+@dataclass(frozen=True)
+class PartitionChanges:
+    """The changes of one partition; a row that moved counts where it is now."""
+
+    partition: str
+    inserts: int
+    updates: int
+    deletes: int
+
+
+@contextmanager
+def changed_pairs(
+    view: View, source: Source, scans: Sequence[StepScan]
+) -> Iterator[tuple[DataFrame, PartitionText, RowCount | None]]:
+    """Yield the pairs of before and after, their partition, and the rows that were read (None: only inserts)."""
+    selection = replace(source.selection, with_row_position=False)
+    # Rows that a compaction between two steps left as they were cancel only if all are of one step.
+    changes = changes_frame(source.table, scans, selection).withColumn(CHANGE_ORDINAL, F.lit(0))
+    partition = partition_text(source, view.config.catalog, changes)
+    if is_insert_only(scans):
+        # A file that is only added can be as large as the table, so its rows are counted and not kept.
+        yield pair_rows(changes, source.key_columns, partition.column, only_inserts=True), partition, None
+        return
+    raw = RowCount(changes)
+    rows = raw.rows.transform(shuffle_by_identifiers, source.key_columns) if source.key_columns else raw.rows
+    with storage_level_for(view.spark, file_bytes(source.table, scans)) as level:
+        pairs = pair_rows(remove_carryovers(rows), source.key_columns, partition.column).persist(level)
+        try:
+            yield pairs, partition, raw
+        finally:
+            pairs.unpersist()
+
+
+def count_pairs(pairs: DataFrame) -> tuple[int, int, int]:
+    """Return how many rows were inserted, updated and deleted."""
+    both = F.least(INSERTS, DELETES)
+    row = pairs.agg(
+        F.coalesce(F.sum(F.col(INSERTS) - both), F.lit(0)).alias("inserts"),
+        F.coalesce(F.sum(both), F.lit(0)).alias("updates"),
+        F.coalesce(F.sum(F.col(DELETES) - both), F.lit(0)).alias("deletes"),
+    ).collect()[0]
+    return row.inserts, row.updates, row.deletes
+
+
+def count_by_partition(pairs: DataFrame) -> tuple[PartitionChanges, ...]:
+    """Return the changes of the partitions with the most of them."""
+    both = F.least(INSERTS, DELETES)
+    counts = pairs.groupBy(PARTITION).agg(
+        F.sum(F.col(INSERTS) - both).alias("inserts"),
+        F.sum(both).alias("updates"),
+        F.sum(F.col(DELETES) - both).alias("deletes"),
+    )
+    most = counts.orderBy(F.desc(F.col("inserts") + F.col("updates") + F.col("deletes")), PARTITION)
+    return tuple(PartitionChanges(*row) for row in most.limit(_MOST_PARTITIONS).collect())
+
+
+def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[RowChange, ...]:
+    """Return some of the changes, of each kind if there is room."""
+    identifier = F.lit("")
+    if source.key_columns:
+        identifier = F.coalesce(complete_id(pairs.schema, source.key_columns), identifier)
+    named = pairs.select(identifier.alias(ID), kind_of_pair(), BEFORE, AFTER)
+    if is_cached:
+        number = unused_name("_number", named.columns)
+        of_kind = Window.partitionBy(KIND).orderBy(F.length(ID), ID)
+        named = named.withColumn(number, F.row_number().over(of_kind)).where(F.col(number) <= most)
+    else:
+        named = named.limit(most)
+    rows = named.select(ID, KIND, *document_json_columns(named)).collect()
+    changes = sorted(
+        (RowChange(row[ID], parse_document(row[BEFORE]), parse_document(row[AFTER])) for row in rows), key=_order
+    )
+    by_kind = [[each for each in changes if each.kind == kind] for kind in _KINDS]
+    fair = [each for each in chain.from_iterable(zip_longest(*by_kind)) if each is not None][:most]
+    return tuple(sorted(fair, key=lambda each: (_KINDS.index(each.kind), _order(each))))
+
+
+def _order(change: RowChange) -> tuple[int, str]:
+    # Numbers in the order of numbers.
+    return len(change.document_id), change.document_id
+
 
 _MOST_FIELDS = 12
 

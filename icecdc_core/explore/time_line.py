@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from icecdc_core.explore.html import Part, paragraphs, table
+from icecdc_core.explore.figures import Part, paragraphs, table
 from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, committed_at, operation, rows_added, rows_removed
 
 if TYPE_CHECKING:

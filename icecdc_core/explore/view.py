@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.table.metadata import TableMetadata
+
 from icecdc_core.columns import literal_names
-from icecdc_core.commits.position_format import Position
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.documents.field_paths import outer_paths
-from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
+from icecdc_core.commits.store import PositionStore
+from icecdc_core.documents.mapping import outer_paths
+from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
+from icecdc_core.opensearch.indexes import require_index_of_table, require_readable_index
 from icecdc_core.runs.run import connect, open_indexable_source
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.compat import require_supported
-from icecdc_core.table.lag import lag
-from icecdc_core.table.read_failures import spark_errors
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.snapshots import ancestors, lag, operation
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -29,6 +31,91 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.explore.config import ExploreConfig
+
+
+CURRENT, POSITION, EARLIEST = "current", "position", "earliest"
+_BACK = re.compile(r"-\d{1,4}|0")
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True)
+class SnapshotRange:
+    """Two snapshots to compare."""
+
+    start: int | None
+    end: int | None
+    note: str
+
+
+def choose_snapshots(
+    metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
+) -> SnapshotRange:
+    """Return the two snapshots that the parameters name, or those that a person most likely wants to compare."""
+    if head is None:
+        # What was asked for is checked nevertheless.
+        for parameter, text in (("from_snapshot", from_snapshot), ("to_snapshot", to_snapshot)):
+            if text not in ("", CURRENT, EARLIEST):
+                _named(metadata, head, position, parameter, text)
+        return SnapshotRange(None, None, "The table has no snapshot yet.")
+    end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
+    if end is None:
+        return SnapshotRange(None, None, "Before the first snapshot the table is empty.")
+    if from_snapshot:
+        return SnapshotRange(_named(metadata, head, position, "from_snapshot", from_snapshot), end, "")
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    if position in known and position != end and not to_snapshot:
+        return SnapshotRange(position, end, "That is what the index lacks.")
+    # A compaction changes no row, so the snapshot before it is the one to look at.
+    changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
+    parent = known[changing].parent_snapshot_id
+    if parent is not None and parent not in known:
+        return SnapshotRange(
+            None, None, f"The snapshot before {changing} has expired, so there is nothing to compare with."
+        )
+    reason = "The index is up to date, so these are the changes" if position == end else "The changes"
+    return SnapshotRange(parent, end, f"{reason} of snapshot {changing} alone.")
+
+
+def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:
+    """The snapshot that a text names; None is the empty table before the first snapshot."""
+    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    chain = ancestors(metadata, head)
+    if text == CURRENT:
+        return head
+    if text == POSITION:
+        if position is None:
+            raise _snapshot_error(metadata, chain, parameter, text, "The index has no position yet")
+        if position not in known:
+            raise _snapshot_error(
+                metadata, chain, parameter, text, f"The snapshot of the index, {position}, has expired"
+            )
+        return position
+    if text == EARLIEST:
+        oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
+        if oldest is not None and oldest.parent_snapshot_id is not None:
+            raise _snapshot_error(metadata, chain, parameter, text, "The first snapshots of the table have expired")
+        return None
+    if text in metadata.refs:
+        return metadata.refs[text].snapshot_id
+    if _BACK.fullmatch(text):
+        if -int(text) < len(chain):
+            return chain[-int(text)]
+        raise _snapshot_error(metadata, chain, parameter, text, f"The branch has only {len(chain)} snapshots")
+    if text.isdecimal() and int(text) in known:
+        return int(text)
+    problem = "The table has no such snapshot; it may have expired" if text.isdecimal() else "This is no snapshot"
+    raise _snapshot_error(metadata, chain, parameter, text, problem)
+
+
+def _snapshot_error(metadata: TableMetadata, chain: list[int], parameter: str, text: str, problem: str) -> ConfigError:
+    newest = sorted(metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)
+    ids = [str(each.snapshot_id) for each in newest]
+    listed = ", ".join(ids[:_MOST_LISTED]) + (f" and {len(ids) - _MOST_LISTED} older" if ids[_MOST_LISTED:] else "")
+    names = ", ".join(sorted(metadata.refs))
+    counted = f", 0 to {1 - len(chain)} to count back" if len(chain) > 1 else ""
+    remedy = f"use one of {listed}; {names}{counted}" if ids else "leave it empty: the table has no snapshot yet"
+    return ConfigError(problem, subject=parameter, value=text, remedy=remedy)
+
 
 OTHER_DOCUMENTS = "The index was built with other columns or another select or row_filter"
 """Why documents of an index are hidden, see `View.hides_documents`."""
@@ -131,7 +218,7 @@ def _position(config: ExploreConfig) -> tuple[Position | None, str]:
 
 
 def index_notes(source: Source, position: Position | None) -> Iterator[str]:
-    """Yield what is good to know about the index and its table: what a sync cannot do, and how far the index is behind."""
+    """Yield what a sync cannot do with the index and its table, and how far the index is behind."""
     if not source.identifier_columns:
         yield (
             "The table has no identifier columns: changes are inserts and deletes, never updates, and documents cannot "

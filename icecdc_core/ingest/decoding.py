@@ -11,22 +11,25 @@ from pyspark.sql import types as T
 from icecdc_core.columns import OWN_PREFIX
 from icecdc_core.ingest.formats import debezium, dms
 from icecdc_core.ingest.formats.confluent_wire import WireFormat
-from icecdc_core.ingest.formats.decode_results import decode_result, evaluate_once, expand_results, parse_operation
-from icecdc_core.ingest.formats.json_text import (
+from icecdc_core.ingest.formats.decode_results import (
     LONE_SURROGATE,
     NOT_ONE_OBJECT,
-    field,
+    FormatSettings,
+    decode_result,
+    evaluate_once,
+    expand_results,
     has_lone_surrogate,
     has_too_big_number,
     is_one_object,
+    json_field,
+    parse_operation,
     quoted_start,
 )
 from icecdc_core.ingest.formats.record_keys import delete_by_key
 from icecdc_core.ingest.formats.registry import RegisteredSchema
-from icecdc_core.ingest.formats.settings import FormatSettings
-from icecdc_core.ingest.rows.row_parsing import check_records
+from icecdc_core.ingest.rows import check_records
 
-__all__ = ["FormatSettings", "decode_records", "field"]
+__all__ = ["FormatSettings", "decode_records"]
 
 _RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
 _SCHEMA_ID = f"{OWN_PREFIX}schema_id"
@@ -81,7 +84,9 @@ def _decode_plain(
     problem = problem.when(has_lone_surrogate(payload), F.lit(LONE_SURROGATE)).when(tombstone, key["problem"])
     op = F.when(tombstone, F.lit("delete"))
     if settings.op_field:
-        row_op, unknown = parse_operation(field(text, settings.op_field), f"the operation (field {settings.op_field})")
+        row_op, unknown = parse_operation(
+            json_field(text, settings.op_field), f"the operation (field {settings.op_field})"
+        )
         op = op.otherwise(row_op)
         problem = problem.when(~tombstone, unknown)
     result = {

@@ -4,40 +4,70 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from icecdc_core.errors import LostOffsetsError, SparkJobError
-from icecdc_core.ingest.batches import Batches
+from icecdc_core.errors import IcecdcError, LostOffsetsError, SparkJobError
+from icecdc_core.ingest import commit_log, offsets
+from icecdc_core.ingest.batch import Batches, SharedParser
+from icecdc_core.ingest.commit_log import BEHIND, LogEntry, LoggedJob
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.ingest.failures import typed_stream_failure
+from icecdc_core.ingest.dead_letters import DeadLetters
+from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.formats.registry import RegisteredSchema
-from icecdc_core.ingest.kafka import offsets
-from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.ingest.kafka.stream import run_stream
-from icecdc_core.ingest.kafka.topics import Topics
-from icecdc_core.ingest.progress import Progress
+from icecdc_core.ingest.kafka import Topics, run_stream, typed_stream_failure
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.ingest.offsets_reader import OffsetsReader, known_tables, recorded_offsets
 from icecdc_core.ingest.report import IngestReport, Totals
 from icecdc_core.ingest.routing import check_expressions
-from icecdc_core.ingest.shared_parse import SharedParser
 from icecdc_core.ingest.start_offsets import StreamStart, find_start
-from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, LoggedJob
-from icecdc_core.ingest.tables.commits.known_tables import known_tables, recorded_offsets
-from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
-from icecdc_core.ingest.tables.compaction import compact
-from icecdc_core.ingest.tables.dead_letters import DeadLetters
-from icecdc_core.ingest.tables.schemas.creation import create_namespace
-from icecdc_core.ingest.tables.writer import Writer
+from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
-from icecdc_core.reporting.instrumentation import JobRun
+from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
+from icecdc_core.reporting.metrics import ProgressMetrics
+from icecdc_core.reporting.observers import telemetry_is_configured
 from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
-from icecdc_core.session.shutdown import StopRequest, stop_on_sigterm
+from icecdc_core.session.processes import StopRequest, stop_on_sigterm
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.batch import Batches
+    from icecdc_core.ingest.config import IngestConfig
+
+
+SECONDS_BETWEEN = 15.0
+
+
+class Progress:
+    """Publishes how far a run is, at most every 15 seconds."""
+
+    def __init__(self, config: IngestConfig, clock: Callable[[], float]) -> None:
+        self._config = config
+        self._clock = clock
+        self._is_on = config.trigger == "continuous"
+        self._due = clock()
+
+    def publish(self, batches: Batches, written: Mapping[str, Any]) -> None:
+        """Publish if it is time. It must not run while a batch does, because it asks Kafka for the topics' ends."""
+        if not self._is_on or self._clock() < self._due:
+            return
+        self._due = self._clock() + SECONDS_BETWEEN
+        config = self._config
+        if not (config.metrics_folder or config.metrics_url or telemetry_is_configured()):
+            return
+        try:
+            through = batches.complete_through()
+        except IcecdcError:  # a batch will say what is wrong with Kafka
+            through = None
+        facts = {**written, "tables_behind": len(batches.behind)}
+        if through is not None:
+            facts["complete_through"] = through.timestamp()
+        publish_run_metrics(ProgressMetrics({"job": "ingest", **config.subject}, facts), config)
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
 """Seconds until a continuous run retries the tables that are behind; doubled after each failure."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from icecdc_core.ingest.tables.commits.commit_log import LogEntry
+    from icecdc_core.ingest.commit_log import LogEntry
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class IngestReport(Report):
         """A row for each table that had records."""
         import pandas as pd
 
-        from icecdc_core.reporting.frames import NotebookFrame
+        from icecdc_core.reporting.figures import NotebookFrame
 
         rows = [{"table": name.replace("`", ""), **values} for name, values in sorted(self.tables.items())]
         return NotebookFrame.of(pd.DataFrame(rows))

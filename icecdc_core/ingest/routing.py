@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.ingest.decoding import field
-from icecdc_core.ingest.parameters import quoted_table
+from icecdc_core.ingest.config import quoted_table
+from icecdc_core.ingest.formats.decode_results import json_field
 from icecdc_core.session.jvm import java_class
 from icecdc_core.table.catalogs import describe_failure
 
@@ -35,7 +35,7 @@ def route_records(decoded: DataFrame, config: IngestConfig, named_by: Column | N
     value = F.col("topic")
     if config.route_field:
         # Spark repeats a deterministic expression wherever its column is used, and would parse the record each time.
-        named = field(F.col("payload"), config.route_field) if named_by is None else named_by
+        named = json_field(F.col("payload"), config.route_field) if named_by is None else named_by
         once = F.when(F.monotonically_increasing_id() >= 0, named)
         decoded, value = decoded.withColumn(_VALUE, once), F.col(_VALUE)
     if config.route_by == "regex":

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.config.parsing.values import parse_start_point
+from icecdc_core.config.values import parse_start_point
 from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
-from icecdc_core.ingest.kafka import offsets
-from icecdc_core.ingest.kafka.offsets import Offsets
-from icecdc_core.ingest.parameters import parse_offsets
-from icecdc_core.ingest.tables.commits.commit_log import LoggedJob
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.commit_log import LoggedJob
+from icecdc_core.ingest.config import parse_offsets
+from icecdc_core.ingest.offsets import Offsets
 
 if TYPE_CHECKING:
     from icecdc_core.ingest.config import IngestConfig
-    from icecdc_core.ingest.kafka.topics import Topics
+    from icecdc_core.ingest.kafka import Topics
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
-from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.position import Position
 from icecdc_core.jobs.export import dry_run_export
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import position_at

@@ -8,21 +8,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position_format import Batch
+from icecdc_core.commits.position import Batch
 from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.aliases import publish_index
-from icecdc_core.opensearch.bulk.result import BulkResult
-from icecdc_core.opensearch.index_checks import require_own_alias, require_same_index
-from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.indexes import create_physical, drop_unless_read, unused_epoch
-from icecdc_core.opensearch.physical_indexes import count_operations, physical_index
-from icecdc_core.reporting.reports import RunReport, progress
+from icecdc_core.opensearch.bulk import BulkResult
+from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.indexes import (
+    count_operations,
+    create_physical,
+    drop_unless_read,
+    physical_index,
+    publish_index,
+    require_own_alias,
+    require_same_index,
+    unused_epoch,
+)
+from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
-from icecdc_core.runs.file_groups import FileGroups, file_groups
-from icecdc_core.runs.resume import resumed_groups
+from icecdc_core.runs.changes import FileGroups, file_groups
+from icecdc_core.runs.plan import resumed_groups
 from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source

@@ -10,13 +10,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk.result import BulkResult
-from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
-from icecdc_core.opensearch.index_definitions import require_server_features
-from icecdc_core.opensearch.physical_indexes import write_alias
+from icecdc_core.opensearch.bulk import BulkResult, BulkSettings, write_actions
+from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields
 from icecdc_core.runs.dead_letters import DeadLetter, open_dead_letters, resolve_dead_letters

@@ -9,25 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from icecdc_core.columns import with_literal_names
 from icecdc_core.commits.lease import LeaseHolder, is_gone
-from icecdc_core.commits.position_format import Position, parse_position
-from icecdc_core.commits.positions import committed_batches
+from icecdc_core.commits.position import Position, parse_position, sources_of
 from icecdc_core.commits.preconditions import check_preconditions
-from icecdc_core.commits.stored_documents import sources_of
-from icecdc_core.config.status import StatusConfig
+from icecdc_core.commits.store import committed_batches
+from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import IndexDiffersError
 from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.index_checks import require_index_of_table
-from icecdc_core.reporting.failures import failure_report
-from icecdc_core.reporting.reports import Report
-from icecdc_core.reporting.reports.many import WORST_FIRST
-from icecdc_core.reporting.text_tables import text_table
+from icecdc_core.opensearch.indexes import require_index_of_table
+from icecdc_core.reporting.exit_states import failure_report
+from icecdc_core.reporting.reports import WORST_FIRST, Report, text_table
 from icecdc_core.runs.dead_letters import count_open_dead_letters
 from icecdc_core.runs.plan import has_other_spec
 from icecdc_core.runs.run import open_indexable_source
 from icecdc_core.session.compat import require_supported
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.lag import lag
-from icecdc_core.table.snapshots import head_snapshot_id
+from icecdc_core.table.snapshots import head_snapshot_id, lag
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.errors import (
     HistoryGapError,
@@ -18,12 +18,19 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.opensearch.index_checks import require_own_alias, require_readable_index
-from icecdc_core.opensearch.index_definitions import require_server_features
+from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import begin_batch, commit_batch, prepared_index, report_fields, write_batch
+from icecdc_core.runs.batch import (
+    begin_batch,
+    commit_batch,
+    create_empty_index,
+    follow_spec,
+    prepared_index,
+    report_fields,
+    write_batch,
+)
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
-from icecdc_core.runs.index_changes import create_empty_index, follow_spec
 from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
 from icecdc_core.runs.run import Look, Run
 from icecdc_core.table.snapshots import sequence_number

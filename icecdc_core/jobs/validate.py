@@ -12,22 +12,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from icecdc_core.commits.position_format import Position
+from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.checksums.content_checksums import index_checksums, source_checksums
-from icecdc_core.opensearch.checksums.index_pages import index_parts
-from icecdc_core.opensearch.checksums.text_checksums import (
-    index_text_checksums,
-    source_text_checksums,
-    texts_are_comparable,
-)
-from icecdc_core.opensearch.index_definitions import require_server_features
+from icecdc_core.opensearch.content_checksums import index_checksums, source_checksums
+from icecdc_core.opensearch.index_pages import index_parts
+from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.text_checksums import index_text_checksums, source_text_checksums, texts_are_comparable
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.run import Run
-from icecdc_core.session.spark_settings import tuned_for_many_groups
+from icecdc_core.session.spark import tuned_for_many_groups
 from icecdc_core.table.snapshots import row_count
 from icecdc_core.table.source import Source
 

@@ -9,7 +9,6 @@ A server in the background is recorded by `left_running`. `kafka` and `kafka_det
 
 from __future__ import annotations
 
-from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
-from icecdc_core.local.opensearch import running_opensearch
+from icecdc_core.local.opensearch import ServerState, running_opensearch, start_opensearch, status, stop_opensearch
 
 __all__ = ["ServerState", "running_opensearch", "start_opensearch", "status", "stop_opensearch"]

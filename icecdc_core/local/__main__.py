@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.local.detached import ServerState, start_opensearch, status, stop_opensearch
-from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kafka
+from icecdc_core.local.kafka import kafka_status, start_kafka, stop_kafka
+from icecdc_core.local.opensearch import ServerState, start_opensearch, status, stop_opensearch
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:

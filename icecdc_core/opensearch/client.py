@@ -2,30 +2,257 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import random
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy import OpenSearch
+import orjson
+from opensearchpy import OpenSearch, Transport, Urllib3HttpConnection
 from opensearchpy.exceptions import (
     AuthenticationException,
     AuthorizationException,
     ConnectionError,
     OpenSearchException,
+    SerializationError,
     SSLError,
     TransportError,
 )
-from opensearchpy.serializer import Serializer
+from opensearchpy.serializer import Deserializer, JSONSerializer, Serializer
 
-from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError
-from icecdc_core.opensearch.answers import AnswerConnection, UnusableAnswerError
-from icecdc_core.opensearch.aws import request_signer
-from icecdc_core.opensearch.retry import RetryingTransport
+from icecdc_core.errors import (
+    ConfigError,
+    DependencyError,
+    OpenSearchAuthError,
+    OpenSearchRequestError,
+    OpenSearchUnreachableError,
+    SecretError,
+)
+from icecdc_core.logs import event
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+
+
+_JSON = frozenset({"application/json", "application/vnd.elasticsearch+json"})
+# The field that an answer always has, by the name of the API in the path; "": creation and deletion of an index.
+_REQUIRED_FIELDS = {
+    "_search": "hits",
+    "_doc": "_id",
+    "_count": "count",
+    "_refresh": "_shards",
+    "_search_shards": "shards",
+    "_aliases": "acknowledged",
+    "_mapping": "acknowledged",
+    "_settings": "acknowledged",
+    "": "acknowledged",
+}
+# Statuses that say something about the content of the cluster. The page of another server must not pass for one.
+_CONTENT_STATUSES = frozenset({404, 409})
+
+
+class UnusableAnswerError(TransportError):
+    """The response is no answer of OpenSearch."""
+
+
+def unusable_answer_error(problem: str, text: object = "", status: int = 200) -> UnusableAnswerError:
+    """Return the error for an unusable answer."""
+    beginning = text if isinstance(text, str) else json.dumps(text, default=str)
+    # The error has no status, so that nobody mistakes it for a 404 of OpenSearch.
+    return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
+
+
+class AnswerConnection(Urllib3HttpConnection):
+    """A connection that accepts only JSON objects as details of an error."""
+
+    def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
+        text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
+        is_json = (content_type or "").partition(";")[0].strip() in _JSON
+        details: object = None
+        if is_json:
+            # The error of a HEAD request has no body.
+            with suppress(ValueError, RecursionError):
+                details = json.loads(text or "{}")
+        if isinstance(details, dict):
+            super()._raise_error(status_code, text, content_type)
+        if status_code in _CONTENT_STATUSES:
+            raise unusable_answer_error("the error is no JSON object", text, status_code)
+        super()._raise_error(status_code, text, "text/plain")
+
+
+class FastAnswers(JSONSerializer):
+    """Reads answers several times faster than the client's own serializer."""
+
+    def loads(self, s: str) -> Any:
+        """Read an answer."""
+        try:
+            return orjson.loads(s)
+        except orjson.JSONDecodeError:
+            # The standard library reads lone surrogates, which orjson refuses.
+            return super().loads(s)
+
+
+class AnswerDeserializer(Deserializer):
+    """Reads answers only if they are JSON."""
+
+    def loads(self, s: str, mimetype: str | None = None) -> Any:
+        """Read an answer."""
+        if mimetype and mimetype.partition(";")[0].strip() not in _JSON:
+            raise unusable_answer_error(f"the answer is {mimetype}, not JSON", s)
+        try:
+            return self.default.loads(s)
+        except (SerializationError, ValueError, RecursionError) as error:
+            raise unusable_answer_error("the answer is no JSON", s) from error
+
+
+def require_usable(method: str, path: str, answer: Any) -> None:
+    """Check the content of an answer. An answer that a serializer left as text is checked by its reader."""
+    if method == "HEAD" or (isinstance(answer, str) and answer):
+        return
+    if not isinstance(answer, dict):
+        raise unusable_answer_error("the answer is no JSON object" if answer else "the answer is empty", answer or "")
+    parts = path.partition("?")[0].strip("/").split("/")
+    api = next((part for part in parts if part.startswith("_")), "")
+    if parts == [""]:
+        required = "version"
+    elif parts[-1] == "point_in_time":
+        required = "pit_id" if method == "POST" else "pits"
+    elif method == "GET" and api in ("", "_alias", "_mapping", "_settings"):
+        # These answers have one entry for each index.
+        if not all(isinstance(entry, dict) for entry in answer.values()):
+            raise unusable_answer_error("the answer has entries that are not indexes", answer)
+        return
+    else:
+        required = _REQUIRED_FIELDS.get(api, "")
+    if required and required not in answer:
+        raise unusable_answer_error(f"the answer has no '{required}'", answer)
+    if required == "hits" and not (isinstance(answer["hits"], dict) and isinstance(answer["hits"].get("hits"), list)):
+        raise unusable_answer_error("the answer has no list of hits", answer)
+
+
+def request_signer(region: str, service: str) -> Any:
+    """Return a signer with the credentials of this machine: environment, profile or role.
+
+    The driver and each executor find their own credentials, so no credentials travel.
+    """
+    try:
+        import botocore.session
+        from opensearchpy import Urllib3AWSV4SignerAuth
+    except ImportError as error:
+        raise DependencyError(
+            "Signing requests for AWS needs the package botocore",
+            subject="opensearch_aws_region",
+            value=region,
+            remedy='pip install "icecdc[aws]" on the driver and the executors',
+        ) from error
+    credentials = botocore.session.get_session().get_credentials()
+    if credentials is None:
+        raise SecretError(
+            "No AWS credentials were found",
+            subject="opensearch_aws_region",
+            value=region,
+            remedy="give driver and executors a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on them",
+        )
+    return Urllib3AWSV4SignerAuth(credentials, region, service)
+
+
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+"""Back-pressure and temporary trouble. Every other status says that the request itself is wrong."""
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class Backoff:
+    """Growing pauses between the attempts of one request, until it has failed for some time.
+
+    tenacity would replace only the loops around it: its clock starts with the first attempt and not with the first
+    failure, so a single timeout could use up all the time, and a bulk request changes between two attempts.
+    """
+
+    def __init__(self, seconds: float, first_pause: float) -> None:
+        self._seconds = seconds
+        self._pause = first_pause
+        self._deadline = 0.0
+
+    def is_exhausted(self) -> bool:
+        """Whether a request that just failed has failed for too long."""
+        now = time.monotonic()
+        self._deadline = self._deadline or now + self._seconds
+        return now >= self._deadline
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until no attempt follows."""
+        return round(max(self._deadline - time.monotonic(), 0.0), 1)
+
+    def sleep(self) -> None:
+        """Pause before the next attempt; half of it is random, so that many clients do not return at once."""
+        left = max(self._deadline - time.monotonic(), 0.0)
+        time.sleep(min(self._pause, left) * random.uniform(0.5, 1.0))  # noqa: S311
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+class RetryingTransport(Transport):
+    """Retries a request until it has failed for `retry_seconds`.
+
+    Every request of the driver may be repeated. Reads and settings have the same effect twice. Whoever moves an alias
+    recognizes that its earlier request has moved it. Positions are written under a condition that distinguishes a
+    repetition from the write of another run.
+    """
+
+    def __init__(self, *args: Any, retry_seconds: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.retry_seconds = retry_seconds
+        self.deserializer = AnswerDeserializer(self.deserializer.serializers)
+
+    def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+        """Perform a request as the client asks for it, and repeat it while that may help."""
+        backoff = Backoff(self.retry_seconds, _FIRST_PAUSE_SECONDS)
+        while True:
+            try:
+                # The client takes its own options, such as the timeout, out of the parameters that it is given.
+                again = {**kwargs, "params": dict(kwargs["params"])} if kwargs.get("params") else kwargs
+                answer = super().perform_request(method, url, *args, **again)
+                require_usable(method, url, answer)
+                return answer
+            except (ConnectionError, TransportError) as error:
+                if not is_transient(error) or backoff.is_exhausted():
+                    raise
+                event(
+                    "OpenSearch gave no usable answer; retrying the request",
+                    logging.WARNING,
+                    request=f"{method} {url.partition('?')[0]}",
+                    status=error.status_code,
+                    seconds_left=backoff.seconds_left,
+                )
+                backoff.sleep()
+
+
+@contextmanager
+def without_retries(client: OpenSearch) -> Iterator[None]:
+    """Switch the client's retries off within the block."""
+    transport: Any = client.transport
+    before = getattr(transport, "retry_seconds", 0.0)
+    transport.retry_seconds = 0.0
+    try:
+        yield
+    finally:
+        transport.retry_seconds = before
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether a failed request may succeed on a retry."""
+    if isinstance(error, SSLError):
+        return False
+    if isinstance(error, (ConnectionError, UnusableAnswerError)):
+        return True
+    return isinstance(error, TransportError) and error.status_code in RETRIED_STATUSES
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,69 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import RequestError
+from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
 
-from icecdc_core.documents.field_types import VECTOR, has_field_type
-from icecdc_core.documents.mapping import index_limits, index_mapping
+from icecdc_core.config.values import UNIT_SECONDS
+from icecdc_core.documents.mapping import VECTOR, has_field_type, index_limits, index_mapping
 from icecdc_core.documents.spec import spec_digest
-from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
-from icecdc_core.opensearch.index_definitions import definition_errors, error_reason, major_version
-from icecdc_core.opensearch.index_settings import flat_settings, new_index_settings
-from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind, physical_index, write_alias
+from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
+from icecdc_core.opensearch.client import without_retries
+from icecdc_core.opensearch.index_settings import (
+    definition_errors,
+    error_reason,
+    flat_settings,
+    major_version,
+    new_index_settings,
+    published_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icecdc_core.config import SyncConfig
+
+
+def physical_index(index: str, epoch: int) -> str:
+    """Return the name of the index that an export builds behind the alias."""
+    return f"{index}--{epoch:06d}"
+
+
+def write_alias(physical: str) -> str:
+    """Return the alias through which a physical index is written; it disappears with the index."""
+    return f"{physical}--write"
+
+
+def index_uuid(client: OpenSearch, physical: str) -> str:
+    """Return the identity of a physical index, an empty string when there is none."""
+    entry = indexes_behind(client, physical).get(physical, {})
+    return str(entry["settings"]["index"]["uuid"]) if entry else ""
+
+
+def count_operations(client: OpenSearch, physical: str) -> int:
+    """Return how many writes an index has seen, the refused ones included: OpenSearch's own counters."""
+    answer = client.indices.stats(index=physical, metric="indexing")["_all"]["primaries"]["indexing"]
+    return sum(int(answer[name]) for name in ("index_total", "index_failed", "delete_total"))
+
+
+def indexes_behind(client: OpenSearch, index: str) -> dict[str, dict[str, Any]]:
+    """Return the physical indexes behind a name, with their aliases, mappings and settings."""
+    try:
+        return dict(client.indices.get(index=index))
+    except NotFoundError:
+        return {}
+
+
+def icecdc_meta(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what icecdc stored in the mapping of an index: `table`, `index`, `run`; empty for other indexes."""
+    meta = (entry.get("mappings") or {}).get("_meta") or {}
+    return dict(meta.get("icecdc") or {})
+
 
 # Settings that differ between two indexes that were created the same way.
 _OWN_SETTINGS = frozenset({"uuid", "creation_date", "provided_name", "version"})
@@ -155,3 +200,168 @@ def _digest(entry: dict[str, Any], own_alias: str) -> str:
     mapping = {name: value for name, value in entry["mappings"].items() if name != "_meta"}
     aliases = {name: value for name, value in entry["aliases"].items() if name != own_alias}
     return hashlib.sha256(json.dumps([settings, mapping, aliases], sort_keys=True).encode()).hexdigest()
+
+
+def indexes_of_readers(client: OpenSearch, index: str) -> frozenset[str]:
+    """Return the names of the physical indexes that readers see."""
+    return frozenset(indexes_behind(client, index))
+
+
+def publish_index(
+    client: OpenSearch, config: SyncConfig, physical: str, expected: Collection[str] | None = None
+) -> None:
+    """Make a loaded index searchable and move the readers' alias to it in one atomic step; may be repeated.
+
+    The aliases that users gave the old index move with it, because the old index is deleted.
+    """
+    with definition_errors(config):
+        client.indices.put_settings(index=physical, body={"index": published_settings(config)})
+    client.indices.refresh(index=physical)
+    actions: list[dict[str, Any]] = []
+    seen = indexes_behind(client, config.index)
+    if expected is not None and seen.keys() - {physical} - {*expected}:
+        raise _fenced_error(config, sorted(seen))
+    for name, entry in seen.items():
+        if name != physical:
+            actions += _moved_aliases(name, entry, physical, config.index)
+    # The write alias is the condition: an export that takes over removes it with the alias of readers. So a stalled run
+    # whose index readers have not seen, or see no more, cannot put it beside the one that they see now.
+    own = {"index": physical, "alias": write_alias(physical)}
+    actions += [{"remove": {**own, "must_exist": True}}, {"add": own}]
+    actions.append({"add": {"index": physical, "alias": config.index}})
+    try:
+        client.indices.update_aliases(body={"actions": actions})
+    except NotFoundError as error:
+        # The request is sent again if its answer is lost, and then finds nothing left to move.
+        if indexes_behind(client, config.index).keys() != {physical}:
+            raise _fenced_error(config, sorted(seen)) from error
+
+
+def _fenced_error(config: SyncConfig, seen: list[str]) -> FencedError:
+    return FencedError(
+        f"Another run has moved the alias '{config.index}' while this one was stalled",
+        subject="index",
+        value=seen,
+        remedy="nothing is lost, the other run has exported; raise lease_seconds if this run was only paused",
+    )
+
+
+def _moved_aliases(old: str, entry: dict[str, Any], physical: str, index: str) -> list[dict[str, Any]]:
+    """The actions that move the readers' alias and the aliases of users, with their filters and routings."""
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": old, "alias": index, "must_exist": True}},
+        {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},
+    ]
+    for alias, options in entry["aliases"].items():
+        if alias not in (index, write_alias(old)):
+            actions.append({"remove": {"index": old, "alias": alias, "must_exist": False}})
+            actions.append({"add": {"index": physical, "alias": alias, **options}})
+    return actions
+
+
+# Properties of an alias that hide a part of its index from readers.
+_NARROWING = {"filter", "search_routing"}
+
+
+def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
+    """Check that the name of the alias is free or belongs to this table's index."""
+    index = config.index
+    found = indexes_behind(client, index)
+    foreign = [name for name, entry in found.items() if name == index or icecdc_meta(entry).get("index") != index]
+    if foreign:
+        raise IndexConflictError(
+            f"'{index}' exists and was not made by icecdc ({', '.join(sorted(foreign))})",
+            subject="index",
+            value=index,
+            remedy="choose another index name, or delete that index or alias if it is no longer needed",
+        )
+    if not config.replace_index:
+        for entry in found.values():
+            require_index_of_table(config, str(icecdc_meta(entry).get("table")))
+
+
+def require_index_of_table(config: SyncConfig, table: str) -> None:
+    """Check that the index belongs to the table of the job."""
+    if table != config.table:
+        raise IndexConflictError(
+            f"The index '{config.index}' is in sync with another table, {table}",
+            subject="index",
+            value=config.index,
+            remedy=f"give table={table}, or give the index of {config.table} another name",
+        )
+
+
+def require_same_index(client: OpenSearch, config: SyncConfig, physical: str, uuid: str) -> None:
+    """Check that the index is still the one that the begun export created."""
+    if index_uuid(client, physical) != uuid:
+        raise IndexNotFoundError(
+            f"The index '{physical}' was deleted or created again while the export wrote to it",
+            subject="index",
+            value=config.index,
+            remedy="run the export again; it starts over with a new index",
+        )
+
+
+def require_readable_index(client: OpenSearch, index: str, physical: str, exported: str = "") -> None:
+    """Check that a committed index exists and that readers see all of it through the alias."""
+    seen = indexes_behind(client, index)
+    ours = seen.get(physical)
+    if write_alias(physical) not in ours["aliases"] if ours else not client.indices.exists(index=physical):
+        raise IndexNotFoundError(
+            f"The index '{physical}' behind '{index}' is gone, although it has a position",
+            subject="index",
+            value=index,
+            remedy="run the export again; it builds a new index behind the alias",
+        )
+    remedy = f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)"
+    if not seen:
+        raise IndexNotFoundError(
+            f"The alias '{index}', through which readers see '{physical}', is gone",
+            subject="index",
+            value=index,
+            remedy=f"{remedy}, or run the export again",
+        )
+    if len(seen) != 1 or not seen.keys() <= {physical, exported or physical}:
+        what = "an index of that name" if index in seen else ", ".join(sorted(seen))
+        raise IndexConflictError(
+            f"Readers of '{index}' see {what} instead of '{physical}'", subject="index", value=index, remedy=remedy
+        )
+    if any(entry["aliases"][index].keys() & _NARROWING for entry in seen.values()):
+        raise IndexConflictError(
+            f"Readers of '{index}' see only a part of '{physical}': the alias has a filter or a routing",
+            subject="index",
+            value=index,
+            remedy=f"{remedy}, or run the export again",
+        )
+
+
+_KEEP_ALIVE = "10m"
+_KEEP_ALIVE_LIMIT = re.compile(
+    rf"must be less than \(([\d.]+)({'|'.join(UNIT_SECONDS)})\)[^\n]*point_in_time\.max_keep_alive"
+)
+
+
+@contextmanager
+def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
+    """Open a point in time of all shards of an index, for readers on the executors, and close it after the block.
+
+    Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
+    (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which are
+    therefore read.
+    """
+    params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
+    try:
+        created = client.create_pit(index=index, params=params)
+    except RequestError as error:
+        limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
+        if limit is None:
+            raise
+        # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
+        shorter = f"{round(float(limit[1]) * UNIT_SECONDS[limit[2]] * 1000)}ms"
+        created = client.create_pit(index=index, params={**params, "keep_alive": shorter})
+    try:
+        yield created["pit_id"]
+    finally:
+        # If it cannot be closed, it expires by itself.
+        with suppress(OpenSearchException), without_retries(client):
+            client.delete_pit(body={"pit_id": [created["pit_id"]]})

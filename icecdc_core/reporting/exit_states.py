@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
 from icecdc_core import errors
 from icecdc_core.errors import IcecdcError
+from icecdc_core.secrets import mask_secrets, shorten
 
 
 class ExitState(NamedTuple):
@@ -102,3 +104,82 @@ def state_of(error: BaseException | None) -> str:
 def exit_code(state: str) -> int:
     """The exit code of a state."""
     return EXIT_STATES[state].code
+
+
+LONGEST_MESSAGE = 20_000
+_INTERRUPTED = "The run was interrupted"
+_AFTER_AN_INTERRUPT = "run it again; the next run finishes or repeats what this one began"
+REPORT = "icecdc_report"
+"""The attribute of an error that holds the report of the run that it ended."""
+
+
+def failure_report(error: BaseException, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of a failed run, as a scheduler reads it."""
+    state = state_of(error)
+    known = {name: facts.get(name) for name in ("job", "table", "index", "run_id", "seconds", "stage")}
+    text = shorten(str(error), LONGEST_MESSAGE) if isinstance(error, IcecdcError) else type(error).__name__
+    remedy = getattr(error, "remedy", "")
+    if isinstance(error, KeyboardInterrupt):
+        text, remedy = _INTERRUPTED, _AFTER_AN_INTERRUPT
+    # Each of several problems names its own remedy, and an error raised on an executor arrives as text.
+    remedies = re.findall(r"Remedy: (.*?)\.?$", text, re.MULTILINE)
+    return {
+        **known,
+        "state": state,
+        "exit_code": exit_code(state),
+        "error": type(error).__name__,
+        "message": text,
+        "remedy": remedy or "; ".join(remedies) or EXIT_STATES[state].action,
+    }
+
+
+def failure_of(error: BaseException) -> dict[str, Any] | None:
+    """Return the report of the run that this error ended; None if no run had begun."""
+    report: dict[str, Any] | None = getattr(error, REPORT, None)
+    return report
+
+
+# The messages of these have names, counts and addresses only. An error of any other class, a new one too, may quote a
+# row: an answer that was cut off has ids of documents, and a condition fails with the value that it met.
+_WITHOUT_VALUES = frozenset(
+    {
+        errors.CatalogError,
+        errors.ColumnNotFoundError,
+        errors.ConcurrentIngestError,
+        errors.DependencyError,
+        errors.DiskFullError,
+        errors.FencedError,
+        errors.HiddenHistoryError,
+        errors.HistoryGapError,
+        errors.IndexConflictError,
+        errors.IndexDiffersError,
+        errors.IndexNotFoundError,
+        errors.KafkaAuthError,
+        errors.KafkaError,
+        errors.KafkaUnreachableError,
+        errors.LostOffsetsError,
+        errors.OpenSearchAuthError,
+        errors.PositionError,
+        errors.SchemaChangeError,
+        errors.SchemaRegistryError,
+        errors.SecretError,
+        errors.TableLockedError,
+        errors.TableNotFoundError,
+        errors.TableReplacedError,
+        errors.TableResetError,
+        errors.TopicNotFoundError,
+        errors.TopicReplacedError,
+        errors.UnsupportedTypeError,
+    }
+)
+# Expressions, which a changed selection shows, may have values: `region = 'EU'`.
+_EXPRESSIONS = re.compile(r"\b(select|row_filter)=")
+
+
+def reason_without_values(error: BaseException) -> str:
+    """Return why a run failed: the message of an error that has no values, else what its class means."""
+    kind, state = type(error).__name__, EXIT_STATES[state_of(error)]
+    if type(error) in _WITHOUT_VALUES and not _EXPRESSIONS.search(str(error)):
+        return shorten(mask_secrets(f"{kind}: {error}"))
+    remedy = error.remedy if isinstance(error, IcecdcError) else ""
+    return shorten(mask_secrets(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))

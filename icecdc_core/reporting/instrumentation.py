@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from icecdc_core.columns import literal_names
 from icecdc_core.errors import ConfigError, IcecdcError
 from icecdc_core.logs import event, log_fields, logging_to
-from icecdc_core.opensearch.bulk.counts import COUNTERS
-from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.reporting.failures import LONGEST_MESSAGE, REPORT, failure_report
-from icecdc_core.reporting.metrics import RunMetrics
-from icecdc_core.reporting.metrics_output import check_folder, push_metrics, write_metrics
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics
+from icecdc_core.opensearch.counts import COUNTERS
+from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
+from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.observers import ObservedRun, Observers, publish_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog

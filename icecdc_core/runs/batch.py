@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.commits.position import Batch, Position
+from icecdc_core.commits.preconditions import index_identity
 from icecdc_core.documents.bulk_lines import upsert_version
-from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError
+from icecdc_core.documents.spec import dynamic_settings
+from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk.counts import COUNTERS
-from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
-from icecdc_core.opensearch.bulk.writer import ANY_VERSION, BulkSettings, write_actions
-from icecdc_core.opensearch.indexes import drop_leftovers, evolve_mapping
-from icecdc_core.opensearch.physical_indexes import count_operations, write_alias
-from icecdc_core.reporting.reports import RunReport, progress
+from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkSettings, require_accepted, write_actions
+from icecdc_core.opensearch.counts import COUNTERS
+from icecdc_core.opensearch.index_settings import definition_errors, settings_in_place
+from icecdc_core.opensearch.indexes import (
+    count_operations,
+    create_physical,
+    drop_leftovers,
+    evolve_mapping,
+    physical_index,
+    publish_index,
+    unused_epoch,
+    write_alias,
+)
+from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.changes import BatchPlan, count_documents
 from icecdc_core.runs.dead_letters import store_dead_letters
-from icecdc_core.session.spark_settings import shuffle_partitions_for
+from icecdc_core.session.spark import shuffle_partitions_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from icecdc_core.changes.net_changes import NetChanges
+    from icecdc_core.commits.lock import IndexLock
+    from icecdc_core.commits.position import Position
     from icecdc_core.reporting.progress import Progress
     from icecdc_core.runs.plan import BatchRange
     from icecdc_core.runs.run import Run
     from icecdc_core.table.source import Source
+
 
 _LOGGED = (*COUNTERS, "seconds", "run_id", "strategy")
 
@@ -140,3 +154,47 @@ def position_at(position: Position, source: Source, snapshot_id: int | None) -> 
 def log_entry(report: RunReport) -> dict[str, Any]:
     """Return what the commit log stores of a report."""
     return {name: getattr(report, name) for name in _LOGGED}
+
+
+def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
+    """Put a changed spec in place, where that leaves every indexed document right."""
+    physical, was, unfinished = lock.position.physical_index, lock.position.selection, lock.position.unfinished_specs
+    # Recorded before the first write: a run that dies halfway leaves parts of this spec, and the next one must know.
+    lock.write(
+        replace(
+            lock.position, unfinished_specs=[*(each for each in unfinished if each != source.spec), dict(source.spec)]
+        )
+    )
+    changed: dict[str, Any] = {}
+    for each in (was, *unfinished):
+        changed |= dynamic_settings(each, source.spec)
+    # First: a new field may need a limit that was raised.
+    _put_settings(run, physical, changed)
+    try:
+        evolve_mapping(run.client, run.config, physical, source.schema)
+    except SchemaChangeError:
+        _put_settings(run, physical, dynamic_settings(source.spec, was))  # as they were
+        if run.config.on_schema_change != "reexport":
+            raise
+        return False
+    lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
+    return True
+
+
+def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:
+    """Create an empty index, which readers see at once, and record its position."""
+    config = run.config
+    seen = run.confirm_readers_indexes(lock)
+    epoch = unused_epoch(run.client, config.index, lock.next_epoch(0, new_index=True))
+    physical = physical_index(config.index, epoch)
+    identity = index_identity(source.stored_selection)
+    create_physical(run.client, config, physical, source.schema, run.run_id, loading=False, identity=identity)
+    publish_index(run.client, config, physical, seen)
+    lock.write(position_at(replace(start, epoch=epoch, physical_index=physical), source, start.snapshot_id))
+
+
+def _put_settings(run: Run, physical: str, changed: Mapping[str, Any]) -> None:
+    if changed:
+        with definition_errors(run.config):
+            settings = settings_in_place(run.config, changed)
+            run.client.indices.put_settings(index=physical, body={"index": settings})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +14,24 @@ from pyspark.sql import DataFrame
 from icecdc_core.changes.net_changes import (
     INSERT_ONLY,
     NetChanges,
+    PlannedRange,
     compute_inserts,
     compute_last_rows,
     compute_net_changes,
 )
-from icecdc_core.changes.planned_range import PlannedRange
-from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
-from icecdc_core.changes.step_scan import StepScan
+from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.steps import snapshots_between
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.logs import set_fields
-from icecdc_core.session.spark_settings import shuffle_partitions_for
-from icecdc_core.table.schemas.identifiers import require_no_null
-from icecdc_core.table.source import Source
+from icecdc_core.session.spark import shuffle_partitions_for
+from icecdc_core.table.schema import require_no_null
+from icecdc_core.table.source import Source, require_row_positions
 
 if TYPE_CHECKING:
     from icecdc_core.config import SyncConfig
+    from icecdc_core.table.iceberg_table import FileTasks
+    from icecdc_core.table.source import Source
+
 
 _BYTES_PER_PARTITION = 16 * 1024 * 1024
 
@@ -130,3 +134,32 @@ def _step_report(source: Source, scan: StepScan) -> dict[str, Any]:
         "files_after": sum(len(tasks) for tasks in scan.read_newer),
         "bytes": file_bytes(source.table, [scan]),
     }
+
+
+@dataclass(frozen=True)
+class FileGroups:
+    """Groups of file tasks, each written and recorded as a whole."""
+
+    tasks: list[FileTasks] = field(default_factory=list)
+    digest: str = ""
+
+
+def file_groups(source: Source, snapshot_id: int | None, group_bytes: int, on_duplicate: str) -> FileGroups:
+    """Divide a snapshot's files into groups."""
+    locations: list[str] = []
+    groups: list[list[int]] = []
+    if snapshot_id is not None:
+        tasks = source.table.plan(snapshot_id)
+        if not source.identifier_columns:
+            require_row_positions(source.table, tasks)
+        locations, sizes = source.table.locations(tasks), source.table.sizes(tasks)
+        filled = group_bytes
+        for position in sorted(range(len(sizes)), key=lambda p: locations[p]):
+            if not groups or (filled >= group_bytes and on_duplicate != "last"):
+                groups.append([])
+                filled = 0
+            groups[-1].append(position)
+            filled += sizes[position]
+    names = json.dumps([[locations[position] for position in group] for group in groups])
+    selected = [source.table.select(tasks, group) for group in groups]
+    return FileGroups(selected, hashlib.sha256(names.encode()).hexdigest())

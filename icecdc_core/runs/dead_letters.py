@@ -31,7 +31,7 @@ from icecdc_core.table.catalogs import create_table_once, describe_failure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from icecdc_core.commits.position_format import Batch
+    from icecdc_core.commits.position import Batch
     from icecdc_core.config import SyncConfig
 
 SCHEMA = (

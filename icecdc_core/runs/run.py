@@ -8,25 +8,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position_format import Position
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_identity, check_preconditions
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import IndexNotFoundError
-from icecdc_core.opensearch.aliases import indexes_of_readers
-from icecdc_core.opensearch.client import Connection, typed_errors
-from icecdc_core.opensearch.index_checks import require_index_of_table, require_readable_index
+from icecdc_core.opensearch.client import Connection, typed_errors, without_retries
 from icecdc_core.opensearch.index_settings import check_settings
-from icecdc_core.opensearch.physical_indexes import icecdc_meta, indexes_behind
-from icecdc_core.opensearch.points_in_time import point_in_time
-from icecdc_core.opensearch.retry import without_retries
+from icecdc_core.opensearch.indexes import (
+    icecdc_meta,
+    indexes_behind,
+    indexes_of_readers,
+    point_in_time,
+    require_index_of_table,
+    require_readable_index,
+)
 from icecdc_core.reporting.instrumentation import JobRun
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.table.lag import lag
-from icecdc_core.table.open_source import open_source
-from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.source import Source
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.snapshots import lag
+from icecdc_core.table.source import Source, open_source
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch

@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from icecdc_core.session.jars import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES, iceberg_packages, kafka_package
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"

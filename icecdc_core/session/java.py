@@ -6,7 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -160,3 +163,33 @@ def _not_found_error(
         remedy=f"install a full JDK {example} (apt install openjdk-{example}-jdk, brew install "
         f"openjdk@{example}, or sdk install java) and set JAVA_HOME to its folder if it is not in a usual place",
     )
+
+
+_STDERR = 2
+_SHOWN = 4000
+
+
+@contextmanager
+def jvm_output_to_file() -> Iterator[Path]:
+    """Let a JVM that starts in the block write its output to the file that is yielded.
+
+    If the block fails, the end of the file is shown on the standard error.
+    """
+    # The log names tables and paths, so it has a private folder: in a shared one somebody could prepare a link.
+    log = Path(tempfile.mkdtemp(prefix="icecdc-spark-")) / "spark.log"
+    stderr = os.dup(_STDERR)
+    try:
+        # The JVM inherits the file descriptor, whatever Python's sys.stderr is.
+        with open(log, "xb", opener=_private) as file:
+            os.dup2(file.fileno(), _STDERR)
+        yield log
+    except Exception:
+        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
+        raise
+    finally:
+        os.dup2(stderr, _STDERR)
+        os.close(stderr)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -11,31 +11,35 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext, StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from icecdc_core.errors import DependencyError, JavaNotFoundError
-from icecdc_core.session.catalog import remember_catalog, with_catalog
-from icecdc_core.session.catalog_settings import catalog_settings, secret_settings
+from icecdc_core.session.catalog import catalog_settings, remember_catalog, secret_settings, with_catalog
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
-from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.maven.jars import kafka_jars, one_process_at_a_time
-from icecdc_core.session.maven.packages import (
+from icecdc_core.session.jars import (
     avro_package,
     iceberg_packages,
     kafka_connector,
+    kafka_jars,
     merge_packages,
     needed_bundles,
+    one_process_at_a_time,
 )
+from icecdc_core.session.java import find_spark_java
 
 if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
+
 
 # Spark's own default, and the other names under which catalogs and stores keep secrets.
 _REDACTED_BY_SPARK = "(?i)secret|password|passphrase|token|access[-_.]?key|api[-_.]?key|account[-_.]?key|credential"
@@ -141,7 +145,9 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
     }
     if config.reads_kafka:
         own = [given["spark.jars"]] if given.get("spark.jars") else []
-        given["spark.jars"] = ",".join([*own, *map(str, kafka_jars(kafka_connector(), find_spark_java()))])
+        given["spark.jars"] = ",".join(
+            [*own, *map(str, kafka_jars(kafka_connector(pyspark.__version__), find_spark_java()))]
+        )
     return {**defaults, **{key: value for each in catalogs.values() for key, value in each.items()}, **given}
 
 
@@ -153,7 +159,10 @@ def _needed_packages(config: ParameterModel, catalogs: Mapping[str, Mapping[str,
             {key.removeprefix(f"spark.sql.catalog.{name}."): value for key, value in of_catalog.items()}
         )
     }
-    return [*iceberg_packages(bundles=list(bundles)), *([avro_package()] if config.reads_kafka else [])]
+    return [
+        *iceberg_packages(pyspark.__version__, list(bundles)),
+        *([avro_package(pyspark.__version__)] if config.reads_kafka else []),
+    ]
 
 
 def _redaction(settings: Mapping[str, str], secret: Collection[str]) -> str:
@@ -242,3 +251,96 @@ def _is_spark_java(home: str) -> bool:
         return str(find_spark_java().path) == str(Path(home).resolve())
     except JavaNotFoundError:
         return False
+
+
+# Spark generates a fast hash map for aggregates whose keys are of fixed width or text; further groups go to a general
+# one. By default the fast map is for partial aggregates and 2^16 groups only, too few when almost every row has its own
+# identifier: with 2^20 groups a task is three times as fast. Beside the pages from Spark's memory manager the map takes
+# 8 MB a task, 16 MB for text keys, so this is for narrow rows only.
+_SETTINGS = {
+    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+}
+
+# Data files are several times as dense as rows in memory; a task sorts the rows in parts that fit.
+_FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
+_MEMORY_OF_FILE_BYTES = 4
+_SHARE_OF_MEMORY = 0.5
+_ROWS_OF_A_BATCH_ON_DISK = 256
+
+
+def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
+    """Make aggregations with very many groups fast in the block; settings that are set already stay."""
+    return settings_unless_set(spark, _SETTINGS)
+
+
+def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractContextManager[None]:
+    """Make shuffles in the block start with as many partitions as the rows of such files need.
+
+    Adaptive execution merges small partitions, but never splits one that is too large for a task's memory.
+    ``spark.sql.shuffle.partitions`` is the minimum; a setting that is set already stays.
+    """
+    wanted = -(-file_bytes // _FILE_BYTES_OF_A_PARTITION)
+    least = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    enough = not least.isdigit() or int(least) >= wanted  # a platform may choose by itself ("auto")
+    name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+    return settings_unless_set(spark, {} if enough else {name: str(wanted)})
+
+
+@contextmanager
+def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
+    """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit.
+
+    Spark checks only at every 16th batch of rows, of up to 4 MB a column, whether the memory suffices, and writing to
+    disk holds the last hundred batches. Both can fill the heap of a small executor, so rows on disk are cached in small
+    batches.
+    """
+    manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+    entries, rooms = manager.valuesIterator(), []
+    while entries.hasNext():
+        rooms.append(int(entries.next()._1()))
+    # The driver is one of the entries, in local mode the only one.
+    room = sum(rooms) * max(1, len(rooms) - 1) / len(rooms)
+    if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
+        yield StorageLevel.MEMORY_AND_DISK
+        return
+    with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
+        yield StorageLevel.DISK_ONLY
+
+
+# Spark reports an observation right after the action; some releases never report one that was dropped.
+REPORT_SECONDS = 5.0
+_PAUSE_SECONDS = 0.005
+
+
+class RowCount:
+    """The number of rows of a frame, observed by the first action that reads ``rows``.
+
+    Adaptive execution drops a stage whose result it does not need, for instance one side of a join when the other is
+    empty, and the observation of that stage with it. Spark then reports nothing, or an empty row. Only in that case
+    does a separate job count the rows.
+    """
+
+    def __init__(self, frame: DataFrame, condition: Column | None = None) -> None:
+        self._counted = frame if condition is None else frame.where(condition)
+        self._observation = Observation()
+        counted = F.count_if(F.lit(True) if condition is None else condition)
+        self.rows = frame.observe(self._observation, counted.alias("rows"))
+
+    def value(self) -> int:
+        """Return the number of rows; an action must have read ``rows`` before."""
+        if self._is_reported():
+            # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
+            with suppress(Py4JError, PySparkException):
+                return int(self._observation.get["rows"])
+        return self._counted.count()
+
+    def _is_reported(self) -> bool:
+        # `Observation.get` waits forever when nothing is reported.
+        observation: Any = self._observation._jo
+        deadline = time.monotonic() + REPORT_SECONDS
+        while not observation.future().isCompleted():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        return True

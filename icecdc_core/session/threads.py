@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from icecdc_core.session.jvm import java_class
-from icecdc_core.session.shutdown import Stopped, StopRequest
+from icecdc_core.session.processes import Stopped, StopRequest
 
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 10.0

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.errors import CatalogError, DependencyError, IcecdcError, TableNotFoundError
+from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, IcecdcError, TableNotFoundError
 from icecdc_core.secrets import mask_secrets
+from icecdc_core.session.jars import bundle_package
 from icecdc_core.session.java_causes import Cause, causes
 from icecdc_core.session.jvm import iceberg_class
-from icecdc_core.session.maven.packages import bundle_package
 from icecdc_core.session.threads import active_session
 
 
@@ -196,3 +197,40 @@ def _require_catalog(spark: SparkSession, name: str) -> None:
     session: Any = spark._jsparkSession
     state = session.sessionState()
     state.catalogManager().catalog(state.sqlParser().parseMultipartIdentifier(name).head())
+
+
+_NESSIE = "nessie.is-nessie-catalog"
+
+
+def require_visible_history(table: str, metadata: TableMetadata, view: CatalogView) -> None:
+    """Refuse a table whose catalog hides its history."""
+    reason = _hidden(metadata, view)
+    if reason:
+        raise HiddenHistoryError(
+            f"The catalog of '{table}' hides its history: {reason}",
+            subject="catalog_properties",
+            remedy="use a catalog that shows every snapshot (with Nessie its own catalog type, for all writers: "
+            "type=nessie, uri=.../api/v2), or set on_history_gap=reexport: then every sync that finds something new "
+            "exports the whole table, behind the alias",
+        )
+
+
+def _hidden(metadata: TableMetadata, view: CatalogView) -> str:
+    if len(metadata.snapshots) > 1:
+        return ""
+    if view.is_rest and _NESSIE in view.property_names and not metadata.metadata_log:
+        return "Nessie's REST endpoint shows only the latest snapshot of a table"
+    if not metadata.snapshots:
+        return ""
+    only = metadata.snapshots[0]
+    if only.parent_snapshot_id is None and (only.sequence_number or 0) <= 1:
+        return ""
+    if not metadata.metadata_log:
+        return (
+            f"it shows only snapshot {only.snapshot_id}, which has sequence number {only.sequence_number}, "
+            "and the metadata log says that none has expired"
+        )
+    recorded = view.recorded_snapshots() if view.is_rest else frozenset()
+    if recorded - {only.snapshot_id}:
+        return f"it shows only snapshot {only.snapshot_id}, but the table's metadata file has {len(recorded)}"
+    return ""

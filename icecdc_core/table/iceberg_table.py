@@ -5,20 +5,21 @@ Lists of files stay in the JVM, see ``file_lists``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import fetch_text, file_lists, java_class
+from icecdc_core.session.jvm import fetch_text, file_lists, iceberg_class, java_class
 from icecdc_core.table.catalogs import CatalogView, load_table, view_catalog
-from icecdc_core.table.commit_files import CommitFiles, read_commit_files
-from icecdc_core.table.file_lists import join_texts, parse_numbers, read_facts, split_texts
-from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.schemas.projection import (
+from icecdc_core.table.schema import (
     is_encrypted,
     metadata_for_pyiceberg,
     reads_in_batches,
@@ -29,7 +30,151 @@ from icecdc_core.table.schemas.projection import (
     without_columns,
     without_row_lineage,
 )
-from icecdc_core.table.staged_scan import StagedScan
+
+_SEPARATOR = "\0"
+
+
+def join_texts(parts: Iterable[str]) -> str:
+    """Return texts in the form in which ``FileLists`` takes several."""
+    return _SEPARATOR.join(parts)
+
+
+def split_texts(answer: Any) -> list[str]:
+    """Return the texts in an answer of ``FileLists``."""
+    joined = fetch_text(answer)
+    return joined.split(_SEPARATOR) if joined else []
+
+
+def parse_numbers(parts: Iterable[str]) -> list[int]:
+    """Return texts as numbers."""
+    return [int(text) for text in parts]
+
+
+def read_facts(lists: Any, files: Any, name: str) -> list[str]:
+    """Return a fact about each file of a list."""
+    return split_texts(lists.texts(files, name))
+
+
+_NO_TARGET = "null"
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """The files that one commit added and removed."""
+
+    added: dict[str, int]
+    removed: dict[str, int]
+    added_deletes: dict[str, int]
+    removed_deletes: dict[str, int]
+    referenced: frozenset[str]
+    adds_untargeted_deletes: bool
+    removes_untargeted_deletes: bool
+    added_files: Any
+    removed_files: Any
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the commit can only have added rows."""
+        return not (self.removed or self.added_deletes or self.removed_deletes)
+
+    @property
+    def moves_files_once(self) -> bool:
+        """Whether the commit added and removed each of its data files once."""
+        return bool(self.added_files.size() == len(self.added) and self.removed_files.size() == len(self.removed))
+
+
+def read_commit_files(spark: SparkSession, lists: Any, table: Any, snapshot_id: int) -> CommitFiles:
+    """Read from its manifests what a commit added and removed."""
+    # A snapshot's own lists read manifests by the schema they were written with, which fails where a column
+    # that an older partition spec refers to was dropped.
+    builder = iceberg_class(spark, "SnapshotChanges").builderFor(table)
+    changes = builder.snapshot(table.snapshot(snapshot_id)).build()
+    added, removed, added_deletes, removed_deletes = (
+        java_class(spark, "java.util.ArrayList")(files)
+        for files in (
+            changes.addedDataFiles(),
+            changes.removedDataFiles(),
+            changes.addedDeleteFiles(),
+            changes.removedDeleteFiles(),
+        )
+    )
+    to_added, to_removed = (set(read_facts(lists, files, "target")) for files in (added_deletes, removed_deletes))
+    return CommitFiles(
+        added=_sizes(lists, added, "location"),
+        removed=_sizes(lists, removed, "location"),
+        added_deletes=_sizes(lists, added_deletes, "place"),
+        removed_deletes=_sizes(lists, removed_deletes, "place"),
+        referenced=frozenset((to_added | to_removed) - {_NO_TARGET}),
+        adds_untargeted_deletes=_NO_TARGET in to_added,
+        removes_untargeted_deletes=_NO_TARGET in to_removed,
+        added_files=added,
+        removed_files=removed,
+    )
+
+
+def _sizes(lists: Any, files: Any, name: str) -> dict[str, int]:
+    return dict(zip(read_facts(lists, files, name), parse_numbers(read_facts(lists, files, "size")), strict=True))
+
+
+class FileTasks:
+    """File scan tasks in the JVM: each is a data file with the delete files that apply to it."""
+
+    def __init__(self, tasks: Any) -> None:
+        self.java_list = tasks
+
+    def __len__(self) -> int:
+        return int(self.java_list.size())
+
+
+class StagedScan:
+    """Reads file tasks of a table, which stay staged until they are released."""
+
+    def __init__(self, spark: SparkSession, name: str, table: Any, lists: Any, has_table_cache: bool) -> None:
+        self._spark, self._name, self._table, self._lists = spark, name, table, lists
+        self._has_table_cache = has_table_cache
+        self._staged: list[str] = []
+
+    def read(self, tasks: FileTasks, readable: Any, size: int, in_batches: bool) -> DataFrame:
+        """Return the rows of these tasks, deletes applied."""
+        key = uuid.uuid4().hex
+        self._lists.taskSets().stageTasks(readable, key, tasks.java_list)
+        self._staged.append(key)
+        reader = self._spark.read.format("iceberg").options(**self._splits(size))
+        if not in_batches:
+            reader = reader.option("vectorization-enabled", "false")
+        if self._has_table_cache:
+            self._lists.tableCache().add(key, readable)
+            return reader.load(key)
+        return reader.option("scan-task-set-id", key).load(self._name)
+
+    def release(self) -> None:
+        """Remove the staged tasks; frames returned by ``read`` cannot be read any more."""
+        while self._staged:
+            key = self._staged.pop()
+            with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+                self._lists.taskSets().removeTasks(self._table, key)
+                if self._has_table_cache:
+                    self._lists.tableCache().remove(key)
+
+    def _splits(self, size: int) -> dict[str, int]:
+        """Return the split options of these files: those Iceberg chooses for its own scans, but not for staged ones.
+
+        Its rule gives every core a split if the files allow it. The cost of opening a file shrinks with the split size,
+        because starting a task takes longer than opening a file.
+        """
+        given = iceberg_class(self._spark, "spark.SparkReadConf")(
+            self._spark._jsparkSession,
+            self._table,
+            java_class(self._spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty(),
+        )
+        if not given.adaptiveSplitSizeEnabled():
+            return {}
+        usual = given.splitSize()
+        adjusted = iceberg_class(self._spark, "util.TableScanUtil").adjustSplitSize(size, given.parallelism(), usual)
+        if adjusted >= usual:
+            return {}
+        return {"split-size": adjusted, "file-open-cost": given.splitOpenFileCost() * adjusted // usual}
+
 
 _METADATA_COLUMNS = {
     "_file": "string",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 
 from pyiceberg.table.metadata import TableMetadata
@@ -76,7 +77,7 @@ def committed_at(snapshot: Snapshot) -> datetime:
 
 
 def snapshot_as_of(metadata: TableMetadata, timestamp_ms: int, branch: str = MAIN_BRANCH) -> int | None:
-    """Return the newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all."""
+    """The newest snapshot of a branch committed at or before a time (milliseconds since 1970); None before all."""
     by_id = _by_id(metadata)
     chain = ancestors(metadata, head_snapshot_id(metadata, branch))
     for snapshot_id in chain:
@@ -128,3 +129,14 @@ def _gap_error(metadata: TableMetadata, subject: str, value: object) -> HistoryG
         remedy="set on_history_gap=reexport (a re-export behind the alias, without downtime), or run the export; "
         "to prevent it, keep snapshots longer than the longest pause between two syncs",
     )
+
+
+def lag(metadata: TableMetadata, position: int | None, head: int | None, now: float | None = None) -> tuple[int, float]:
+    """Return the number of snapshots that the index lacks, and the age of the oldest of them in seconds."""
+    common = common_ancestor(metadata, position, head) if position is not None else None
+    chain = ancestors(metadata, head)
+    behind = chain[: chain.index(common)] if common in chain else chain
+    if not behind or position == head:
+        return 0, 0.0
+    times = [snapshot.timestamp_ms for snapshot in metadata.snapshots if snapshot.snapshot_id in set(behind)]
+    return len(behind), round(max(0.0, (time.time() if now is None else now) - min(times) / 1000), 3)

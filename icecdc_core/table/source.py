@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,22 +10,107 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyspark.sql import DataFrame
+from pyiceberg.table.refs import SnapshotRefType
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from icecdc_core.columns import CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID, INSERT, private_identifier
-from icecdc_core.errors import IdentifierColumnsError
-from icecdc_core.table.expressions.new_fields import new_document_fields
-from icecdc_core.table.expressions.projection import Projection
-from icecdc_core.table.file_tasks import FileTasks
-from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.schemas.identifiers import require_unique
-from icecdc_core.table.selection import Selection
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    INSERT,
+    ROW_POSITION,
+    private_identifier,
+    quoted,
+)
+from icecdc_core.errors import ColumnNotFoundError, ConfigError, IdentifierColumnsError
+from icecdc_core.table.catalogs import require_visible_history
+from icecdc_core.table.iceberg_table import FileTasks, IcebergTable
+from icecdc_core.table.schema import (
+    identifier_fields,
+    require_distinct,
+    require_identifier_types,
+    require_readable,
+    require_unique,
+)
+from icecdc_core.table.select import (
+    Projection,
+    UsedColumns,
+    condition_columns,
+    new_document_fields,
+    open_projection,
+    require_readable_stars,
+)
+from icecdc_core.table.snapshots import head_snapshot_id
 from icecdc_core.updates import merge_updates
 
 if TYPE_CHECKING:
-    from icecdc_core.table.schemas.changes import SchemaChange
+    from icecdc_core.config import SyncConfig
+    from icecdc_core.table.schema import SchemaChange
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a table's rows that is read."""
+
+    columns: tuple[str, ...]
+    row_filter: str = ""
+    with_row_position: bool = False
+    delete_columns: tuple[str, ...] = ()
+    projection: Projection | None = None
+    identifier_columns: tuple[str, ...] = ()
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns of a selected row, without its position and what happened to it."""
+        if self.projection is None:
+            return self.columns
+        return (*self.projection.schema.names, *map(private_identifier, self.identifier_columns))
+
+    def select(self, rows: DataFrame, *more: str) -> DataFrame:
+        """Return the selected part of whole table rows, followed by ``more`` columns (SQL expressions)."""
+        selected = [quoted(name) for name in self.columns]
+        for name in self.identifier_columns if self.projection else ():
+            selected.append(f"{quoted(name)} AS {quoted(private_identifier(name))}")
+        if self.row_filter:
+            rows = rows.where(F.expr(self.row_filter))
+        if self.with_row_position:
+            # A file's path has values of the columns that partition the table, which a projection may mask.
+            place = (
+                "concat_ws(':', _file, _pos)" if self.projection is None else "sha2(concat_ws(':', _file, _pos), 256)"
+            )
+            position = "cast(_row_id AS string)" if "_row_id" in rows.schema.names else place
+            selected.append(f"{position} AS {ROW_POSITION}")
+        rows = rows.selectExpr(*selected, *more)
+        return rows if self.projection is None else self.projection.apply(rows)
+
+    def select_deleted(self, rows: DataFrame, *more: str) -> DataFrame:
+        """Return the selected part of deleted rows: ``select``, with only ``delete_columns`` filled."""
+        return null_all_but(self.select(rows, *more), self.row_columns, self.delete_columns)
+
+
+def null_all_but(rows: DataFrame, columns: Sequence[str], filled: Sequence[str]) -> DataFrame:
+    """Return rows in which every column but the filled ones is null; all stay filled if ``filled`` is empty."""
+    if not filled:
+        return rows
+    # A null of the column's own type.
+    blank = {name: f"CASE WHEN false THEN {quoted(name)} END AS {quoted(name)}" for name in {*columns} - {*filled}}
+    return rows.selectExpr(*(blank.get(name, quoted(name)) for name in rows.columns))
+
+
+def require_row_positions(table: IcebergTable, tasks: FileTasks) -> None:
+    """Check that the position of every row of these files is known."""
+    if len(tasks) and table.has_row_lineage and not table.have_row_ids(tasks):
+        raise IdentifierColumnsError(
+            f"Rows of '{table.name}' have no row id yet, because they were written before it became format version 3 "
+            "(or lie in ORC files, whose row ids Spark 4.0 cannot read), and there are no identifier columns",
+            subject="identifier_columns",
+            value=[],
+            remedy="name the columns that identify a row, or commit once to the table (an append or a compaction will "
+            "do): that gives every row its id",
+        )
+
 
 # Changes that an index can follow where a field is the column itself.
 _RECOMPUTING = frozenset({"added", "type_widened", "reordered"})
@@ -157,7 +243,7 @@ class Source:
         return self.table.plan(snapshot_id) if snapshot_id is not None else self.table.no_tasks()
 
     def require_unique_identifiers(self, on_duplicate: str) -> None:
-        """Check the identifiers of the current snapshot's rows; without identifier columns there is nothing to check."""
+        """Check the identifiers of the current snapshot's rows; without identifier columns there is none."""
         if self.identifier_columns:
             rows = self.rows(self.files(self.head))
             require_unique(rows, self.key_columns, self.table.name, allow_duplicates=on_duplicate == "last")
@@ -185,3 +271,84 @@ def _recomputes(
         for change in changes
         for path in computed_from
     )
+
+
+def open_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
+    """Load the table and check every parameter that concerns it."""
+    table = IcebergTable(spark, config.table)
+    metadata = table.metadata()
+    if needs_history and config.on_history_gap == "fail":
+        require_visible_history(config.table, metadata, table.catalog())
+    schema = table.schema()
+    if config.select:
+        require_readable_stars(table.unreadable, ["*"] if callable(config.select) else config.select, config.alias)
+    else:
+        require_readable(table.unreadable, config.columns or table.unreadable)
+    columns = list(config.columns) or schema.names
+    require_distinct(spark, schema, columns)
+    _require_columns("columns", columns, schema, ColumnNotFoundError)
+    identifiers = list(config.identifier_columns) or identifier_fields(metadata.schema())
+    _require_columns("identifier_columns", identifiers, schema, IdentifierColumnsError)
+    require_identifier_types(identifiers, schema)
+    projection = None
+    if config.select:
+        projection = open_projection(
+            spark, schema, config.select, config.alias, identifiers, unreadable_columns=table.unreadable
+        )
+        columns = [name for name in schema.names if name in projection.used_columns]
+    elif missing := [name for name in identifiers if name not in columns]:
+        raise IdentifierColumnsError(
+            f"Identifier columns must be part of the document; {missing} are not in columns",
+            subject="columns",
+            value=columns,
+            remedy="add them to columns",
+        )
+    selected = projection.schema if projection else StructType([schema[name] for name in columns])
+    condition = condition_columns(spark, schema, config.row_filter) if config.row_filter else UsedColumns()
+    _require_branch(metadata, config.branch)
+    return Source(
+        table=table,
+        metadata=metadata,
+        head=head_snapshot_id(metadata, config.branch),
+        columns=columns,
+        identifier_columns=identifiers,
+        schema=selected,
+        row_filter=config.row_filter,
+        branch=config.branch,
+        chosen_columns=list(config.columns),
+        filter_columns=condition.names,
+        projection=projection,
+        filter_computed_from=condition.computed_from,
+        filter_time_zone=condition.time_zone,
+    )
+
+
+def _require_columns(parameter: str, names: Sequence[str], schema: StructType, error: type[Any]) -> None:
+    missing = [name for name in names if name not in schema.names]
+    if not missing:
+        return
+    nested = [name for name in missing if "." in name and name.split(".")[0] in schema.names]
+    close = difflib.get_close_matches(missing[0], schema.names, 1, cutoff=0.6)
+    hint = "nested fields cannot be used; add a top-level column" if nested else "the table has: "
+    if not nested:
+        hint = (f"did you mean '{close[0]}'? " if close else "") + hint + ", ".join(schema.names)
+    raise error(
+        f"The table has no column {', '.join(repr(name) for name in missing)}",
+        subject=parameter,
+        value=list(names),
+        remedy=hint,
+    )
+
+
+def _require_branch(metadata: TableMetadata, name: str) -> None:
+    ref = metadata.refs.get(name)
+    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        branches = [
+            other for other, known in metadata.refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH
+        ]
+        raise ConfigError(
+            f"'{name}' is a tag, which never moves, so there is nothing to follow",
+            subject="branch",
+            value=name,
+            remedy="name a branch: " + ", ".join(sorted(branches)),
+        )

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
-from icecdc_core.opensearch.bulk.writer import BulkSettings
+from icecdc_core.opensearch.bulk import BulkSettings
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.physical_indexes import write_alias
+from icecdc_core.opensearch.indexes import write_alias
 from tests.broken_runs import move_elsewhere
 from tests.bulk_writes import write
 from tests.faults.test_opensearch_faults import CREATE, FILL

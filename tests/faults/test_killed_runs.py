@@ -9,9 +9,9 @@ import time
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, TableLockedError
-from icecdc_core.reporting.reports.run import RunReport
+from icecdc_core.reporting.reports import RunReport
 from tests.broken_runs import forget_commit, move_elsewhere
 from tests.faults.killing import Victim, of_one_core
 from tests.loopback_proxy import Act, loopback_proxy

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.commits.position_format import Batch, Position
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import Batch, Position
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, RejectedDocumentsError, TableLockedError
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.batch import write_batch
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import json, sys
 from icecdc_core import SyncConfig
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError
 from icecdc_core.opensearch.client import Connection
 config = SyncConfig(**json.loads(sys.argv[1]))

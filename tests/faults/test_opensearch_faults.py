@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import (
     IcecdcError,
     IndexNotFoundError,
@@ -281,7 +281,7 @@ class DescribeABlockedOrMissingIndex:
 class DescribeAServerThatIsKilled:
     def it_is_retried_and_the_run_ends_in_sync(self, spark, sql, config, tmp_path):
         from icecdc_core.local import running_opensearch
-        from icecdc_core.local.ports import candidate_ports, free_ports
+        from icecdc_core.local.processes import candidate_ports, free_ports
 
         port = next(free_ports(candidate_ports()))
         started = threading.Event()

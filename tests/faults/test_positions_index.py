@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.position_format import FORMAT
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import FORMAT
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError
 from icecdc_core.jobs.status import status
 from tests.loopback_proxy import loopback_proxy

@@ -16,7 +16,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
 from icecdc_core.reporting.exit_states import state_of
-from icecdc_core.table.read_failures import spark_errors
+from icecdc_core.table.failures import spark_errors
 from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import Victim, of_one_core
 from tests.faults.test_storage_faults import missing, newest_file, overwritten, truncated

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core import export_table, sync_changes
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, IndexNotFoundError
 from tests.loopback_proxy import Act, loopback_proxy
 

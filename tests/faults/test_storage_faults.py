@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from icecdc_core import sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import CatalogError, DataReadError, HistoryGapError
 from icecdc_core.jobs import export, sync
 from icecdc_core.table.source import Source

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from icecdc_core.session.jars import Jar, jars_in_cache
 from icecdc_core.session.java import find_spark_java
-from icecdc_core.session.maven.ivy import Jar
-from icecdc_core.session.maven.jars import jars_in_cache
 
 HERE = Path(__file__).parent
 TLC = Jar(

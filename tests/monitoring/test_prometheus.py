@@ -19,8 +19,7 @@ from threading import Thread
 
 import pytest
 
-from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics
-from icecdc_core.reporting.metrics_output import write_metrics
+from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics, write_metrics
 from tests.monitoring_receivers import within
 from tests.unit.reporting.test_monitoring_files import FOLDER, QUERIES
 

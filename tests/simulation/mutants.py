@@ -14,13 +14,15 @@ from typing import Any
 from unittest import mock
 
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
-from icecdc_core.opensearch import aliases, indexes
-from icecdc_core.opensearch.bulk import answers, request, writer
-from icecdc_core.opensearch.bulk.writer import BulkWriter
-from icecdc_core.runs import batch, index_changes, plan, resume
+from icecdc_core.opensearch import bulk, indexes
+from icecdc_core.opensearch import indexes as aliases
+from icecdc_core.opensearch.bulk import BulkWriter
+from icecdc_core.runs import batch, plan
+from icecdc_core.runs import batch as index_changes
+from icecdc_core.runs import plan as resume
 from icecdc_core.runs.run import Run
 
 
@@ -196,20 +198,20 @@ MUTANTS = [
         (READERS, INDEX),
         (
             Change(
-                request,
+                bulk,
                 "request_body",
                 "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
                 """import re
     text = bytes(memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
     return memoryview(re.sub(rb', "version": [0-9]+, "version_type": "external"', b"", text))""",
-                (writer,),
+                (bulk,),
             ),
         ),
     ),
     Mutant(
         "operations that OpenSearch refused for a moment count as done",
         (INDEX, READERS),
-        (Change(answers, "count_outcomes", "again.append(number)", "upserts += 1", (writer,)),),
+        (Change(bulk, "count_outcomes", "again.append(number)", "upserts += 1", (bulk,)),),
     ),
     Mutant(
         "a bulk request without an answer counts as done",

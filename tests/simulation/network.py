@@ -13,7 +13,7 @@ import orjson
 from opensearchpy.connection import Connection
 from opensearchpy.exceptions import ConnectionTimeout
 
-from icecdc_core.opensearch.answers import AnswerConnection
+from icecdc_core.opensearch.client import AnswerConnection
 from tests.simulation.scheduler import Killed, Process, current
 from tests.simulation.simulated_opensearch import Answer, SimulatedOpenSearch
 

@@ -11,11 +11,11 @@ from typing import Any
 from unittest import mock
 
 from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
-from icecdc_core.commits import lease, lock, positions
+from icecdc_core.commits import lease, lock, store
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
-from icecdc_core.opensearch import client, retry
-from icecdc_core.opensearch.bulk import writer
+from icecdc_core.opensearch import bulk, client
+from icecdc_core.opensearch import client as retry
 from icecdc_core.reporting.progress import Progress
 from icecdc_core.runs import batch
 from icecdc_core.runs.changes import BatchPlan
@@ -153,7 +153,7 @@ class SimulatedExecutor:
 def simulated() -> Iterator[None]:
     """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
     replaced: list[tuple[Any, str, Any]] = [
-        *((module, "time", SimulatedTime) for module in (lease, positions, retry)),
+        *((module, "time", SimulatedTime) for module in (lease, store, retry)),
         (lock, "threading", SimulatedThreading),
         (retry, "random", SimulatedRandom),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
@@ -162,8 +162,8 @@ def simulated() -> Iterator[None]:
         (lease, "is_running", lambda holder: world().exists(holder)),
         (lease, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
-        (writer, "ThreadPoolExecutor", SimulatedExecutor),
-        (writer, "logging_to", lambda _: nullcontext()),
+        (bulk, "ThreadPoolExecutor", SimulatedExecutor),
+        (bulk, "logging_to", lambda _: nullcontext()),
         *((module, "Run", SimulatedRun) for module in (export, sync)),
         *((sync, each.__name__, each) for each in (plan_batch, compute_changes, to_documents)),
         (batch, "shuffle_partitions_for", lambda *_: nullcontext()),

@@ -15,8 +15,8 @@ from icecdc_core.errors import DependencyError
 from icecdc_core.ingest.formats.logical_types import LogicalType
 from icecdc_core.ingest.formats.registry import RegisteredSchema
 from icecdc_core.session.compat import AVRO_READER
+from icecdc_core.session.jars import avro_package
 from icecdc_core.session.jvm import java_class
-from icecdc_core.session.maven.packages import avro_package
 
 _NAMED = ("record", "error", "enum", "fixed")
 

@@ -14,12 +14,16 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats import debezium, json_schemas
 from icecdc_core.ingest.formats.avro import AvroSchema, require_avro
-from icecdc_core.ingest.formats.decode_results import decode_by_schema, decode_result, evaluate_once
-from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
+from icecdc_core.ingest.formats.decode_results import (
+    PAYLOAD_OPTIONS,
+    FormatSettings,
+    decode_by_schema,
+    decode_result,
+    evaluate_once,
+)
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.record_keys import delete_by_key, delete_by_single_key
 from icecdc_core.ingest.formats.registry import RegisteredSchema, SchemaRegistry
-from icecdc_core.ingest.formats.settings import FormatSettings
 
 HEADER_BYTES = 5
 _MAX_BYTES = (1 << 31) - 1

@@ -16,21 +16,19 @@ from pyspark.sql import types as T
 
 from icecdc_core.ingest.formats.decode_results import (
     IGNORED,
+    JSON_READ_OPTIONS,
+    MALFORMED,
+    PAYLOAD_OPTIONS,
+    FormatSettings,
     decode_by_schema,
     decode_result,
     evaluate_once,
     parse_operation,
-)
-from icecdc_core.ingest.formats.json_text import (
-    JSON_READ_OPTIONS,
-    MALFORMED,
-    PAYLOAD_OPTIONS,
     quoted_start,
     unreadable_reason,
 )
 from icecdc_core.ingest.formats.logical_types import DECIMAL, FLOAT, LogicalType, column_type, to_payload
 from icecdc_core.ingest.formats.record_keys import KEY_WITHOUT_IDENTIFIERS, delete_by_key, delete_by_single_key
-from icecdc_core.ingest.formats.settings import FormatSettings
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 """What Debezium writes for a large PostgreSQL value that did not change; in bytes, the same text in Base64."""

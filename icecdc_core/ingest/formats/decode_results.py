@@ -2,13 +2,126 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from icecdc_core.columns import OWN_PREFIX
-from icecdc_core.ingest.formats.json_text import SECRET, SHOWN
+from icecdc_core.columns import JSON_OPTIONS, OWN_PREFIX
+
+MALFORMED = f"{OWN_PREFIX}bad"
+"""The field of a `from_json` schema that gets the whole text if the text does not fit the schema."""
+
+JSON_READ_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": MALFORMED,
+    # By default Spark also reads text in single quotes, and text in older formats as a date.
+    "allowSingleQuotes": "false",
+    "enableDateTimeParsingFallback": "false",
+    # In Spark's default locale a decimal in a text loses its commas, so that "1,5" is 15. Here it is no number.
+    "locale": "de-CH",
+}
+"""How `from_json` reads records."""
+
+PAYLOAD_OPTIONS = {**JSON_OPTIONS, "ignoreNullFields": "true"}
+"""How `to_json` writes payloads. A null field is left out, which means the same."""
+
+SECRET = f"{OWN_PREFIX}{secrets.token_hex(8)}"
+"""A name that no record can know, so that no record can forge what stands under it."""
+
+LONGEST_TEXT = 20_000_000
+"""Characters of the longest text that the JSON parser reads (Jackson's `StreamReadConstraints`)."""
+
+SHOWN = 100
+"""Characters of a value that a problem shows."""
+
+
+LONE_SURROGATE = "a text in it has half of a surrogate pair, which is no character"
+NOT_ONE_OBJECT = "not one JSON object: "
+
+# An escape with a surrogate behind an even number of backslashes; a pair of them is a character.
+_ESCAPE, _PAIR = r"(?<!\\)((?:\\\\)*)\\u[dD]", r"[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+
+def wrap_object(text: Column) -> Column:
+    """Return a JSON object around a text, from which `whole_object` tells whether the text is exactly one object.
+
+    `from_json` stops after the first value and ignores what follows. Here the text is the first of two elements of an
+    array, and the second has a name that no record can know: whatever the text opens, closes or adds, the array is
+    complete only if the text is one value.
+    """
+    return F.concat(F.lit(f'{{"{SECRET}":['), text, F.lit(f',{{"{SECRET}":1}}]}}'))
+
+
+def wrapped_type(record: T.StructType) -> T.StructType:
+    """Return the type of a text from `wrap_object`; its last field gets the whole text if anything does not fit."""
+    element = T.StructType([*record.fields, T.StructField(SECRET, T.LongType())])
+    return T.StructType([T.StructField(SECRET, T.ArrayType(element)), T.StructField(MALFORMED, T.StringType())])
+
+
+def wrapped_record(parsed: Column) -> Column:
+    """Return the object that `from_json` read from a text of `wrap_object`."""
+    return F.get(parsed[SECRET], F.lit(0))
+
+
+def is_whole_object(parsed: Column) -> Column:
+    """Whether the text was exactly one object, with values that fit."""
+    elements = parsed[SECRET]
+    ends = (F.size(elements) == 2) & F.get(elements, F.lit(1))[SECRET].isNotNull()
+    return F.coalesce(parsed[MALFORMED].isNull() & ends & wrapped_record(parsed).isNotNull(), F.lit(False))
+
+
+def is_one_object(text: Column) -> Column:
+    """Whether a text is exactly one JSON object."""
+    return is_whole_object(F.from_json(wrap_object(text), wrapped_type(T.StructType()), JSON_READ_OPTIONS))
+
+
+def has_lone_surrogate(text: Column) -> Column:
+    """Whether a string in a JSON text has half of a surrogate pair, which Spark reads as a question mark."""
+    without_pairs = F.regexp_replace(text, _ESCAPE + _PAIR, "$1 ")
+    has_escape = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
+    return F.coalesce(has_escape & without_pairs.rlike(_ESCAPE + "[89a-fA-F]"), F.lit(False))
+
+
+def has_too_big_number(text: Column, kind: T.DataType) -> Column:
+    """Whether a JSON text has a number, outside its strings, that a float or double stores as infinity."""
+    # Without escapes a string ends at the next quote. No pattern has a group that repeats: Java would recurse.
+    without_strings = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*+"', "")
+    numbers = F.regexp_extract_all(without_strings, F.lit(r"[0-9][0-9.eE+-]*+"), 0)
+    return F.exists(numbers, lambda number: F.coalesce(number.try_cast(kind) == F.lit(float("inf")), F.lit(False)))
+
+
+def unreadable_reason(text: Column, problem: Column) -> Column:
+    """Return why Spark could not read a JSON text: the exceeded limit if the text is longer, else the given problem."""
+    limit = f"a string in it has more than {LONGEST_TEXT:,} characters, which are the limit; the record has %,d bytes"
+    too_long = F.format_string(f"{limit}: '%.{SHOWN}s'", F.octet_length(text), text)
+    return F.when(F.length(text) > LONGEST_TEXT, too_long).otherwise(problem)
+
+
+def quoted_start(text: Column) -> Column:
+    """Return the start of a text in quotes, as problems show it."""
+    return F.concat(F.lit("'"), F.left(F.coalesce(text, F.lit("null")), F.lit(SHOWN)), F.lit("'"))
+
+
+def json_field(payload: Column, name: str) -> Column:
+    """Return one field of a JSON object as text; null if it is missing."""
+    return text_at(payload, name.split("."))
+
+
+def text_at(payload: Column, path: Sequence[str]) -> Column:
+    """Return one field of a JSON object as text; null if it is missing."""
+    kind: T.DataType = T.StringType()
+    for part in reversed(path):
+        kind = T.StructType([T.StructField(part, kind)])
+    assert isinstance(kind, T.StructType)
+    column: Column = F.from_json(payload, kind, JSON_READ_OPTIONS)
+    for part in path:
+        column = column.getField(part)
+    return column
+
 
 IGNORED = "ignore"
 """The operation of a record that is dropped because it does not describe a row."""
@@ -82,3 +195,50 @@ def parse_operation(code: Column, field: str) -> tuple[Column, Column]:
     is_known = lower.isin(*_UPSERTS, *_DELETES)
     unknown = F.concat(F.lit(f"{field} is '"), F.left(code, F.lit(40)), F.lit("', which is not an operation"))
     return op, F.when(code.isNull(), F.lit(f"{field} is missing")).when(~is_known, unknown)
+
+
+class FormatSettings(Protocol):
+    """Settings for decoding records and parsing them into rows; any object with these attributes fits."""
+
+    @property
+    def format(self) -> str:
+        """One of ``json``, ``avro``, ``json_schema``, ``debezium_json``, ``debezium_avro`` and ``dms``."""
+
+    @property
+    def schema_registry_url(self) -> str:
+        """``http(s)://host:port[/path]`` of the schema registry; only for formats with a registry."""
+
+    @property
+    def schema_registry_auth(self) -> str:
+        """``user:password`` of the schema registry, with references resolved; empty for none."""
+
+    @property
+    def op_field(self) -> str:
+        """Field of plain records with the operation (insert, update or delete); dotted if nested; empty for none."""
+
+    @property
+    def tombstones(self) -> str:
+        """What to do with records without a value: ``delete`` the row of the key, ``ignore`` or ``reject`` them."""
+
+    @property
+    def key_format(self) -> str:
+        """How a key that is a single value is written: ``text`` or ``json``."""
+
+    @property
+    def identifier_columns(self) -> Sequence[str]:
+        """Columns that identify a row. Every record must have them, and they stay required. May be empty."""
+
+    @property
+    def column_case(self) -> str:
+        """How field names match column names: ``sensitive``, ``insensitive``, or ``lower``.
+
+        ``lower`` matches as ``insensitive`` does, and new columns get lower-case names.
+        """
+
+    @property
+    def unknown_fields(self) -> str:
+        """What to do with a field without a column: ``ignore`` it, or ``reject`` its record."""
+
+    @property
+    def evolve_schema(self) -> bool:
+        """Whether a table's schema follows the records. Then a record with a field without a column is rejected."""

@@ -9,10 +9,18 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.formats.decode_results import IGNORED, decode_result, evaluate_once, parse_operation
-from icecdc_core.ingest.formats.json_text import JSON_READ_OPTIONS, MALFORMED, quoted_start, unreadable_reason
+from icecdc_core.ingest.formats.decode_results import (
+    IGNORED,
+    JSON_READ_OPTIONS,
+    MALFORMED,
+    FormatSettings,
+    decode_result,
+    evaluate_once,
+    parse_operation,
+    quoted_start,
+    unreadable_reason,
+)
 from icecdc_core.ingest.formats.record_keys import delete_by_key
-from icecdc_core.ingest.formats.settings import FormatSettings
 
 OP = "Op"
 """The field of flat records with the operation; it needs no column."""

@@ -6,10 +6,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.formats.decode_results import decode_result
-from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS, text_at
+from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, FormatSettings, decode_result, text_at
 from icecdc_core.ingest.formats.logical_types import LogicalType, column_type, to_payload
-from icecdc_core.ingest.formats.settings import FormatSettings
 
 TEXT_KEY = "key text"
 """The `payload_type` of a key that is a single value as plain text; the type of the identifier column decides how it is

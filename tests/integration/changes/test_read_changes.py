@@ -12,12 +12,11 @@ from pyiceberg.table import StaticTable
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import plan_scans
-from icecdc_core.changes.step_scan import compare_scans
+from icecdc_core.changes.scan_planning import compare_scans, plan_scans
 from icecdc_core.changes.steps import Step
 from icecdc_core.errors import ConfigError, HistoryGapError, TableNotFoundError
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.selection import Selection
+from icecdc_core.table.source import Selection
 from tests.conftest import GIVEN_CATALOG
 from tests.equality_deletes import EqualityWriter
 

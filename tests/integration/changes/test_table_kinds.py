@@ -13,14 +13,13 @@ from pyspark.errors import PySparkException
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import net_changes, read_changes
-from icecdc_core.changes.net_changes import compute_net_changes
-from icecdc_core.changes.planned_range import PlannedRange
+from icecdc_core.changes.net_changes import PlannedRange, compute_net_changes
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import unchanged_row_ids
 from icecdc_core.changes.scan_planning import plan_scans
 from icecdc_core.errors import DuplicateIdentifierError, IdentifierColumnsError, RejectedDocumentsError
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.selection import Selection
+from icecdc_core.table.source import Selection
 from tests.colliding_texts import colliding_texts
 from tests.equality_deletes import EqualityWriter
 

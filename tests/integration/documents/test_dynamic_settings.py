@@ -6,7 +6,7 @@ import re
 
 from opensearchpy.exceptions import RequestError
 
-from icecdc_core.documents.dynamic_settings import is_dynamic
+from icecdc_core.documents.spec import is_dynamic
 
 DOCUMENTS_CHANGE = {"default_pipeline", "final_pipeline"}
 REMOVED = {"mapper.dynamic", "optimize_auto_generated_id"}

@@ -11,9 +11,8 @@ from icecdc_core.errors import ConfigError
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.explore.differences import find_differences
 from icecdc_core.explore.documents import look_up_document
-from icecdc_core.explore.next_sync import dry_run_next_sync
 from icecdc_core.explore.queries import try_query
-from icecdc_core.explore.report import explore_report
+from icecdc_core.explore.report import dry_run_next_sync, explore_report
 from icecdc_core.explore.time_line import show_time_line
 from icecdc_core.explore.view import open_view
 

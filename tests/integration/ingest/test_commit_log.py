@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from icecdc_core.errors import IngestWriteError
-from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, TableEntry
+from icecdc_core.ingest import commit_log
+from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 

@@ -12,12 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.formats.decode_results import decode_result, expand_results
-from icecdc_core.ingest.formats.json_text import PAYLOAD_OPTIONS
+from icecdc_core.ingest.destinations import evolve_for_records, payload_schema
+from icecdc_core.ingest.formats.decode_results import PAYLOAD_OPTIONS, decode_result, expand_results
 from icecdc_core.ingest.formats.logical_types import DECIMAL, LogicalType, column_type, to_payload
-from icecdc_core.ingest.rows.row_parsing import parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.schemas.columns import payload_schema
-from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records
+from icecdc_core.ingest.rows import parse_rows, parse_rows_only
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import records, settings

@@ -10,13 +10,12 @@ from datetime import datetime, timezone
 import pytest
 
 from icecdc_core.errors import LostOffsetsError, TopicNotFoundError, TopicReplacedError
-from icecdc_core.ingest import ingest
+from icecdc_core.ingest import commit_log, ingest
+from icecdc_core.ingest import table as writer
+from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, VALID_THROUGH
 from icecdc_core.ingest.job import IngestRun
-from icecdc_core.ingest.kafka.topics import Topics
-from icecdc_core.ingest.tables import writer
-from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.table_offsets import BATCH, JOB, OFFSETS, VALID_THROUGH
-from icecdc_core.ingest.tables.writer import Writer
+from icecdc_core.ingest.kafka import Topics
+from icecdc_core.ingest.table import Writer
 from tests.kafka_records import people
 
 CREATE = "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from icecdc_core.errors import ConcurrentIngestError
-from icecdc_core.ingest.tables.commits.publish import WAP_ID, append, publish, restage, stage
+from icecdc_core.ingest.publish import WAP_ID, append, publish, restage, stage
 from icecdc_core.table.catalogs import load_table
 
 _CREATE = "CREATE TABLE {t} (id BIGINT) USING iceberg"

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from icecdc_core.errors import CatalogError, IdentifierColumnsError, TableNotFoundError, TableResetError
-from icecdc_core.ingest import ingest, shared_parse
+from icecdc_core.ingest import batch, evolution, ingest
+from icecdc_core.ingest.batch import SharedParser
+from icecdc_core.ingest.destinations import create_namespace
 from icecdc_core.ingest.job import IngestRun
-from icecdc_core.ingest.shared_parse import SharedParser
-from icecdc_core.ingest.tables.schemas import evolution
-from icecdc_core.ingest.tables.schemas.creation import create_namespace
 from icecdc_core.session.jvm import iceberg_class
 from icecdc_core.table.catalogs import load_table
 from tests.kafka_records import people
@@ -96,7 +95,7 @@ class DescribeRouting:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {config.namespace}")
         for table in "ab":
             spark.sql(f"CREATE TABLE {config.namespace}.{table} (id BIGINT, kind STRING) USING iceberg")
-        parsed, parse, fast, parse_rows_only = [], SharedParser.parse, [], shared_parse.parse_rows_only
+        parsed, parse, fast, parse_rows_only = [], SharedParser.parse, [], batch.parse_rows_only
 
         def observe_parse(self, *given):
             parsed.append(parse(self, *given))
@@ -107,7 +106,7 @@ class DescribeRouting:
             return parse_rows_only(*given)
 
         monkeypatch.setattr(SharedParser, "parse", observe_parse)
-        monkeypatch.setattr(shared_parse, "parse_rows_only", observe_fast)
+        monkeypatch.setattr(batch, "parse_rows_only", observe_fast)
         for start, wrong in ((0, []), (10, [{"id": "x", "kind": "a"}, {"id": 99}]), (20, [])):
             rows = [{"id": number, "kind": "ab"[number % 2]} for number in range(start, start + 10 - len(wrong))]
             topic.send(*rows, *wrong, partition=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import KafkaAuthError, KafkaError, KafkaUnreachableError, TopicNotFoundError
-from icecdc_core.ingest.kafka.topics import Topics
+from icecdc_core.ingest.kafka import Topics
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:9", "no-such-host.invalid:9092"])

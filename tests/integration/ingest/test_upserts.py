@@ -12,9 +12,8 @@ import pytest
 
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.errors import IdentifierColumnsError, IngestWriteError
-from icecdc_core.ingest import ingest, job
-from icecdc_core.ingest.tables import dead_letters, staging, writer
-from icecdc_core.ingest.tables.commits.publish import MovedError
+from icecdc_core.ingest import dead_letters, ingest, job, table
+from icecdc_core.ingest.publish import MovedError
 
 CREATE = "CREATE TABLE {t} (id BIGINT, v BIGINT) USING iceberg TBLPROPERTIES ('write.merge.mode' = '{mode}')"
 
@@ -132,14 +131,14 @@ class DescribeUpserts:
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1), upsert(2, 1))
-        publish, others = writer.publish, []
+        publish, others = table.publish, []
 
         def publish_second(*given):
             if not others:
                 others.append(sql("INSERT INTO {t} VALUES (9, 9)"))
             return publish(*given)
 
-        monkeypatch.setattr(writer, "publish", publish_second)
+        monkeypatch.setattr(table, "publish", publish_second)
         report = ingest(spark, config)
         assert (rows(spark, config), report.rows_written) == ({1: 1, 2: 1, 9: 9}, 2)
 
@@ -149,7 +148,7 @@ def meanwhile(monkeypatch, tmp_path):
     """Let another writer commit during a merge: after the merge has read the table, before its own commit."""
 
     def schedule(act, times=1):
-        real, threads, failed = staging.merge_rows, [], []
+        real, threads, failed = table.merge_rows, [], []
 
         def merging(last, *given):
             if len(threads) < times:
@@ -182,7 +181,7 @@ def meanwhile(monkeypatch, tmp_path):
                 threads.append(None)
             return real(last, *given)
 
-        monkeypatch.setattr(staging, "merge_rows", merging)
+        monkeypatch.setattr(table, "merge_rows", merging)
         return threads, failed
 
     return schedule
@@ -218,7 +217,7 @@ class DescribeCommitsOfOthersUnderAMerge:
         sql(CREATE.replace("{mode}", "copy-on-write"))
         sql("INSERT INTO {t} VALUES (1, 1)")
         topic.send(upsert(1, 2))
-        monkeypatch.setattr(job, "Writer", partial(writer.Writer, attempts=2))
+        monkeypatch.setattr(job, "Writer", partial(table.Writer, attempts=2))
         merges, failed = meanwhile(lambda: sql("INSERT INTO {t} VALUES (9, 9)"), times=2)
         with pytest.raises(IngestWriteError, match=r"attempted 2 times.*another writer committed.*Remedy: let others"):
             ingest(spark, config)
@@ -232,7 +231,7 @@ class DescribeDeadLettersThatMeetAnotherCommit:
         config = make_upsert()
         sql(CREATE.replace("{mode}", "copy-on-write"))
         topic.send(upsert(1, 1), {"v": 5, "op": "u"})
-        staged, moved, merge, merges = dead_letters.stage, [], staging.merge_rows, []
+        staged, moved, merge, merges = dead_letters.stage, [], table.merge_rows, []
 
         def somebody_was_faster(*given):
             if not moved:
@@ -241,7 +240,7 @@ class DescribeDeadLettersThatMeetAnotherCommit:
             return staged(*given)
 
         monkeypatch.setattr(dead_letters, "stage", somebody_was_faster)
-        monkeypatch.setattr(staging, "merge_rows", lambda *given: merges.append(merge(*given)))
+        monkeypatch.setattr(table, "merge_rows", lambda *given: merges.append(merge(*given)))
         report = ingest(spark, config)
         kept = spark.table(config.quoted_dead_letters).where(f"job = '{config.job}'").count()
         assert (report.state, report.dead_letters, kept, len(moved), len(merges)) == ("ok", 1, 1, 1, 1)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from icecdc_core import SyncConfig, export_table, get_spark, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import (
     CatalogError,
     ColumnNotFoundError,
@@ -25,7 +25,7 @@ from icecdc_core.errors import (
     TableNotFoundError,
 )
 from icecdc_core.ingest import IngestConfig, ingest
-from icecdc_core.jobs.checks.setup import check_setup
+from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import check_report_path
 from tests.conftest import GIVEN_CATALOG
 from tests.loopback_proxy import loopback_proxy

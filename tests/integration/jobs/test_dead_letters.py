@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.position_format import Batch
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import Batch
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, RejectedDocumentsError
 from icecdc_core.runs.dead_letters import open_dead_letters, resolve_dead_letters, store_dead_letters
 from tests.broken_runs import forget_commit

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from icecdc_core import export_table, sync_changes
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError
 from tests.loopback_proxy import Act, loopback_proxy
 

@@ -6,7 +6,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.changes import read_changes
-from icecdc_core.jobs.checks.setup import check_setup, count_rows_and_documents
+from icecdc_core.jobs.setup import check_setup, count_rows_and_documents
 from icecdc_core.jobs.status import status
 
 SETTING = "spark.sql.parser.quotedRegexColumnNames"

@@ -23,7 +23,7 @@ from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.session.catalog import open_own_session
 from icecdc_core.session.jvm import file_lists
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.processes import stop_on_sigterm
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import (
     HistoryGapError,
     IndexConflictError,

@@ -6,7 +6,7 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.commits.lock import MAX_EPOCH
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import DocumentVersionError, RejectedDocumentsError
 from tests.exported_tables import exported_table
 

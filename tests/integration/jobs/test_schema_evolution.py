@@ -8,7 +8,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes import read_changes
 from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import SchemaChangeError
 
 pytestmark = pytest.mark.usefixtures("sql")

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
-from icecdc_core.jobs.checks.setup import count_rows_and_documents
+from icecdc_core.jobs.setup import count_rows_and_documents
 from icecdc_core.jobs.status import status
-from icecdc_core.opensearch.bulk.writer import BulkSettings
+from icecdc_core.opensearch.bulk import BulkSettings
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
 from tests.aws_signatures import is_signed
@@ -381,7 +381,7 @@ def _allowed(config):
 
 
 def _catalog(config):
-    from icecdc_core.session.catalog_settings import embedded_catalog_properties
+    from icecdc_core.session.catalog import embedded_catalog_properties
 
     return dict(config.catalog_properties) or embedded_catalog_properties(config.warehouse)
 

@@ -16,8 +16,8 @@ from icecdc_core.errors import (
     SchemaChangeError,
     SparkJobError,
 )
-from icecdc_core.jobs.checks.setup import check_setup
-from icecdc_core.jobs.snapshot_counts import changes_per_snapshot
+from icecdc_core.jobs.pending import changes_per_snapshot
+from icecdc_core.jobs.setup import check_setup
 from icecdc_core.reporting.reports import report_json
 from tests.broken_runs import forget_commit
 from tests.integration.jobs.test_dead_letters import take_nan

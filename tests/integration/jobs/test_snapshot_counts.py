@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core import sync_changes
-from icecdc_core.jobs.snapshot_counts import changes_per_snapshot
+from icecdc_core.jobs.pending import changes_per_snapshot
 from icecdc_core.reporting.figures import changes_figure
 
 CREATE = """CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg

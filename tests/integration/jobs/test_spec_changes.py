@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, SchemaChangeError
-from icecdc_core.opensearch.physical_indexes import icecdc_meta
+from icecdc_core.opensearch.indexes import icecdc_meta
 
 TITLE = {"type": "text", "analyzer": "standard"}
 

@@ -8,11 +8,11 @@ import pytest
 from opensearchpy import Transport
 
 from icecdc_core import export_table, sync_changes
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.opensearch.bulk.writer import BulkSettings
-from icecdc_core.opensearch.physical_indexes import write_alias
+from icecdc_core.opensearch.bulk import BulkSettings
+from icecdc_core.opensearch.indexes import write_alias
 from tests.bulk_writes import write
 
 pytestmark = pytest.mark.usefixtures("sql", "compiled_plans")

@@ -6,12 +6,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, TableLockedError
 from icecdc_core.jobs import validate
-from icecdc_core.opensearch.checksums import index_pages
-from icecdc_core.opensearch.checksums.content_checksums import index_checksums
-from icecdc_core.opensearch.checksums.text_checksums import index_text_checksums
+from icecdc_core.opensearch import index_pages
+from icecdc_core.opensearch.content_checksums import index_checksums
+from icecdc_core.opensearch.text_checksums import index_text_checksums
 from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 

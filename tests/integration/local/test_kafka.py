@@ -8,8 +8,7 @@ import pytest
 
 from icecdc_core.errors import PortInUseError
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.kafka import answers, running_kafka
-from icecdc_core.local.kafka_detached import kafka_status, start_kafka, stop_kafka
+from icecdc_core.local.kafka import answers, kafka_status, running_kafka, start_kafka, stop_kafka
 from tests.kafka_topics import Topic
 
 

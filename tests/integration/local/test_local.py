@@ -18,9 +18,9 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DiskFullError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import running_opensearch, server, start_opensearch, status, stop_opensearch
+from icecdc_core.local import opensearch, running_opensearch, start_opensearch, status, stop_opensearch
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.jars import cached_jars, opensearch_versions
+from icecdc_core.local.opensearch import cached_jars, opensearch_versions
 from icecdc_core.local.processes import end_process, start_time
 from icecdc_core.session.java import find_spark_java
 from tests.waiting import is_true_within
@@ -51,7 +51,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 def occupied_port() -> Iterator[int]:
     """A port somebody else listens on."""
     with socket.socket() as listener:
-        port = next(server.free_ports(list(range(8100, 8200))))
+        port = next(opensearch.free_ports(list(range(8100, 8200))))
         listener.bind(("127.0.0.1", port))
         listener.listen()
         yield port
@@ -178,7 +178,7 @@ class DescribeRunningOpensearch:
     def it_reports_a_port_that_is_occupied_while_it_starts(
         self, occupied_port: int, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(server, "free_ports", lambda ports: iter(ports))
+        monkeypatch.setattr(opensearch, "free_ports", lambda ports: iter(ports))
         with (
             pytest.raises(PortInUseError, match=f"port={occupied_port}"),
             running_opensearch(heap=_HEAP, port=occupied_port),
@@ -195,7 +195,7 @@ class DescribeRunningOpensearch:
             pass
 
     def it_reports_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(server, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
+        monkeypatch.setattr(opensearch, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
         with pytest.raises(DiskFullError, match="No room left"), running_opensearch():
             pass
         assert not list(temporary_folder.iterdir())

@@ -8,8 +8,8 @@ import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
 from icecdc_core.errors import ConfigError, IndexConflictError
-from icecdc_core.jobs.checks.setup import check_setup
-from icecdc_core.opensearch.checksums.index_pages import WHOLE, IndexPart
+from icecdc_core.jobs.setup import check_setup
+from icecdc_core.opensearch.index_pages import WHOLE, IndexPart
 
 
 @pytest.fixture

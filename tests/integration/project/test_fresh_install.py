@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
-from icecdc_core.session.maven.packages import iceberg_packages
+from icecdc_core.session.jars import iceberg_packages
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -98,7 +99,9 @@ class Installed:
 
     def sql(self, *statements: str) -> None:
         """Run SQL with plain Spark."""
-        self.run("python", "-c", TABLE, iceberg_packages()[0], str(self.work / "warehouse"), *statements)
+        self.run(
+            "python", "-c", TABLE, iceberg_packages(pyspark.__version__)[0], str(self.work / "warehouse"), *statements
+        )
 
 
 @pytest.fixture(scope="module")

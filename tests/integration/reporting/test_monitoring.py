@@ -17,8 +17,8 @@ from icecdc_core import export_table, replay_dead_letters, sync_changes, validat
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest import ingest
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.reporting.monitoring import lineage, otlp, telemetry
-from icecdc_core.reporting.monitoring.background import BackgroundCalls
+from icecdc_core.reporting import lineage, otlp, telemetry
+from icecdc_core.reporting.observers import BackgroundCalls
 from tests.exported_tables import exported_table
 from tests.monitoring_receivers import events_of, gauges_of, receiver, spans_of
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.opensearch.physical_indexes import count_operations
+from icecdc_core.opensearch.indexes import count_operations
 from icecdc_core.reporting import progress as module
 from icecdc_core.runs.run import connect
 

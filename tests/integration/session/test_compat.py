@@ -18,7 +18,7 @@ import json, sys
 from icecdc_core import SyncConfig, export_table, get_spark, status, validate_table
 from icecdc_core.changes import read_changes
 from icecdc_core.errors import DependencyError
-from icecdc_core.jobs.checks.setup import check_setup
+from icecdc_core.jobs.setup import check_setup
 if sys.argv[1] == "real":
     from pyspark.sql import SparkSession
     session = SparkSession.builder.remote("local[1]").getOrCreate()

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from icecdc_core import SyncConfig, export_table, get_spark
 from icecdc_core.errors import CatalogError, ConfigError
-from icecdc_core.jobs.checks.setup import check_setup
+from icecdc_core.jobs.setup import check_setup
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.spark import running_session
-from icecdc_core.table.open_source import open_source
+from icecdc_core.table.source import open_source
 
 UNREACHABLE = {"type": "rest", "uri": "http://127.0.0.1:9/"}
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from icecdc_core.jobs.checks.smoke import KINDS
+from icecdc_core.jobs.smoke import KINDS
 from tests.fast_java import small_spark
 
 

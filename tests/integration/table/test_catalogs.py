@@ -13,11 +13,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
 from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError, TableNotFoundError
-from icecdc_core.session.maven.packages import bundle_package
+from icecdc_core.session.jars import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
 from tests.fast_java import SPARK_CONF
@@ -306,7 +307,12 @@ class DescribeWhatIsMissing:
         config = config_for(properties)
         with pytest.raises(DependencyError) as caught:
             export_table(get_spark(config), config)
-        wanted = (bundle_package("iceberg-aws-bundle"), "[catalog_properties]", "Databricks", "spark.jars.packages")
+        wanted = (
+            bundle_package("iceberg-aws-bundle", pyspark.__version__),
+            "[catalog_properties]",
+            "Databricks",
+            "spark.jars.packages",
+        )
         assert [part for part in wanted if part not in str(caught.value)] == []
 
     @pytest.mark.parametrize(

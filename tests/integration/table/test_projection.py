@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.table.expressions.determinism import registered_functions
-from icecdc_core.table.expressions.projection import open_projection
+from icecdc_core.table.select import open_projection, registered_functions
 
 SCHEMA = (
     "id bigint, email string, lat double, lon double, seen timestamp, tags array<string>, place struct<x:int,y:int>"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from icecdc_core.table.commit_files import CommitFiles
+from icecdc_core.table.iceberg_table import CommitFiles
 from tests.table_metadata import metadata
 
 

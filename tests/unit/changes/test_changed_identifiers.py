@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
-from icecdc_core.changes.changed_identifiers import fetch_changed_rows, find_changed_identifiers
-from icecdc_core.changes.row_hash import new_key, with_row_hash
+from icecdc_core.changes.narrow_rows import new_key, with_row_hash
+from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers
 from icecdc_core.columns import quoted
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates

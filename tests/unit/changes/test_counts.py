@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.changes.counts import any_null, count_each
+from icecdc_core.changes.net_changes import any_null, count_each
 
 SCHEMA = "id int, `the name` string, size long"
 ROWS = [(1, "a", 5), (2, None, 7), (None, None, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.changes.delete_files import changed_by_deletes
+from icecdc_core.changes.row_changes import changed_by_deletes
 
 FEW, MANY = 0, 10**12
 

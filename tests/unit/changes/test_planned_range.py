@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from icecdc_core.changes.planned_range import PlannedRange
-from icecdc_core.changes.step_scan import compare_scans
+from icecdc_core.changes.net_changes import PlannedRange
+from icecdc_core.changes.scan_planning import compare_scans
 from icecdc_core.changes.steps import Step
-from icecdc_core.table.selection import Selection
+from icecdc_core.table.source import Selection
 from tests.table_metadata import metadata
 from tests.unit.changes.file_lists import Table, files
 

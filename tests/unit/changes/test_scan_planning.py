@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icecdc_core.changes.scan_planning import file_bytes, is_insert_only, plan_scans
-from icecdc_core.changes.step_scan import compare_scans
+from icecdc_core.changes.scan_planning import compare_scans, file_bytes, is_insert_only, plan_scans
 from icecdc_core.changes.steps import Step
 from icecdc_core.errors import HistoryGapError
 from tests.unit.changes.file_lists import History, shown

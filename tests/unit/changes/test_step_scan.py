@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.changes.step_scan import compare_scans
+from icecdc_core.changes.scan_planning import compare_scans
 from icecdc_core.changes.steps import Step
 from tests.table_metadata import metadata
 from tests.unit.changes.file_lists import Table, files, shown

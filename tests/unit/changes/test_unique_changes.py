@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from icecdc_core.changes.unique_changes import merge_unique_changes
+from icecdc_core.changes.net_changes import merge_unique_changes
 from icecdc_core.shuffle import shuffle_by_identifiers
 from tests.across_steps import ACROSS_STEPS, across_steps
 

@@ -7,10 +7,9 @@ import json
 import pytest
 
 import icecdc_core.__main__ as command_line
-from icecdc_core.cli.commands import COMMANDS
-from icecdc_core.cli.options import parse
+from icecdc_core.cli import COMMANDS, parse
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.status import StatusConfig
+from icecdc_core.config.sync import StatusConfig
 from icecdc_core.errors import IcecdcError
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]

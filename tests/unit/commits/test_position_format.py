@@ -10,15 +10,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from icecdc_core.commits.lease import LeaseHolder
-from icecdc_core.commits.position_format import (
+from icecdc_core.commits.position import (
     FORMAT,
     Batch,
     Position,
     parse_position,
     position_document,
+    source_of,
+    sources_of,
+    version_of,
 )
-from icecdc_core.commits.positions_index import MAPPING, require_mapping
-from icecdc_core.commits.stored_documents import source_of, sources_of, version_of
+from icecdc_core.commits.store import MAPPING, require_mapping
 from icecdc_core.errors import OpenSearchRequestError, PositionError
 
 SCHEMA = Schema(

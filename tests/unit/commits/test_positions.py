@@ -11,8 +11,8 @@ import pytest
 
 from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.lock import MAX_EPOCH
-from icecdc_core.commits.position_format import Batch, Position, position_document
-from icecdc_core.commits.positions import PositionStore
+from icecdc_core.commits.position import Batch, Position, position_document
+from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
     FencedError,

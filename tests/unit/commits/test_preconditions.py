@@ -12,11 +12,11 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyiceberg.types import StructType as NestedType
 from pyspark.sql.types import StructType
 
-from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.commits.position import Batch, Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.documents.spec import stored_spec
 from icecdc_core.errors import HistoryGapError, SchemaChangeError, TableReplacedError
-from icecdc_core.table.expressions.projection import Projection
+from icecdc_core.table.select import Projection
 from icecdc_core.table.source import Source
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"

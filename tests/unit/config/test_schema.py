@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_files.file import ONLY_IN_AN_INDEX
+from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 from icecdc_core.config.schema import index_file_schema
 from icecdc_core.errors import ConfigError
 

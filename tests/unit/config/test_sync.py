@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.parsing.names import MAX_TARGET_BYTES
+from icecdc_core.config.values import MAX_TARGET_BYTES
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.physical_indexes import physical_index, write_alias
+from icecdc_core.opensearch.indexes import physical_index, write_alias
 from icecdc_core.secrets import Properties
-from icecdc_core.session.catalog_settings import embedded_catalog_properties
+from icecdc_core.session.catalog import embedded_catalog_properties
 
 
 def problems(**parameters):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[3] / "icecdc_core"
-MODULES = ("config/sync.py", "config/status.py", "config/model.py", "explore/config.py", "ingest/config.py")
+MODULES = ("config/sync.py", "config/model.py", "explore/config.py", "ingest/config.py")
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -8,16 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import DuplicateIdentifierError
-from icecdc_core.explore import next_sync
+from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.differences import Differences
-from icecdc_core.explore.documents import DocumentView, IndexedDocument
+from icecdc_core.explore.differences import Differences, PartitionChanges
+from icecdc_core.explore.documents import DocumentView, Event, History, IndexedDocument
 from icecdc_core.explore.figures import as_html, partitions_figure
-from icecdc_core.explore.next_sync import NextSync
 from icecdc_core.explore.queries import QueryResult
-from icecdc_core.explore.rows.changed import RowChange
-from icecdc_core.explore.rows.differing import PartitionChanges
-from icecdc_core.explore.rows.document_history import Event, History
+from icecdc_core.explore.report import NextSync
+from icecdc_core.explore.rows import RowChange
 from icecdc_core.explore.time_line import TimeLine
 from icecdc_core.reporting.reports import RunReport
 
@@ -96,9 +94,9 @@ class DescribeTheNextSync:
         def fails(*_):
             raise DuplicateIdentifierError("2 rows share jane", remedy="remove one")
 
-        monkeypatch.setattr(next_sync, "sync_changes", fails)
+        monkeypatch.setattr(report, "sync_changes", fails)
         config = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
-        found = next_sync.dry_run_next_sync(SimpleNamespace(spark=None, config=config))
+        found = report.dry_run_next_sync(SimpleNamespace(spark=None, config=config))
         assert "jane" in found.line
         assert (found.to_dict()["state"], "jane" in found.to_dict()["problem"]) == ("data", False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.snapshot_choice import SnapshotRange, choose_snapshots
+from icecdc_core.explore.view import SnapshotRange, choose_snapshots
 from tests.unit.explore.metadata import metadata
 
 LINE = [(11, None, "append", {}), (12, 11, "append", {}), (13, 12, "append", {}), (14, 13, "overwrite", {})]

@@ -9,9 +9,9 @@ import pytest
 
 from icecdc_core.explore import view as module
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.rows.partitions import is_in_documents
+from icecdc_core.explore.differences import is_in_documents
 from icecdc_core.explore.view import View
-from icecdc_core.table.expressions.field_origins import FieldOrigin
+from icecdc_core.table.select import FieldOrigin
 from tests.unit.explore.metadata import metadata
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")

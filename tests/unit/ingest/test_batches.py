@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import TopicReplacedError
-from icecdc_core.ingest.batches import Batches
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, WRITTEN, TableEntry
-from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
-from icecdc_core.ingest.tables.micro_batch import MicroBatch
-from icecdc_core.ingest.tables.writer import Writer
+from icecdc_core.ingest.batch import Batches
+from icecdc_core.ingest.commit_log import BEHIND, WRITTEN, TableEntry
+from icecdc_core.ingest.offsets_reader import OffsetsReader
+from icecdc_core.ingest.table import MicroBatch, Writer
 
 LEFT_BEHIND = TableEntry(
     "t", "uuid", 7, 3, BEHIND, rows=5, deletes=1, files=2, bytes=9, offsets='{"a":{"0":4}}', error="x", snapshot_ms=99

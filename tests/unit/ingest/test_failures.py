@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from icecdc_core.errors import ConfigError, DiskFullError, IngestWriteError, KafkaError, LostOffsetsError
-from icecdc_core.ingest.failures import typed_failure, typed_stream_failure
+from icecdc_core.ingest.kafka import typed_failure, typed_stream_failure
 
 FRAMES = "\n\tat org.apache.kafka.clients.consumer.internals.FetchCollector.run(FetchCollector.java:1)"
 REMOVED = f"org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position is out of range{FRAMES}"

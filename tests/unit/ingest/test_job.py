@@ -8,9 +8,9 @@ import pytest
 
 from icecdc_core.errors import LostOffsetsError
 from icecdc_core.ingest import IngestConfig, job
+from icecdc_core.ingest.commit_log import LoggedJob
 from icecdc_core.ingest.job import IngestRun
 from icecdc_core.ingest.start_offsets import StreamStart
-from icecdc_core.ingest.tables.commits.commit_log import LoggedJob
 
 
 class DescribeLostRecords:

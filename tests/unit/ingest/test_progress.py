@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import KafkaError
-from icecdc_core.ingest.progress import SECONDS_BETWEEN, Progress
+from icecdc_core.ingest.job import SECONDS_BETWEEN, Progress
 
 THROUGH = datetime(2026, 11, 24, tzinfo=timezone.utc)
 WRITTEN = {"records": 5, "rows_written": 4, "dead_letters": 1, "tables": {}}

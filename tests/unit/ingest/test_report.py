@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from icecdc_core.ingest.commit_log import BEHIND, LogEntry, TableEntry
 from icecdc_core.ingest.report import Totals
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LogEntry, TableEntry
 
 
 def batch(number, *tables, **counts):

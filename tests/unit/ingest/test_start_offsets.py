@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import ConfigError, LostOffsetsError, TopicReplacedError
+from icecdc_core.ingest.commit_log import BEHIND, LoggedJob, TableEntry
 from icecdc_core.ingest.start_offsets import find_start
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, LoggedJob, TableEntry
 
 EARLIEST, LATEST = {"t": {0: 2, 1: 0}}, {"t": {0: 9, 1: 4}}
 AT_A_MOMENT = {"t": {0: 7, 1: 3}}

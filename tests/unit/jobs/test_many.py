@@ -11,12 +11,11 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, SchemaChangeError, TableLockedError
 from icecdc_core.jobs import many
-from icecdc_core.jobs.many import run_many
-from icecdc_core.jobs.one_session import require_one_session
+from icecdc_core.jobs.many import require_one_session, run_many
 from icecdc_core.jobs.poll import follow_changes
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.session import threads
-from icecdc_core.session.shutdown import StopRequest
+from icecdc_core.session.processes import StopRequest
 
 
 def configs(*parameters):

@@ -19,7 +19,7 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import OpenSearchUnreachableError, SchemaChangeError
 from icecdc_core.jobs.poll import combine, follow_changes
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.session.shutdown import Stopped, stop_on_sigterm
+from icecdc_core.session.processes import Stopped, stop_on_sigterm
 
 
 def _config(**parameters: Any) -> SyncConfig:
@@ -331,7 +331,7 @@ class DescribeSigterm:
     def it_ends_the_process_at_the_second_time(self):
         script = """
 import os, signal
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.processes import stop_on_sigterm
 with stop_on_sigterm() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     print(stop.requested, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.jobs.poll_interval import LagVerdict, PollInterval
+from icecdc_core.jobs.poll import LagVerdict, PollInterval
 
 
 def interval_after(

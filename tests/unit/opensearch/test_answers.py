@@ -8,15 +8,15 @@ import pytest
 from opensearchpy.exceptions import NotFoundError, TransportError
 from opensearchpy.serializer import DEFAULT_SERIALIZERS
 
-from icecdc_core.opensearch.answers import (
+from icecdc_core.opensearch.client import (
     AnswerConnection,
     AnswerDeserializer,
     FastAnswers,
     UnusableAnswerError,
+    is_transient,
     require_usable,
+    typed_error,
 )
-from icecdc_core.opensearch.client import typed_error
-from icecdc_core.opensearch.retry import is_transient
 from icecdc_core.reporting.exit_states import state_of
 
 JSON = "application/json; charset=UTF-8"

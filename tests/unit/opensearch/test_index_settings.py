@@ -3,7 +3,7 @@
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.parsing.json_values import iterate_leaves
+from icecdc_core.config.values import iterate_leaves
 from icecdc_core.errors import ConfigError
 from icecdc_core.opensearch.index_settings import (
     check_settings,

@@ -11,24 +11,25 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
-from icecdc_core.opensearch.aliases import indexes_of_readers, publish_index
 from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.index_checks import (
-    require_index_of_table,
-    require_own_alias,
-    require_readable_index,
-    require_same_index,
-)
-from icecdc_core.opensearch.index_definitions import require_server_features
+from icecdc_core.opensearch.index_settings import require_server_features
 from icecdc_core.opensearch.indexes import (
     create_physical,
     drop_leftovers,
     drop_unless_read,
     evolve_mapping,
+    index_uuid,
+    indexes_of_readers,
+    physical_index,
     probe_new_index_digest,
+    publish_index,
+    require_index_of_table,
+    require_own_alias,
+    require_readable_index,
+    require_same_index,
     unused_epoch,
+    write_alias,
 )
-from icecdc_core.opensearch.physical_indexes import index_uuid, physical_index, write_alias
 from tests.tiny_opensearch import error, tiny_opensearch
 
 SCHEMA = StructType().add("id", LongType()).add("name", StringType())
@@ -172,7 +173,7 @@ class DescribePublish:
         create_physical(client, config, TWO, SCHEMA, "the-run")
         publish_index(client, config, TWO)
         with (
-            mock.patch("icecdc_core.opensearch.aliases.indexes_behind", return_value={}),
+            mock.patch("icecdc_core.opensearch.indexes.indexes_behind", return_value={}),
             pytest.raises(FencedError, match="Another run has moved the alias 't'"),
         ):
             publish_index(client, config, ONE)

@@ -18,9 +18,7 @@ from opensearchpy.exceptions import (
     TransportError,
 )
 
-from icecdc_core.opensearch.answers import unusable_answer_error
-from icecdc_core.opensearch.client import Connection
-from icecdc_core.opensearch.retry import Backoff, is_transient, without_retries
+from icecdc_core.opensearch.client import Backoff, Connection, is_transient, unusable_answer_error, without_retries
 from tests.tiny_opensearch import error, tiny_opensearch
 
 
@@ -86,7 +84,7 @@ class DescribeBackoff:
         assert not backoff.is_exhausted()
         # Only the module's clock: threads of other tests may sleep meanwhile.
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
-        monkeypatch.setattr("icecdc_core.opensearch.retry.time", clock)
+        monkeypatch.setattr("icecdc_core.opensearch.client.time", clock)
         for _ in range(5):
             backoff.sleep()
         assert pauses[2] > pauses[0]

@@ -19,8 +19,8 @@ from papermill.iorw import load_notebook_node
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook.parameters import INDEX_FILE, LIST_ONLY
-from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
+from icecdc_core.notebook import INDEX_FILE, LIST_ONLY
+from icecdc_core.session.jars import ICEBERG_RUNTIMES
 from tests.dbutils import Dbutils, NotebookExit
 
 try:

@@ -10,8 +10,8 @@ import pytest
 
 from icecdc_core import errors
 from icecdc_core.config import SyncConfig
-from icecdc_core.session.catalog_settings import catalog_settings
-from icecdc_core.session.maven.packages import BUNDLES, ICEBERG_RUNTIMES, needed_bundles
+from icecdc_core.session.catalog import catalog_settings
+from icecdc_core.session.jars import BUNDLES, ICEBERG_RUNTIMES, needed_bundles
 
 TEXT = (Path(__file__).parents[3] / "docs" / "catalogs.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)

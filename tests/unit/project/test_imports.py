@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import icecdc_core
-from icecdc_core.cli.commands import COMMANDS
+from icecdc_core.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("IPython", "matplotlib", "numpy", "opensearchpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "tqdm")
@@ -56,7 +56,7 @@ class DescribeImportingThePackage:
     def it_imports_every_job_without_the_packages_of_the_extras(self):
         blocked = WITHOUT.format(missing=EXTRAS)
         jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job for command in COMMANDS.values()]"
-        ended = python(f"{blocked}from icecdc_core.cli.commands import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
+        ended = python(f"{blocked}from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
         assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
 
     def it_imports_no_package_for_notebooks_with_the_jobs(self):
@@ -64,7 +64,7 @@ class DescribeImportingThePackage:
         ended = python(f"from icecdc_core import {names}; {LOADED}")
         assert {*ended.stdout.split()} & {"IPython", "matplotlib", "pandas", "tqdm"} == set()
 
-    @pytest.mark.parametrize("module", ["bulk.writer", "checksums.index_pages"])
+    @pytest.mark.parametrize("module", ["bulk", "index_pages"])
     def it_imports_no_parameters_in_spark_s_python_workers(self, module):
         ended = python(f"import sys, icecdc_core.opensearch.{module}; print('pydantic' in sys.modules)")
         assert (ended.stdout.strip(), ended.stderr) == ("False", "")
@@ -175,7 +175,7 @@ class DescribeAMissingPackageForNotebooks:
 
     def it_shows_no_progress_bar_without_tqdm(self):
         code = WITHOUT.format(missing=("tqdm",)) + (
-            "from icecdc_core.reporting.reports import progress\nwith progress(3, 'three'): pass\nprint('done')"
+            "from icecdc_core.reporting.progress import progress\nwith progress(3, 'three'): pass\nprint('done')"
         )
         ended = python(code)
         assert (ended.stdout, ended.stderr) == ("done\n", "")

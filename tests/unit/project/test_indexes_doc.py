@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_files.file import ONLY_IN_AN_INDEX
+from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
 from icecdc_core.config.schema import index_file_schema
 
 ROOT = Path(__file__).parents[3]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from icecdc_core.columns import quoted
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.parsing.names import split_table_name
+from icecdc_core.config.values import split_table_name
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk.writer import bulk_path
+from icecdc_core.opensearch.bulk import bulk_path
 
 NAMES = st.text(min_size=1, max_size=40) | st.text("abc_-./\\%?#&=;:'\"`*,<>|+ \n\t${}()[]", min_size=1, max_size=20)
 HOSTILE = ["t`; DROP TABLE x; --", "a/../b", "a%2f_all", "a?x=true", "_all", "*", "a,b", '"}}', "<a-{now/d}>", "a#b"]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.cli.commands import COMMANDS, SERVICES
+from icecdc_core.cli import COMMANDS, SERVICES
 from icecdc_core.config import SyncConfig
 from icecdc_core.explore.config import ExploreConfig
 from icecdc_core.ingest import IngestConfig
-from icecdc_core.notebook.parameters import INDEX_FILE
+from icecdc_core.notebook import INDEX_FILE
+from icecdc_core.session.jars import ICEBERG_RUNTIMES
 from icecdc_core.session.java import SPARK_MAXIMUM, SPARK_MINIMUM
-from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

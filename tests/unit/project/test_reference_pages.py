@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.reporting.reports.many import ManyReport
+from icecdc_core.reporting.reports import ManyReport
 from tests.reference_pages import ERRORS, PAGES, REPORTS, report_fields
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.cli.options import parse
+from icecdc_core.cli import parse
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "scheduling.md").read_text(encoding="utf-8")

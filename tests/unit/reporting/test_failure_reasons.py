@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import CatalogError, ConfigError, DuplicateIdentifierError, IcecdcError, SchemaChangeError
-from icecdc_core.reporting.failure_reasons import reason_without_values
+from icecdc_core.reporting.exit_states import reason_without_values
 
 
 class DescribeTheReason:

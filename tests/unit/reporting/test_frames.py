@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pandas as pd
 import pytest
 
-from icecdc_core.reporting.frames import NotebookFrame, cell_text
+from icecdc_core.reporting.figures import NotebookFrame, cell_text
 
 CHANGES = pd.DataFrame({"snapshot_id": [8924558786060583479], "operation": ["<delete>"], "rows_removed": [8255]})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icecdc_core.opensearch.bulk.counts import COUNTERS
+from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.metrics import METRICS, LagMetrics, ProgressMetrics, RunMetrics
 from tests.metric_samples import samples_of, text_of
 

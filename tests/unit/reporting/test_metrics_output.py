@@ -10,8 +10,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.instrumentation import publish_run_metrics
-from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
-from icecdc_core.reporting.metrics_output import check_folder, push_metrics, write_metrics
+from icecdc_core.reporting.metrics import LagMetrics, RunMetrics, check_folder, push_metrics, write_metrics
 from tests.metric_samples import samples, text_of
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}

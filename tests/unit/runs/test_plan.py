@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from icecdc_core.commits.position_format import Batch, Position
+from icecdc_core.commits.position import Batch, Position
 from icecdc_core.errors import ConfigError
 from icecdc_core.runs.plan import BatchRange, SyncStart, decide_start, next_range
 

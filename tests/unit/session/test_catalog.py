@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import SecretError
-from icecdc_core.session.catalog_settings import catalog_settings, embedded_catalog_properties, secret_settings
+from icecdc_core.session.catalog import catalog_settings, embedded_catalog_properties, secret_settings
 
 PREFIX = "spark.sql.catalog.lake"
 

@@ -25,7 +25,7 @@ from icecdc_core.session.compat import (
     require_supported,
     unsupported_reason,
 )
-from icecdc_core.session.maven.packages import ICEBERG_RUNTIMES
+from icecdc_core.session.jars import ICEBERG_RUNTIMES
 
 CORE = Path(icecdc_core.__file__).parent
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}

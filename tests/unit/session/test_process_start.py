@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from icecdc_core.session.process_start import started_at
+from icecdc_core.session.processes import started_at
 
 
 def it_is_the_same_whenever_it_is_read():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.session import row_counts
-from icecdc_core.session.row_counts import RowCount
+from icecdc_core.session import spark as row_counts
+from icecdc_core.session.spark import RowCount
 
 
 def jobs(spark):

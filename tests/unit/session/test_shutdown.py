@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from icecdc_core.session.shutdown import stop_on_sigterm
+from icecdc_core.session.processes import stop_on_sigterm
 
 
 class DescribeStopOnSigterm:

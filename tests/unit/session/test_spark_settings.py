@@ -7,7 +7,7 @@ import re
 import pytest
 from pyspark import StorageLevel
 
-from icecdc_core.session.spark_settings import shuffle_partitions_for, storage_level_for, tuned_for_many_groups
+from icecdc_core.session.spark import shuffle_partitions_for, storage_level_for, tuned_for_many_groups
 
 PARTIAL_ONLY = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"
 BATCH = "spark.sql.inMemoryColumnarStorage.batchSize"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py4j.protocol import Py4JNetworkError
 
-from icecdc_core.session.shutdown import StopRequest
+from icecdc_core.session.processes import StopRequest
 from icecdc_core.session.threads import Slots, run_in_threads
 
 

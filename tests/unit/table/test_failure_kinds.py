@@ -18,7 +18,7 @@ from icecdc_core.errors import (
     RejectedDocumentsError,
     SparkJobError,
 )
-from icecdc_core.table.read_failures import spark_errors
+from icecdc_core.table.failures import spark_errors
 
 PLAIN = SyncConfig(table="lake.ns.t")
 FILTER = SyncConfig(table="lake.ns.t", row_filter="1 / a > 0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.table.lag import lag
+from icecdc_core.table.snapshots import lag
 from tests.table_metadata import metadata
 
 LINE = metadata((1, None, "append"), (2, 1, "append"), (3, 2, "append"), current=3)

@@ -17,9 +17,9 @@ from icecdc_core.errors import (
     IdentifierColumnsError,
     SparkJobError,
 )
-from icecdc_core.table import read_failures
-from icecdc_core.table.read_failures import spark_errors
-from icecdc_core.table.staged_scan import StagedScan
+from icecdc_core.table import failures
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.iceberg_table import StagedScan
 
 TASK = "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0"
 TABLE = "lake.ns.t"
@@ -86,7 +86,7 @@ class DescribeAJavaProcessThatEnded:
         def refused(*_):
             raise ConnectionRefusedError(111, "Connection refused")
 
-        monkeypatch.setattr(read_failures, "IcebergTable", refused)
+        monkeypatch.setattr(failures, "IcebergTable", refused)
         with pytest.raises(SparkJobError, match="Answer from Java side is empty"):
             with_failure(Py4JNetworkError("Answer from Java side is empty"), SimpleNamespace(spark=None, name=TABLE))
 

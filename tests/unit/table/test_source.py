@@ -9,8 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.expressions.projection import Projection
-from icecdc_core.table.schemas.changes import schema_change
+from icecdc_core.table.schema import schema_change
+from icecdc_core.table.select import Projection
 from icecdc_core.table.source import Source
 
 

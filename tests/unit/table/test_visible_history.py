@@ -8,8 +8,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.types import LongType, NestedField
 
 from icecdc_core.errors import HiddenHistoryError
-from icecdc_core.table.catalogs import CatalogView
-from icecdc_core.table.visible_history import require_visible_history
+from icecdc_core.table.catalogs import CatalogView, require_visible_history
 
 EARLIER = [{"metadata-file": "m0.json", "timestamp-ms": 1}]
 PLAIN, NESSIE = frozenset({"uri"}), frozenset({"uri", "nessie.is-nessie-catalog"})

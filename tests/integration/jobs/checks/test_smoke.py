@@ -7,7 +7,7 @@ import json
 import pytest
 
 from icecdc_core.errors import OpenSearchUnreachableError
-from icecdc_core.jobs.checks.smoke import KINDS, smoke_test
+from icecdc_core.jobs.smoke import KINDS, smoke_test
 from icecdc_core.notebook import finish
 
 SECRET = "a secret of the test"
@@ -87,7 +87,7 @@ class DescribeSmokeTest:
         self, spark, make_config, opensearch, monkeypatch, request
     ):
         (kind, properties), *_ = KINDS.items()
-        monkeypatch.setattr("icecdc_core.jobs.checks.smoke.KINDS", {kind: properties})
+        monkeypatch.setattr("icecdc_core.jobs.smoke.KINDS", {kind: properties})
         config, before = make_config(), tables(spark)
         refusing = f"refuse-{config.index}"
         convert = {"convert": {"field": "name", "type": "integer"}}
@@ -106,7 +106,7 @@ class DescribeSmokeTest:
         def interrupt(*arguments):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("icecdc_core.jobs.checks.smoke.sync_changes", interrupt)
+        monkeypatch.setattr("icecdc_core.jobs.smoke.sync_changes", interrupt)
         config, before = make_config(), tables(spark)
         with pytest.raises(KeyboardInterrupt):
             smoke_test(spark, config)

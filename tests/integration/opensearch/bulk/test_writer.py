@@ -13,7 +13,7 @@ from icecdc_core.errors import (
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
-from icecdc_core.opensearch.bulk.writer import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkSettings, write_actions
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write

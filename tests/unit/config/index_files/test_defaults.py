@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_files.defaults import with_defaults
+from icecdc_core.config.index_file import with_defaults
 from icecdc_core.errors import ConfigError
 
 TEXT = {"type": "text", "analyzer": "english"}

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.rows.document_ids import identifier_texts
+from icecdc_core.explore.rows import identifier_texts
 
 LONG, TEXT = T.LongType(), T.StringType()
 DIGEST = "a1" * 32

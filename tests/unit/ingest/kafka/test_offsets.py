@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.ingest.kafka import offsets
+from icecdc_core.ingest import offsets
 
 A = {"t": {0: 5, 1: 7}}
 

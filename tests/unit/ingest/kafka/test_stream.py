@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.ingest.kafka.offsets import to_json
-from icecdc_core.ingest.kafka.stream import BatchCallback, StreamGate
+from icecdc_core.ingest.kafka import BatchCallback, StreamGate
+from icecdc_core.ingest.offsets import to_json
 
 START = {"t": {0: 2, 1: 5}}
 

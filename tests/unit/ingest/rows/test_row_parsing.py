@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.decoding import decode_records, field
-from icecdc_core.ingest.rows.inference import infer_schema
-from icecdc_core.ingest.rows.row_parsing import needs_no_inference, parse_rows, parse_rows_only
-from icecdc_core.ingest.tables.schemas.evolution import evolve, plan_evolution
+from icecdc_core.ingest.decoding import decode_records
+from icecdc_core.ingest.evolution import evolve, plan_evolution
+from icecdc_core.ingest.formats.decode_results import json_field
+from icecdc_core.ingest.inference import infer_schema
+from icecdc_core.ingest.rows import needs_no_inference, parse_rows, parse_rows_only
 from tests import kafka_records
 from tests.kafka_records import settings
 
@@ -404,4 +405,4 @@ class DescribeField:
     )
     def it_reads_one_field_as_text(self, spark, name, expected):
         frame = spark.createDataFrame([('{"a":1,"b":{"c":"x"},"d`e":true}',)], "payload string")
-        assert frame.select(field(F.col("payload"), name)).first()[0] == expected
+        assert frame.select(json_field(F.col("payload"), name)).first()[0] == expected

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.ingest.rows.type_conflicts import TypeConflicts
-from icecdc_core.ingest.rows.variant_schema import variant_schema
+from icecdc_core.ingest.inference import TypeConflicts, variant_schema
 
 INT, LONG, STRING = T.IntegerType(), T.LongType(), T.StringType()
 DECIMAL = T.DecimalType(5, 2)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from icecdc_core.ingest.rows.writer_checks import FOLDERS, with_checks
+from icecdc_core.ingest.readers import FOLDERS, with_checks
 from icecdc_core.table.catalogs import load_table
-from icecdc_core.table.schemas.projection import spark_schema
+from icecdc_core.table.schema import spark_schema
 
 LOCATION = "s3://bucket/" + "p" * 88
 

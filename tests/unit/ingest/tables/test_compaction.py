@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException
 
 from icecdc_core.errors import CatalogError, TableNotFoundError
-from icecdc_core.ingest.tables import compaction
-from icecdc_core.ingest.tables.compaction import compact
+from icecdc_core.ingest import table as compaction
+from icecdc_core.ingest.table import compact
 
 
 class Action:

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.types import StructType
 
 from icecdc_core.errors import ColumnNotFoundError
+from icecdc_core.ingest import table as staging
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.rows.row_parsing import parse_rows
-from icecdc_core.ingest.tables import staging
-from icecdc_core.ingest.tables.commits.publish import StagedSnapshot
-from icecdc_core.ingest.tables.staging import DELETE_IN_APPEND, Staging
+from icecdc_core.ingest.publish import StagedSnapshot
+from icecdc_core.ingest.rows import parse_rows
+from icecdc_core.ingest.table import DELETE_IN_APPEND, Staging
 from tests import kafka_records
 
 SCHEMA = StructType().add("id", "long").add("x", "double")

@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import ConcurrentIngestError, IngestWriteError
-from icecdc_core.ingest.tables import writer
-from icecdc_core.ingest.tables.commits.commit_log import TableEntry
-from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader
-from icecdc_core.ingest.tables.commits.publish import MovedError, StagedSnapshot
-from icecdc_core.ingest.tables.micro_batch import MicroBatch, TableRecords
-from icecdc_core.ingest.tables.schemas.destinations import OpenedTable
-from icecdc_core.ingest.tables.staging import StagedRecords
-from icecdc_core.ingest.tables.writer import Writer
+from icecdc_core.ingest import table as writer
+from icecdc_core.ingest.commit_log import TableEntry
+from icecdc_core.ingest.destinations import OpenedTable
+from icecdc_core.ingest.offsets_reader import OffsetsReader
+from icecdc_core.ingest.publish import MovedError, StagedSnapshot
+from icecdc_core.ingest.table import MicroBatch, StagedRecords, TableRecords, Writer
 from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, at
 
 BATCH = MicroBatch(4, at(5), at(9), None, "run")

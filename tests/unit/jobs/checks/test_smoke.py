@@ -6,8 +6,7 @@ import pytest
 
 from icecdc_core import SyncConfig
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.checks.smoke import smoke_test
-from icecdc_core.jobs.checks.smoke_environment import access_mode
+from icecdc_core.jobs.smoke import access_mode, smoke_test
 
 TAG = "spark.databricks.clusterUsageTags.dataSecurityMode"
 

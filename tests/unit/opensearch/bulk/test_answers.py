@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icecdc_core.opensearch.answers import UnusableAnswerError
-from icecdc_core.opensearch.bulk.answers import count_outcomes, item_outcomes
-from icecdc_core.opensearch.bulk.counts import Counts
+from icecdc_core.opensearch.bulk import count_outcomes, item_outcomes
+from icecdc_core.opensearch.client import UnusableAnswerError
+from icecdc_core.opensearch.counts import Counts
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
 SENT = np.array([True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from icecdc_core.opensearch.bulk.request import are_upserts, bulk_requests, document_id_of, request_body
+from icecdc_core.opensearch.bulk import are_upserts, bulk_requests, document_id_of, request_body
 
 
 def texts(*sizes, kind=None):

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 from icecdc_core.errors import RejectedDocumentsError
-from icecdc_core.opensearch.bulk.counts import Counts
-from icecdc_core.opensearch.bulk.result import BulkResult, require_accepted
+from icecdc_core.opensearch.bulk import BulkResult, require_accepted
+from icecdc_core.opensearch.counts import Counts
 
 
 class DescribeCounts:

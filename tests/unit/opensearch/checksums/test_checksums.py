@@ -8,8 +8,8 @@ import json
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.checksums.content_checksums import checksum
-from icecdc_core.opensearch.checksums.text_checksums import as_numbers, split_hits
+from icecdc_core.opensearch.content_checksums import checksum
+from icecdc_core.opensearch.text_checksums import as_numbers, split_hits
 from tests.colliding_texts import colliding_texts
 
 A = StructType().add("a", IntegerType())

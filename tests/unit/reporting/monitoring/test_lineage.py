@@ -16,16 +16,9 @@ from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.logs import logging_to
-from icecdc_core.reporting.monitoring import lineage
-from icecdc_core.reporting.monitoring.background import BackgroundCalls
-from icecdc_core.reporting.monitoring.lineage import parent_facet
-from icecdc_core.reporting.monitoring.lineage_datasets import (
-    index_dataset,
-    location_name,
-    table_dataset,
-    topic_datasets,
-)
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, lineage_is_configured
+from icecdc_core.reporting import lineage
+from icecdc_core.reporting.lineage import index_dataset, location_name, parent_facet, table_dataset, topic_datasets
+from icecdc_core.reporting.observers import BackgroundCalls, ObservedRun, Observers, lineage_is_configured
 from tests.monitoring_receivers import events_of, receiver
 
 RUN_ID = "0196aa1d0a3a7f5c9c8a4d2b6f1e0c3d"

@@ -14,11 +14,16 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import log_fields, logging_to
+from icecdc_core.reporting import otlp, telemetry
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
-from icecdc_core.reporting.monitoring import otlp, telemetry
-from icecdc_core.reporting.monitoring.background import BackgroundCalls
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics, telemetry_is_configured
+from icecdc_core.reporting.observers import (
+    BackgroundCalls,
+    ObservedRun,
+    Observers,
+    publish_metrics,
+    telemetry_is_configured,
+)
 from tests.monitoring_receivers import gauges_of, receiver, spans_of, units_of, within
 
 LABELS = {"table": "lake.ns.t", "index": "t"}
@@ -195,7 +200,7 @@ exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers
+from icecdc_core.reporting.observers import ObservedRun, Observers
 observers = Observers(ObservedRun("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
 with trace.get_tracer("app").start_as_current_span("task") as task:
     observers.started()
@@ -233,7 +238,7 @@ class DescribeACollectorThatIsAway:
     def it_is_no_noise_on_the_standard_error(self):
         code = """
 from types import SimpleNamespace
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers
+from icecdc_core.reporting.observers import ObservedRun, Observers
 observers = Observers(ObservedRun("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
 observers.started()
 observers.ended({"state": "ok"}, None)
@@ -287,7 +292,7 @@ import sys
 from types import SimpleNamespace
 import icecdc_core, icecdc_core.jobs.sync, icecdc_core.ingest
 from icecdc_core.reporting.metrics import RunMetrics
-from icecdc_core.reporting.monitoring.observers import ObservedRun, Observers, publish_metrics
+from icecdc_core.reporting.observers import ObservedRun, Observers, publish_metrics
 labels = {"table": "a.b.c", "index": "c"}
 observers = Observers(ObservedRun("sync", "1" * 32, labels, None, SimpleNamespace()))
 observers.started()
@@ -297,7 +302,7 @@ observers.ended({}, None)
 observers.wait()
 publish_metrics(RunMetrics({"job": "sync", **labels, "state": "ok"}, 1.0))
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("opentelemetry", "openlineage") or
-      name.startswith(("icecdc_core.reporting.monitoring.telemetry", "icecdc_core.reporting.monitoring.lineage"))))
+      name.startswith(("icecdc_core.reporting.telemetry", "icecdc_core.reporting.lineage"))))
 """
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert result.stdout == "[]\n"
@@ -315,7 +320,7 @@ class DescribeObservers:
 
     def it_names_a_package_that_is_missing(self, collector, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-        monkeypatch.delitem(sys.modules, "icecdc_core.reporting.monitoring.otlp")
+        monkeypatch.delitem(sys.modules, "icecdc_core.reporting.otlp")
         with logging_to(str(tmp_path / "log")):
             run()
         line = json.loads((tmp_path / "log").read_text().splitlines()[0])

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.checks.setup_report import SetupReport
+from icecdc_core.jobs.setup import SetupReport
 from icecdc_core.reporting.exit_states import EXIT_STATES
-from icecdc_core.reporting.reports import RunReport
-from icecdc_core.reporting.reports.many import WORST_FIRST, ManyReport
+from icecdc_core.reporting.reports import WORST_FIRST, ManyReport, RunReport
 
 DONE = RunReport("sync", "lake.ns.t", "t", strategy="diff", upserts=1200, deletes=3, seconds=1.25)
 

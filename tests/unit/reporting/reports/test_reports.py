@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from icecdc_core.errors import ConfigError
-from icecdc_core.jobs.snapshot_counts import exact_note, summary_note
-from icecdc_core.opensearch.bulk.counts import COUNTERS, Counts
+from icecdc_core.jobs.pending import exact_note, summary_note
+from icecdc_core.opensearch.counts import COUNTERS, Counts
 from icecdc_core.reporting.figures import changes_figure, rows_and_documents_figure
-from icecdc_core.reporting.reports import RunReport, ValidationReport, progress, write_report
+from icecdc_core.reporting.progress import progress
+from icecdc_core.reporting.reports import RunReport, ValidationReport, write_report
 
 SYNC = RunReport(
     kind="sync",

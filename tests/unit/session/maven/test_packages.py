@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.errors import DependencyError
-from icecdc_core.session.maven.packages import avro_package, iceberg_packages, merge_packages, needed_bundles
+from icecdc_core.session.jars import avro_package, iceberg_packages, merge_packages, needed_bundles
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"

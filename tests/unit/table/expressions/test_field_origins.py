@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.table.expressions.field_origins import FieldOrigin, field_origins
+from icecdc_core.table.select import FieldOrigin, field_origins
 
 COLUMNS = {"1": "id", "2": "name"}
 

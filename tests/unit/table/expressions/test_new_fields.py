@@ -7,9 +7,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 from pyspark.sql import types as T
 
-from icecdc_core.table.expressions.field_origins import FieldOrigin
-from icecdc_core.table.expressions.new_fields import new_document_fields
-from icecdc_core.table.expressions.projection import Projection
+from icecdc_core.table.select import FieldOrigin, Projection, new_document_fields
 
 CITY, ZIP = NestedField(11, "city", StringType()), NestedField(12, "zip", StringType())
 NAME = NestedField(22, "name", StringType())

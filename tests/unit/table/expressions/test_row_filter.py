@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from icecdc_core.table.expressions.row_filter import condition_columns
+from icecdc_core.table.select import condition_columns
 
 SCHEMA = T.StructType(
     [

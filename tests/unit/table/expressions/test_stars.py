@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.table.expressions.stars import star_includes, without_excepted
+from icecdc_core.table.select import star_includes, without_excepted
 
 
 class DescribeStarIncludes:

@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from icecdc_core.table.schemas.changes import is_additive, schema_change
+from icecdc_core.table.schema import is_additive, schema_change
 
 
 def field(key, name, kind="long", required=False, **more):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from icecdc_core.ingest.tables.commits.commit_log import TableEntry
-from icecdc_core.ingest.tables.commits.table_offsets import BATCH, JOB, OFFSETS
+from icecdc_core.ingest.commit_log import BATCH, JOB, OFFSETS, TableEntry
 
 
 class Snapshot:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 from pyspark.sql import functions as F
 
-from icecdc_core.ingest.kafka.offsets import to_json
-from icecdc_core.ingest.tables.commits import commit_log
-from icecdc_core.ingest.tables.commits.commit_log import BEHIND, SCHEMA, LoggedJob, TableEntry
+from icecdc_core.ingest import commit_log
+from icecdc_core.ingest.commit_log import BEHIND, SCHEMA, LoggedJob, TableEntry
+from icecdc_core.ingest.offsets import to_json
 
 
 def entry(batch, offset, *tables, job="j", second=0, topic_ids=None):

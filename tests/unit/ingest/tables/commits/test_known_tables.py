@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import TableNotFoundError
-from icecdc_core.ingest import IngestConfig
-from icecdc_core.ingest.tables.commits import known_tables
-from icecdc_core.ingest.tables.commits.commit_log import LoggedJob, TableEntry
+from icecdc_core.ingest import IngestConfig, offsets_reader
+from icecdc_core.ingest.commit_log import LoggedJob, TableEntry
 from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, at
 
 ROUTES = {"lake.ns.a": "a.*", "lake.ns.b": "b.*"}
@@ -32,14 +31,14 @@ class Catalog:
 
 
 def it_knows_the_tables_that_the_parameters_name():
-    assert known_tables.known_tables(None, make(table="lake.ns.a"), LOGGED) == ["`lake`.`ns`.`a`"]
-    actual = known_tables.known_tables(None, make(route_by="regex", routes=ROUTES), LOGGED)
+    assert offsets_reader.known_tables(None, make(table="lake.ns.a"), LOGGED) == ["`lake`.`ns`.`a`"]
+    actual = offsets_reader.known_tables(None, make(route_by="regex", routes=ROUTES), LOGGED)
     assert actual == ["`lake`.`ns`.`a`", "`lake`.`ns`.`b`"]
 
 
 def it_knows_the_tables_of_the_namespace_and_of_the_log_but_not_the_ingests_own():
     catalog = Catalog("b", "a", "icecdc_ingest_log", "icecdc_ingest_dead_letters")
-    actual = known_tables.known_tables(catalog, make(route_by="topic", namespace="lake.ns"), LOGGED)
+    actual = offsets_reader.known_tables(catalog, make(route_by="topic", namespace="lake.ns"), LOGGED)
     assert actual == ["`lake`.`ns`.`a`", "`lake`.`ns`.`b`", "`lake`.`ns`.`logged`"]
 
 
@@ -60,5 +59,5 @@ def it_returns_the_offsets_that_the_tables_record(monkeypatch, tables, expected)
             raise TableNotFoundError("none", subject="table")
         return table
 
-    monkeypatch.setattr(known_tables, "load_table", load)
-    assert known_tables.recorded_offsets(None, make(route_by="regex", routes=ROUTES)) == expected
+    monkeypatch.setattr(offsets_reader, "load_table", load)
+    assert offsets_reader.recorded_offsets(None, make(route_by="regex", routes=ROUTES)) == expected

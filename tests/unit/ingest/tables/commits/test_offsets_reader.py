@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from icecdc_core.errors import TableResetError
-from icecdc_core.ingest.tables.commits.commit_log import TableEntry
-from icecdc_core.ingest.tables.commits.offsets_reader import OffsetsReader, RefillError
-from icecdc_core.ingest.tables.commits.table_offsets import TableOffsets
+from icecdc_core.ingest.commit_log import TableEntry, TableOffsets
+from icecdc_core.ingest.offsets_reader import OffsetsReader, RefillError
 from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, at, logged
 
 

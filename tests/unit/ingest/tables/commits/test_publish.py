@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.ingest.tables.commits.publish import StagedSnapshot, next_publish_step
+from icecdc_core.ingest.publish import StagedSnapshot, next_publish_step
 
 
 class DescribePublishDecisions:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.ingest.tables.commits.table_offsets import (
-    TableOffsets,
-    current_snapshot_id,
-    find_table_offsets,
-    is_ancestor,
-)
+from icecdc_core.ingest.commit_log import TableOffsets, current_snapshot_id, find_table_offsets, is_ancestor
 from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, at
 
 

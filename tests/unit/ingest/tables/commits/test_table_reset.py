@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.ingest.tables.commits.table_offsets import find_table_offsets
-from icecdc_core.ingest.tables.commits.table_reset import table_state
+from icecdc_core.ingest.commit_log import find_table_offsets
+from icecdc_core.ingest.offsets_reader import table_state
 from tests.unit.ingest.tables.commits.snapshot_history import Snapshot, Table, logged
 
 

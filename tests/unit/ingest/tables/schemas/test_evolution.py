@@ -6,12 +6,12 @@ import pytest
 from pyspark.sql import types as T
 
 from icecdc_core.errors import SchemaChangeError
+from icecdc_core.ingest.column_types import merge_types
 from icecdc_core.ingest.config import IngestConfig
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.rows.type_widening import merge_types
-from icecdc_core.ingest.rows.variant_schema import GUESSED, variant_schema
-from icecdc_core.ingest.tables.schemas.destinations import evolve_for_records, open_or_create_table
-from icecdc_core.ingest.tables.schemas.evolution import ColumnChange, evolve, plan_evolution
+from icecdc_core.ingest.destinations import evolve_for_records, open_or_create_table
+from icecdc_core.ingest.evolution import ColumnChange, evolve, plan_evolution
+from icecdc_core.ingest.inference import GUESSED, variant_schema
 from tests.kafka_records import records, settings
 
 # DDL is read by Spark.

@@ -1,0 +1,274 @@
+"""Positions and the commit log, stored in OpenSearch beside the data; a run acquires the lock of an index here.
+
+A batch is *begun* (range, epoch; a conditional write), its documents are *written*, and it is *committed*
+(the position moves, an immutable log entry stays). A crash anywhere leaves the old position or a begun batch.
+The next run replays exactly that batch with the same epoch, and external versions turn the part that was already
+done into a no-op.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
+
+from icecdc_core.commits.lease import (
+    LeaseHolder,
+    is_gone,
+    lease_seconds_of,
+    register_active_run,
+    unregister_active_run,
+)
+from icecdc_core.commits.lock import IndexLock
+from icecdc_core.commits.position import Position, parse_position, position_document, source_of, sources_of, version_of
+from icecdc_core.errors import IndexNotFoundError, PositionError, TableLockedError
+from icecdc_core.opensearch.client import Connection, typed_errors
+from icecdc_core.opensearch.indexes import write_alias
+
+if TYPE_CHECKING:
+    from icecdc_core.config import SyncConfig
+
+
+_LONG = {"type": "long"}
+_KEYWORD = {"type": "keyword"}
+MAPPING: dict[str, Any] = {
+    "dynamic": False,
+    "properties": {
+        "type": _KEYWORD,
+        "kind": _KEYWORD,
+        "index": _KEYWORD,
+        "table": _KEYWORD,
+        "snapshot_id": _LONG,
+        "epoch": _LONG,
+        "updated_at": {"type": "date"},
+    },
+}
+"""The mapping of a positions index; OpenSearch guesses no field."""
+
+
+def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
+    """Create the positions index if there is none, and its write alias.
+
+    All writes go through the write alias, which disappears with the index. So no write creates the index by accident,
+    with a mapping that OpenSearch guesses.
+    """
+    alias, found = write_alias(positions_index), _indexes_of(client, positions_index)
+    if not found:
+        settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+        body = {"mappings": MAPPING, "settings": settings, "aliases": {alias: {}}}
+        try:
+            client.indices.create(index=positions_index, body=body)
+        except RequestError as error:
+            if error.error != "resource_already_exists_exception":
+                raise
+        found = _indexes_of(client, positions_index)
+    if len(found) != 1:
+        raise PositionError(
+            f"'{positions_index}' is not one index but {sorted(found)}",
+            subject="positions_index",
+            value=positions_index,
+            remedy="set positions_index to the name of one index",
+        )
+    ((name, entry),) = found.items()
+    require_mapping(name, entry["mappings"])
+    if alias not in entry["aliases"]:  # an older release created the index
+        client.indices.update_aliases(body={"actions": [{"add": {"index": name, "alias": alias}}]})
+
+
+def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
+    """Check that a positions index has the mapping it was created with."""
+    properties = mappings.get("properties") or {}
+    wrong = [
+        f"{field} is mapped as {properties[field].get('type')}"
+        for field, mapped in MAPPING["properties"].items()
+        if field in properties and properties[field].get("type") != mapped["type"]
+    ]
+    if str(mappings.get("dynamic")).lower() != "false":
+        wrong.insert(0, "its mapping was guessed")
+    if mappings.get("_source"):
+        wrong.append("it does not store whole sources")
+    if wrong:
+        raise PositionError(
+            f"icecdc did not create the positions index '{name}': {', '.join(wrong)}",
+            subject="positions_index",
+            value=name,
+            remedy="restore it from a snapshot of the cluster, or delete it and run the exports; make sure that no "
+            "index template changes its mapping",
+        )
+
+
+def _indexes_of(client: OpenSearch, name: str) -> dict[str, Any]:
+    try:
+        return dict(client.indices.get(index=name))
+    except NotFoundError:
+        return {}
+
+
+_READING, _WRITING, _READING_LOG = "reading the position", "writing the position", "reading the commit log"
+
+
+def committed_batches(
+    client: OpenSearch, positions_index: str, index: str, size: int, highest_epoch: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the newest committed batches of an index, newest first."""
+    wanted: list[dict[str, Any]] = [{"term": {"type": "commit"}}, {"term": {"index": index}}]
+    if highest_epoch is not None:
+        wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
+    body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
+    return sources_of(client.search(index=positions_index, body=body), _READING_LOG)
+
+
+class PositionStore:
+    """Reads and writes the position of one index."""
+
+    def __init__(self, client: OpenSearch, config: SyncConfig) -> None:
+        self.client = client
+        self._config = config
+        self._typed_errors = partial(typed_errors, config.opensearch_url, username=config.opensearch_username)
+        self._positions_index = config.positions_index
+        self._index = config.index
+        default = float(type(config).model_fields["lease_seconds"].default)
+        self._fallback_lease = max(config.lease_seconds, default)
+
+    def read(self) -> Position | None:
+        """Return the position of the index, None when it has none."""
+        document = self._get()
+        return parse_position(source_of(document, _READING)) if document else None
+
+    def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
+        """Return the newest committed batches of the index, newest first."""
+        client = self.client
+        with self._typed_errors(_READING_LOG):
+            if not client.indices.exists(index=self._positions_index):
+                return []
+            client.indices.refresh(index=self._positions_index)
+            return committed_batches(client, self._positions_index, self._index, size, highest_epoch)
+
+    def lock(self, table: str, table_uuid: str, run_id: str) -> IndexLock:
+        """Acquire the lock of the index for one run.
+
+        A holder that ended loses the lock, and one that does not renew its lease for its own ``lease_seconds``.
+        """
+        this_run = LeaseHolder.this_process(run_id, self._config.lease_seconds)
+        seen: tuple[int, int] | None = None
+        seen_since = 0.0
+        with self._typed_errors("acquiring the lock"):
+            ensure_positions_index(self.client, self._positions_index)
+            while True:
+                document = self._get()
+                if document is None:
+                    position, version = Position(self._index, table, table_uuid), None
+                else:
+                    source = source_of(document, _READING)
+                    position, version = parse_position(source), version_of(document, _READING)
+                    holder = source.get("owner") or {}
+                    gone = is_gone(holder, this_run) if holder else True
+                    # A holder on another machine is alive if its renewals change the version. So the clocks of the
+                    # two machines need not agree.
+                    if gone is False or (gone is None and seen not in (None, version)):
+                        raise self._locked(holder)
+                    if gone is None:
+                        seen, seen_since = version, seen_since or time.monotonic()
+                        lease = lease_seconds_of(holder, self._fallback_lease)
+                        if time.monotonic() - seen_since < lease:
+                            time.sleep(min(1.0, lease / 4))
+                            continue
+                if (lock := self._locked_by(this_run, position, version)) is not None:
+                    return lock
+
+    def _locked_by(self, run: LeaseHolder, position: Position, version: tuple[int, int] | None) -> IndexLock | None:
+        """Write the position with this run as the holder; None when another run wrote it in the meantime."""
+        lock = None
+        # Another run of this process must not take it for one that has ended, from the moment it can read the write.
+        register_active_run(run.run_id)
+        try:
+            if (written := self.write(position, run, version, run.run_id)) is not None:
+                lock = IndexLock(self, position, run, written)
+            return lock
+        finally:
+            if lock is None:
+                unregister_active_run(run.run_id)
+
+    def without_retries(self, timeout_seconds: float) -> PositionStore:
+        """Return a store with a client of its own, which waits this long for an answer and never retries."""
+        connection = replace(Connection.of(self._config), timeout_seconds=timeout_seconds)
+        return PositionStore(connection.client(1), self._config)
+
+    def write(
+        self,
+        position: Position,
+        holder: LeaseHolder | None,
+        version: tuple[int, int] | None,
+        run_id: str,
+        timeout_seconds: float | None = None,
+    ) -> tuple[int, int] | None:
+        """Write the position, unless another run wrote it since."""
+        condition: dict[str, Any] = {"op_type": "create"}
+        if version is not None:
+            condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
+        if timeout_seconds is not None:
+            condition["request_timeout"] = timeout_seconds
+        with self._typed_errors(_WRITING):
+            try:
+                answer = self._put(f"position:{self._index}", position_document(position, holder), condition)
+                return version_of(answer, _WRITING)
+            except ConflictError:
+                document = self._get(timeout_seconds)
+        if document is None:
+            if version is not None:
+                raise self._deleted()
+            return None
+        # If the answer to an earlier write of this run was lost, the conflict is with that write.
+        found, source = version_of(document, _WRITING), source_of(document, _WRITING)
+        stored = source.get("owner")
+        if not isinstance(stored, dict) or stored.get("run_id") != run_id or version == found:
+            return None
+        if holder is None:  # a release changes nothing else, so it leaves what that write stored
+            position = parse_position(source)
+        return self.write(position, holder, found, run_id, timeout_seconds)
+
+    def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
+        """Add an entry to the commit log; an entry of the same epoch stays as it is."""
+        with self._typed_errors("writing the commit log"):
+            try:
+                self._put(f"commit:{self._index}:{epoch}", {"type": "commit", **entry}, {"op_type": "create"})
+            except ConflictError:
+                return  # an earlier attempt committed the same batch and died before it moved the position
+
+    def _locked(self, holder: dict[str, Any]) -> TableLockedError:
+        return TableLockedError(
+            f"Another run has the lock of the index '{self._index}': run {holder.get('run_id')}, "
+            f"process {holder.get('pid')} on {str(holder.get('host', '')).split('/')[0]}, since {holder.get('since')}",
+            subject="index",
+            value=self._index,
+            remedy="wait until it ends; schedule at most one run at a time for each index",
+        )
+
+    def _get(self, timeout_seconds: float | None = None) -> Any:
+        params = {} if timeout_seconds is None else {"request_timeout": timeout_seconds}
+        with self._typed_errors(_READING):
+            try:
+                return self.client.get(index=self._positions_index, id=f"position:{self._index}", params=params)
+            except NotFoundError:
+                return None
+
+    def _put(self, identity: str, body: dict[str, Any], params: dict[str, Any]) -> Any:
+        alias = write_alias(self._positions_index)
+        try:
+            return self.client.index(index=alias, id=identity, body=body, params={**params, "require_alias": "true"})
+        except NotFoundError as error:
+            raise self._deleted() from error
+
+    def _deleted(self) -> IndexNotFoundError:
+        return IndexNotFoundError(
+            f"The position of '{self._index}' is gone: '{self._positions_index}' or its documents were deleted under "
+            "the run",
+            subject="positions_index",
+            value=self._positions_index,
+            remedy="restore it from a snapshot of the cluster, or run the export again",
+        )

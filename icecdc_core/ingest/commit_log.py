@@ -1,0 +1,267 @@
+"""The commit log: a row for each batch, with what it wrote into which table.
+
+Each table records its own offsets (`table_offsets`). The log adds what no single table knows: the offsets
+below which all records are written, the ids of the topics that were read, which tables were left behind by a failure,
+and the offsets of tables whose snapshots have expired. A run starts from it. `trim` keeps it small.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from icecdc_core.errors import IcecdcError, IngestWriteError
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.logs import event
+from icecdc_core.secrets import mask_secrets
+from icecdc_core.table.catalogs import create_table_once, describe_failure, load_table
+
+PREFIX = "icecdc.ingest."
+JOB, BATCH, OFFSETS, VALID_THROUGH, ATTEMPT, RUN = (
+    PREFIX + name for name in ("job", "batch", "offsets", "valid-through", "attempt", "run")
+)
+
+
+@dataclass(frozen=True)
+class TableOffsets:
+    """The offsets of one job in one table."""
+
+    offsets: Offsets = field(default_factory=dict)
+    batch: int = -1
+    snapshot_id: int | None = None
+    valid_through: str = ""
+
+    def properties(self, job: str, run_id: str) -> dict[str, str]:
+        """Return the summary properties of a snapshot that records these offsets."""
+        properties = {
+            JOB: job,
+            BATCH: str(self.batch),
+            OFFSETS: offsets.to_json(self.offsets),
+            VALID_THROUGH: self.valid_through,
+            RUN: run_id,
+        }
+        return {key: value for key, value in properties.items() if value}
+
+
+def current_snapshot_id(table: Any) -> int | None:
+    """Return the id of the table's current snapshot; None for an empty table."""
+    snapshot = table.currentSnapshot()
+    return None if snapshot is None else int(snapshot.snapshotId())
+
+
+def find_table_offsets(table: Any, job: str, earlier: dict[int, TableOffsets] | None = None) -> TableOffsets:
+    """Find the newest offsets of a job among the table's current snapshot and its ancestors."""
+    for snapshot in ancestors(table):
+        snapshot_id = int(snapshot.snapshotId())
+        if earlier and snapshot_id in earlier:
+            return earlier[snapshot_id]
+        summary = snapshot.summary()
+        if summary.get(JOB) == job:
+            return TableOffsets(
+                offsets=offsets.from_json(summary.get(OFFSETS)),
+                batch=int(summary.get(BATCH) or -1),
+                snapshot_id=snapshot_id,
+                valid_through=str(summary.get(VALID_THROUGH) or ""),
+            )
+    return TableOffsets()
+
+
+def is_ancestor(table: Any, snapshot_id: int, back_to: int | None = None) -> bool:
+    """Return whether a snapshot is the table's current one or an ancestor of it."""
+    for snapshot in ancestors(table):
+        if int(snapshot.snapshotId()) == back_to:
+            return False
+        if int(snapshot.snapshotId()) == snapshot_id:
+            return True
+    return False
+
+
+def ancestors(table: Any) -> Iterator[Any]:
+    """Yield the table's current snapshot and its ancestors, newest first, as far as they still exist."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(int(parent))
+
+
+SCHEMA = (
+    "job string, batch long, run_id string, kind string, committed_at timestamp, records long, dead_letters long, "
+    "started_at string, offsets string, topic_ids string, valid_through timestamp, lost string, tables array<struct<"
+    "name:string, uuid:string, snapshot_id:long, sequence_number:long, state:string, rows:long, deletes:long, "
+    "files:long, bytes:long, offsets:string, error:string, snapshot_ms:long>>"
+)
+WRITTEN, BEHIND = "written", "behind"
+# All jobs of a namespace append to one log. Iceberg retries four times, then waits up to a minute.
+_PROPERTIES = {
+    "commit.retry.num-retries": "20",
+    "commit.retry.max-wait-ms": "5000",
+    # A commit writes one row into one partition, so there is nothing to distribute.
+    "write.distribution-mode": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+KEEP = 100
+"""So many batches of a job at least keep their entries."""
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """What a batch wrote into one table."""
+
+    name: str
+    uuid: str = ""
+    snapshot_id: int | None = None
+    sequence_number: int | None = None
+    state: str = WRITTEN
+    rows: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+    offsets: str = "{}"
+    error: str = ""
+    snapshot_ms: int | None = None
+
+    def unchanged(self) -> TableEntry:
+        """The same table in a batch that writes nothing into it."""
+        return replace(self, state=WRITTEN, rows=0, deletes=0, files=0, bytes=0, error="")
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One row of the log."""
+
+    job: str
+    batch: int
+    run_id: str
+    kind: str
+    offsets: Offsets
+    started_at: Offsets = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    records: int = 0
+    dead_letters: int = 0
+    valid_through: datetime | None = None
+    lost: str = ""
+    tables: list[TableEntry] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoggedJob:
+    """What the log says about a job."""
+
+    exists: bool = False
+    batch: int = -1
+    offsets: Offsets = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, TableEntry] = field(default_factory=dict)
+
+    @property
+    def behind(self) -> dict[str, Offsets]:
+        """The tables that are behind, each with the offsets from which it reads again."""
+        return {n: offsets.from_json(entry.offsets) for n, entry in self.tables.items() if entry.state == BEHIND}
+
+
+def create(spark: SparkSession, name: str) -> None:
+    """Create the log if it does not exist; `name` has every part quoted. Raises IngestWriteError."""
+    with _typed_failures(name):
+        create_table_once(spark, name, SCHEMA, _PROPERTIES, partition="job")
+
+
+def read(spark: SparkSession, name: str, job: str) -> LoggedJob:
+    """Return what the log says about a job. Raises IngestWriteError."""
+    with _typed_failures(name):
+        return _summary(spark.table(name).where(F.col("job") == job))
+
+
+def write(spark: SparkSession, name: str, entry: LogEntry) -> None:
+    """Append an entry. Raises IngestWriteError: what the batch wrote into its tables stays."""
+    with _typed_failures(name):
+        _row(spark, entry).writeTo(name).append()
+
+
+def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_minutes: float = 10.0) -> None:
+    """Replace all entries of a job except the last ones by one that says the same; drop old snapshots of the log.
+
+    One commit replaces all files of the job, so a plan reads few files, and a crash leaves the log as it was or as it
+    should be. A failure is logged: most often another copy of the job wrote an entry, and the next trim succeeds.
+    """
+    try:
+        snapshot_id = current_snapshot_id(load_table(spark, name))
+        seen = spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}")  # noqa: S608
+        entries = seen.where(F.col("job") == job)
+        last = entries.agg(F.max("batch")).first()
+        assert last is not None
+        old = F.col("batch") <= int(last[0]) - keep
+        before = _summary(entries.where(old))
+        if before.exists:
+            checkpoint = LogEntry(
+                job=job,
+                batch=before.batch,
+                run_id="",
+                kind="checkpoint",
+                offsets=before.offsets,
+                topic_ids=before.topic_ids,
+                tables=list(before.tables.values()),
+            )
+            trimmed = entries.where(~old).unionByName(_row(spark, checkpoint)).coalesce(1).writeTo(name)
+            # Refused if another copy of the job wrote an entry since the snapshot.
+            for key, value in {"isolation-level": "serializable", "validate-from-snapshot-id": snapshot_id}.items():
+                trimmed = trimmed.option(key, str(value))
+            trimmed.overwrite(F.col("job") == job)
+        oldest_ms = int((time.time() - 60 * readers_minutes) * 1000)
+        load_table(spark, name).expireSnapshots().expireOlderThan(oldest_ms).commit()
+    except (IcecdcError, PySparkException, Py4JError) as error:
+        event(f"the commit log was not trimmed: {mask_secrets(str(error))[:500]}", logging.WARNING, table=name)
+
+
+def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
+    values = {
+        **asdict(entry),
+        "committed_at": datetime.now(timezone.utc).isoformat(),
+        "started_at": offsets.to_json(entry.started_at),
+        "offsets": offsets.to_json(entry.offsets),
+        "topic_ids": json.dumps(entry.topic_ids),
+        "valid_through": entry.valid_through.isoformat() if entry.valid_through else None,
+    }
+    # One row from a JSON literal: a frame of Python rows would start Python workers.
+    row = F.from_json(F.lit(json.dumps(values)), SCHEMA)
+    return spark.range(1).select(row.alias("row")).select("row.*").coalesce(1)
+
+
+def _summary(entries: DataFrame) -> LoggedJob:
+    """Add up entries of one job. Two runs at once may write theirs in any order; all of them are true."""
+    rows = entries.select("batch", "offsets", "topic_ids", "tables").orderBy("batch", "committed_at").collect()
+    topic_ids: dict[str, str] = {}
+    tables: dict[str, TableEntry] = {}
+    for row in rows:
+        topic_ids |= json.loads(row["topic_ids"])
+        tables |= {table["name"]: TableEntry(**table.asDict()) for table in row["tables"]}
+    if not rows:
+        return LoggedJob()
+    read_offsets = offsets.furthest({}, *(offsets.from_json(row["offsets"]) for row in rows))
+    return LoggedJob(True, int(rows[-1]["batch"]), read_offsets, topic_ids, tables)
+
+
+@contextmanager
+def _typed_failures(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise IngestWriteError(
+            f"The commit log cannot be used: {describe_failure(error)[:500]}",
+            subject="commit_log_table",
+            value=name,
+            remedy="run again, no record is lost or written twice; if it persists, check that this user may create, "
+            "read and write the table, or give the job a commit_log_table of its own",
+        ) from error

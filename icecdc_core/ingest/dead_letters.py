@@ -1,0 +1,89 @@
+"""The dead letter table: records that could not be routed, decoded or written, each once, with the reason.
+
+A dead letter is identified by job, topic, partition, offset and destination table. It is written before the offsets of
+the table or the commit log move past its record. After a crash in between, the replay finds it there.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
+
+from icecdc_core.errors import ConcurrentIngestError
+from icecdc_core.ingest.commit_log import JOB, RUN, current_snapshot_id
+from icecdc_core.ingest.publish import MovedError, append, publish, stage
+from icecdc_core.secrets import LONGEST
+from icecdc_core.session.jvm import persisted
+from icecdc_core.table.catalogs import create_table_once, load_table
+
+if TYPE_CHECKING:
+    from icecdc_core.ingest.config import IngestConfig
+
+
+SCHEMA = (
+    "job string, topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key:string, value:binary>>, table string, reason string, run_id string, kept_at timestamp"
+)
+_KEY = ("topic", "partition", "offset", "table")
+_ATTEMPTS = 20
+
+
+class DeadLetters:
+    """The dead letter table of one run; threads may use it at the same time."""
+
+    def __init__(self, config: IngestConfig, run_id: str) -> None:
+        self._config = config
+        self._run_id = run_id
+        self._lock = threading.Lock()
+
+    def write(self, rejected: DataFrame, table: str | None = None) -> int:
+        """Append the dead letters that are not in the table yet."""
+        spark, name = rejected.sparkSession, self._config.quoted_dead_letters
+        rows = rejected.select(
+            F.lit(self._config.job).alias("job"),
+            *(F.col(column) for column in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")),
+            F.lit(table).cast("string").alias("table"),
+            F.substring("problem", 1, LONGEST).alias("reason"),
+            F.lit(self._run_id).alias("run_id"),
+            F.current_timestamp().alias("kept_at"),
+        )
+        retrying = Retrying(retry=retry_if_exception_type(MovedError), stop=stop_after_attempt(_ATTEMPTS))
+        with self._lock:
+            create_table_once(spark, name, SCHEMA)
+            try:
+                with persisted(rows) as rows:
+                    return retrying(self._write_new, spark, name, rows)
+            except RetryError as error:
+                raise ConcurrentIngestError(
+                    f"Other writers committed dead letters first, {_ATTEMPTS} times",
+                    subject="dead_letter_table",
+                    value=name,
+                    remedy="give each job its own dead letter table, or run again",
+                ) from error
+
+    def _write_new(self, spark: SparkSession, name: str, rows: DataFrame) -> int:
+        """Append the rows that are new; raises MovedError if the table has changed since they were compared."""
+        table = load_table(spark, name)
+        head = current_snapshot_id(table)
+        span = rows.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).first()
+        if span is None or span["low"] is None:
+            return 0
+        stored = spark.table(name).where(
+            (F.col("job") == self._config.job) & F.col("offset").between(span["low"], span["high"])
+        )
+        stored = stored.select(*(F.col(column).alias(f"stored_{column}") for column in _KEY))
+        same = [F.col(column).eqNullSafe(F.col(f"stored_{column}")) for column in _KEY]
+        new = rows.join(stored, same[0] & same[1] & same[2] & same[3], "left_anti").coalesce(1)
+        count = new.count()
+        if not count:
+            return 0
+        properties = {JOB: self._config.job, RUN: self._run_id}
+        staged = stage(spark, name, table, properties, lambda all_of_them: append(new, name, {}, all_of_them))
+        if staged.parent_id != head:
+            raise MovedError("Another writer committed in between", subject="table", value=name)
+        publish(spark, name, load_table(spark, name), staged)
+        return count

@@ -1,0 +1,365 @@
+"""Kafka: the topics of the brokers, offset arithmetic, and the stream of micro-batches.
+
+In: topics and start offsets. Out: micro-batches, each with the offsets that it covers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from icecdc_core.errors import (
+    IcecdcError,
+    IngestWriteError,
+    KafkaAuthError,
+    KafkaError,
+    KafkaUnreachableError,
+    LostOffsetsError,
+    TopicNotFoundError,
+)
+from icecdc_core.ingest import offsets
+from icecdc_core.ingest.offsets import Offsets
+from icecdc_core.secrets import mask_secrets
+from icecdc_core.session.java_causes import Cause, causes, root_cause
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_class
+from icecdc_core.table.failures import known_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    from icecdc_core.ingest.config import IngestConfig
+
+
+_CHECK_SECONDS = 0.2
+# A consumer reads from its socket only while it is polled. With Kafka's defaults (500 records, 64 KB), which suit
+# services that process single records, polling takes a third of the time. The two last values are bytes.
+_BULK_READING = {
+    "max.poll.records": "5000",
+    "max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "receive.buffer.bytes": str(1024 * 1024),
+}
+
+ProcessBatch = Callable[[DataFrame, Offsets, Offsets], None]
+"""Gets the records of a batch, where it starts and where it ends."""
+
+
+class StreamGate:
+    """Lets a stream end only between two batches, as a batch that is stopped halfway would be processed again.
+
+    Spark's thread asks before each batch, the thread that started the stream between them.
+    """
+
+    def __init__(self, should_end: Callable[[], bool]) -> None:
+        self._should_end = should_end
+        self._lock = threading.Lock()
+        self._is_processing = self._is_ending = False
+
+    def start_batch(self) -> bool:
+        """Return whether a batch may start; the caller then calls `end_batch` after it."""
+        with self._lock:
+            # Asked here too: if batches follow each other at once, `may_end` finds no moment between them.
+            self._is_ending = self._is_ending or self._should_end()
+            self._is_processing = not self._is_ending
+            return self._is_processing
+
+    def end_batch(self) -> None:
+        """Note that the batch is over, also if it failed."""
+        self._is_processing = False
+
+    def may_end(self) -> bool:
+        """Return whether the stream may be stopped now."""
+        with self._lock:
+            self._is_ending = self._is_ending or (not self._is_processing and self._should_end())
+            return self._is_ending
+
+
+class BatchCallback:
+    """What Spark calls for each batch; it adds the offsets at which the batch starts and ends."""
+
+    def __init__(self, process: ProcessBatch, gate: StreamGate, checkpoint: Path, start: Offsets) -> None:
+        self._process = process
+        self._gate = gate
+        self._checkpoint = checkpoint
+        self._at = start
+        self.failure: BaseException | None = None
+
+    def process_batch(self, records: DataFrame, number: int) -> None:
+        """Process a batch, unless the stream is to end before it."""
+        if not self._gate.start_batch():
+            return  # Spark regards the batch as done, but its checkpoint is deleted
+        end = offsets.furthest(self._at, _end_of(self._checkpoint, number))
+        try:
+            self._process(records, self._at, end)
+        except BaseException as error:
+            self.failure = self.failure or error
+            # Spark waits forever for a callback that ends with SystemExit or KeyboardInterrupt.
+            raise IcecdcError("The batch was cut off") from error
+        finally:
+            self._gate.end_batch()
+        self._at = end
+
+
+def run_stream(
+    spark: SparkSession,
+    config: IngestConfig,
+    topics: list[str],
+    start: Offsets,
+    process: ProcessBatch,
+    should_end: Callable[[], bool],
+) -> None:
+    """Run a stream until all records are processed, or until `should_end` returns True between two batches."""
+    checkpoint = Path(tempfile.mkdtemp(prefix="icecdc-ingest-"))
+    gate = StreamGate(should_end)
+    callback = BatchCallback(process, gate, checkpoint, start)
+    query: StreamingQuery | None = None
+    try:
+        query = _writer(spark, config, topics, start, checkpoint).foreachBatch(callback.process_batch).start()
+        while not query.awaitTermination(_CHECK_SECONDS):  # type: ignore[arg-type]
+            if gate.may_end():
+                query.stop()
+                break
+    except PySparkException:
+        if callback.failure is not None:
+            raise callback.failure from None
+        raise
+    finally:
+        if query is not None:
+            with suppress(*SPARK_HAS_ENDED):
+                query.stop()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _writer(
+    spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets, checkpoint: Path
+) -> DataStreamWriter:
+    writer = _reader(spark, config, topics, start).load().writeStream.queryName(f"icecdc ingest {config.job}")
+    writer = writer.option("checkpointLocation", checkpoint.as_uri())
+    if config.trigger == "available_now":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{config.trigger_interval_seconds} seconds")
+
+
+def _reader(spark: SparkSession, config: IngestConfig, topics: list[str], start: Offsets) -> DataStreamReader:
+    options = {f"kafka.{key}": value for key, value in {**_BULK_READING, **config.client_properties}.items()}
+    options |= {
+        "startingOffsets": offsets.to_json(start),
+        "includeHeaders": "true",
+        # Spark must not skip removed records: the start of the next stream decides about them.
+        "failOnDataLoss": "true",
+    }
+    options |= {"subscribePattern": config.topic_pattern} if config.topic_pattern else {"subscribe": ",".join(topics)}
+    if config.max_records_per_batch:
+        options["maxOffsetsPerTrigger"] = str(config.max_records_per_batch)
+    return spark.readStream.format("kafka").options(**options)
+
+
+def _end_of(checkpoint: Path, number: int) -> Offsets:
+    """Return where a batch ends. Spark writes it into the checkpoint before it runs the batch."""
+    return offsets.from_json((checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2])
+
+
+# Databricks ships the same classes in another package.
+_PACKAGES = ("org.apache.kafka", "kafkashaded.org.apache.kafka")
+_BYTES = "common.serialization.ByteArrayDeserializer"
+_TIMEOUT_MS = "20000"
+_NO_ID = "A" * 22
+_NO_ACCESS = re.compile(r"\w*(Authentication|Authorization|Sasl)\w*Exception")
+_UNREACHABLE = frozenset({"TimeoutException", "DisconnectException", "NetworkException"})
+# A host name that cannot be resolved has the class of any wrong property.
+_NO_SUCH_HOST = "No resolvable bootstrap"
+
+
+class Topics:
+    """A Kafka client that reads metadata only; it belongs to no consumer group."""
+
+    def __init__(self, spark: SparkSession, config: IngestConfig) -> None:
+        self._config = config
+        self._spark = spark
+        self._package = _package(spark)
+        self._properties = java_class(self._spark, "java.util.HashMap")()
+        given = config.client_properties
+        # Kafka refuses a request timeout that is longer than the API timeout.
+        timeout = given.get("request.timeout.ms", _TIMEOUT_MS)
+        for key, value in {"request.timeout.ms": timeout, "default.api.timeout.ms": timeout, **given}.items():
+            self._properties.put(key, value)
+        readers = java_class(self._spark, "java.util.HashMap")(self._properties)
+        for part in ("key", "value"):
+            readers.put(f"{part}.deserializer", f"{self._package}.{_BYTES}")
+        with kafka_errors(config.bootstrap_servers):
+            self._consumer = self._class("clients.consumer.KafkaConsumer")(readers)
+            self._admin = self._class("clients.admin.AdminClient").create(self._properties)
+
+    def names(self) -> list[str]:
+        """Return the names of the topics to read."""
+        with kafka_errors(self._config.bootstrap_servers):
+            existing = sorted(str(name) for name in self._consumer.listTopics().keySet())
+        if self._config.topic_pattern:
+            pattern = java_class(self._spark, "java.util.regex.Pattern").compile(self._config.topic_pattern)
+            wanted = [name for name in existing if pattern.matcher(name).matches()]
+        else:
+            wanted = self._config.topics
+        if missing := [name for name in wanted if name not in existing] or not wanted:
+            raise TopicNotFoundError(
+                "There is no such topic on the brokers",
+                subject="topic_pattern" if self._config.topic_pattern else "topics",
+                value=self._config.topic_pattern or missing,
+                remedy="check the name, and that these credentials may read the topic; it must exist before the run",
+            )
+        return wanted
+
+    def ids(self, names: list[str]) -> dict[str, str]:
+        """Return the id of each topic; brokers before Kafka 2.8 have none."""
+        with kafka_errors(self._config.bootstrap_servers):
+            requested = java_class(self._spark, "java.util.ArrayList")()
+            for name in names:
+                requested.add(name)
+            described = self._admin.describeTopics(requested).allTopicNames().get()
+            ids = {name: str(described.get(name).topicId().toString()) for name in names}
+        return {name: identifier for name, identifier in ids.items() if identifier != _NO_ID}
+
+    def earliest(self, names: list[str]) -> Offsets:
+        """Return the first offset that each partition still has."""
+        return self._offsets("beginningOffsets", names)
+
+    def latest(self, names: list[str]) -> Offsets:
+        """Return the offset after the last readable record of each partition."""
+        return self._offsets("endOffsets", names)
+
+    def at(self, names: list[str], moment: datetime) -> Offsets:
+        """Return the first offset of each partition since a moment, or the latest offset."""
+        first = self.latest(names)
+        times = java_class(self._spark, "java.util.HashMap")()
+        partition = self._class("common.TopicPartition")
+        for topic, number, _ in offsets.each(first):
+            times.put(partition(topic, number), int(moment.timestamp() * 1000))
+        with kafka_errors(self._config.bootstrap_servers):
+            answer = self._consumer.offsetsForTimes(times)
+            for topic, number, _ in list(offsets.each(first)):
+                entry = answer.get(partition(topic, number))
+                if entry is not None:
+                    first[topic][number] = int(entry.offset())
+        return first
+
+    def close(self) -> None:
+        """Close the connections."""
+        with suppress(*SPARK_HAS_ENDED):
+            self._consumer.close()
+            self._admin.close()
+
+    def _offsets(self, method: str, names: list[str]) -> Offsets:
+        with kafka_errors(self._config.bootstrap_servers):
+            partitions = java_class(self._spark, "java.util.ArrayList")()
+            make = self._class("common.TopicPartition")
+            for name in names:
+                for number in range(self._consumer.partitionsFor(name).size()):
+                    partitions.add(make(name, number))
+            # As one text: with thousands of partitions, a call for each would take seconds.
+            text = str(getattr(self._consumer, method)(partitions).toString())
+        entries = re.findall(r"([\w.-]+)-(\d+)=(\d+)", text)
+        return offsets.from_entries((topic, int(number), int(offset)) for topic, number, offset in entries)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, f"{self._package}.{name}")
+
+
+@contextmanager
+def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
+    """Turn the client's failures into typed errors."""
+    begin = time.monotonic()
+    try:
+        yield
+    except Py4JError as error:
+        raise typed_error(error, bootstrap_servers, time.monotonic() - begin) from error
+
+
+def typed_error(
+    error: PySparkException | Py4JError, bootstrap_servers: str, seconds: float | None = None
+) -> KafkaError:
+    """Return the typed error for a failure of a Kafka client."""
+    chain = causes(error)
+    reason = mask_secrets(_first_line(chain[-1]) if chain else str(error).strip().partition("\n")[0])[:500]
+    if any(_NO_ACCESS.fullmatch(cause.kind) for cause in chain):
+        return KafkaAuthError(
+            f"The brokers refuse the credentials, or this user lacks a permission: {reason}",
+            subject="kafka_options",
+            remedy="check security.protocol and sasl.* in kafka_options, and that this user may read the topics",
+        )
+    if any(cause.kind in _UNREACHABLE or _NO_SUCH_HOST in cause.text for cause in chain):
+        waited = f" within {seconds:.0f} seconds" if seconds else ""
+        return KafkaUnreachableError(
+            f"No broker answers{waited}: {reason}",
+            subject="bootstrap_servers",
+            value=bootstrap_servers,
+            remedy="check address, network and security.protocol; nothing was lost, run again",
+        )
+    return KafkaError(f"Kafka failed: {reason}", subject="bootstrap_servers", value=bootstrap_servers)
+
+
+def _first_line(cause: Cause) -> str:
+    return f"{cause.kind}: {cause.text.strip().partition(chr(10))[0]}"
+
+
+def _package(spark: SparkSession) -> str:
+    loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+    for package in _PACKAGES[1:]:
+        try:
+            loader.loadClass(f"{package}.clients.consumer.KafkaConsumer")
+            return package
+        except Py4JJavaError:
+            continue
+    return _PACKAGES[0]
+
+
+_LOST = "OffsetOutOfRangeException"
+# Spark's own message. Other failures of its Kafka source have the same class.
+_LOST_TEXT = re.compile("data may have been lost|failOnDataLoss")
+# By text: many exceptions of Kafka have no stack trace, so only the text has their package.
+_KAFKA = re.compile(r"org\.apache\.kafka\.|kafkashaded\.")
+
+
+def typed_failure(error: IcecdcError | PySparkException | Py4JError, table: str) -> IcecdcError:
+    """Return the typed error for a failed write."""
+    typed, text = _typed_and_text(error)
+    if typed is not None:
+        return typed
+    reason = mask_secrets(text.strip().partition("\n")[0])[:500]
+    return IngestWriteError(
+        f"The table could not be written: {reason}",
+        subject="table",
+        value=table,
+        remedy="remove the cause; the next run reads the records again",
+    )
+
+
+def typed_stream_failure(error: PySparkException | Py4JError, bootstrap_servers: str) -> IcecdcError | None:
+    """Return the typed error for a failure of the stream itself; None for an unknown one."""
+    typed, text = _typed_and_text(error)
+    return typed or (typed_error(error, bootstrap_servers) if _KAFKA.search(text) else None)
+
+
+def _typed_and_text(error: IcecdcError | PySparkException | Py4JError) -> tuple[IcecdcError | None, str]:
+    """Return the typed error for failures of any stage, None for others, and the failure's text."""
+    if isinstance(error, IcecdcError):
+        return error, str(error)
+    text = root_cause(error)
+    typed = known_failure(text)
+    if typed is None and (_LOST_TEXT.search(text) or any(cause.kind == _LOST for cause in causes(error))):
+        typed = LostOffsetsError(
+            "Records were removed from the topic just before they were read",
+            subject="topics",
+            remedy="run again: the error of that run names the lost records; on_lost_offsets decides what happens then",
+        )
+    return typed, text

@@ -1,0 +1,127 @@
+"""Upserts and deletes: merge the last record of each identifier into the table.
+
+The last record is the one with the highest ordering value. Without an ordering column, and for equal values, it is the
+one with the highest offset in one partition of a topic, and the one with the latest timestamp between partitions. The
+table's row stays if its ordering value is higher than that of the record.
+
+A delete without an ordering value, such as a tombstone, is newer than everything before it: the records of its
+identifier in the batch, and the table's row. So the result does not depend on how the records are cut into batches.
+There is one exception: an upsert after a delete, with a lower ordering value than a record before the delete. In the
+batch of the delete it is dropped. In a later batch it makes the row again, because a deleted row leaves no ordering
+value.
+
+    ts=10, ts=5, delete     -> no row
+    ts=10, delete, ts=15    -> the row of ts=15
+    ts=10, delete, ts=5     -> no row in one batch; the row of ts=5 if a batch ends after the delete
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from icecdc_core.columns import quoted
+from icecdc_core.ingest.inference import infer_schema
+from icecdc_core.ingest.rows import read_values
+from icecdc_core.session.jvm import create_java_helper, java_class
+
+IDENTIFIER, ORDER = "_icecdc_id_", "_icecdc_order"
+"""Columns that `last_row_of_each` compares: one for each identifier column, numbered, and the ordering value."""
+
+CLEARED = "_icecdc_cleared"
+"""Column that `last_row_of_each` adds: whether a delete of the identifier has no ordering value."""
+
+_SOURCE, _RANK, _CHANGE = "_icecdc_source_", "_icecdc_rank", "_icecdc_change"
+
+
+def delete_old_identifiers(
+    rows: DataFrame, identifiers: Sequence[str], schema: StructType, any_case: bool
+) -> DataFrame:
+    """Add a delete of the old row to each update that gave its row another identifier.
+
+    It has the offset and the ordering value of the update. A `before` without the identifiers says nothing.
+
+    Example:
+        offset 1: update, id 1 before and 2 now -> offset 1: delete of id 1; offset 1: id 2
+    """
+    kinds, own = StructType([column for column in schema if column.name in identifiers]), []
+    seen = None
+    if any_case:
+        befores = rows.selectExpr("before AS payload", "CAST(NULL AS STRING) AS payload_type", "problem")
+        seen = infer_schema(befores, kinds, widen=False, any_case=True)
+    old = read_values(F.col("before"), kinds, any_case, seen)
+    now, then = [], []
+    for number, column in enumerate(identifiers):
+        own.append(f"{IDENTIFIER}{number}")
+        now.append(F.col(own[-1]))
+        then.append(old.getField(column) if column in kinds.names else now[-1])
+    known, other = F.lit(True), F.lit(False)
+    for mine, theirs in zip(now, then, strict=True):
+        known, other = known & theirs.isNotNull(), other | ~mine.eqNullSafe(theirs)
+    delete = F.struct(*(value.alias(name) for value, name in zip(then, own, strict=True)), F.lit("delete").alias("op"))
+    changes = F.array_compact(F.array(F.struct(*own, "op"), F.when(known & other, delete)))
+    replaced = {name: F.col(_CHANGE).getField(name) for name in (*own, "op")}
+    return rows.withColumn(_CHANGE, F.explode(changes)).withColumns(replaced).drop(_CHANGE, "before")
+
+
+def last_row_of_each(rows: DataFrame) -> DataFrame:
+    """Keep the last row of each identifier.
+
+    Example:
+        offset 1: id 7, a; offset 2: id 7, b; offset 3: id 8, c -> id 7, b; id 8, c
+    """
+    own = [F.col(name) for name in rows.columns if name.startswith(IDENTIFIER)]
+    of_identifier, of_partition = Window.partitionBy(*own), Window.partitionBy(*own, "topic", "partition")
+    unordered = F.coalesce(F.col("op") == "delete", F.lit(False)) & F.col(ORDER).isNull()
+    before = Window.unboundedPreceding, Window.currentRow
+    highest = F.greatest(
+        F.max(ORDER).over(of_partition.orderBy("offset").rowsBetween(*before)),
+        F.max(ORDER).over(of_identifier.orderBy("timestamp").rangeBetween(*before)),
+    )
+    ordered = rows.repartition(*own).withColumns(
+        {CLEARED: F.bool_or(unordered).over(of_identifier), ORDER: F.when(unordered, highest).otherwise(F.col(ORDER))}
+    )
+    newest = F.desc_nulls_last(ORDER)
+    in_partition = of_partition.orderBy(newest, F.desc("offset"))
+    over_all = of_identifier.orderBy(newest, F.desc("timestamp"), F.desc("partition"), F.desc("offset"))
+    first = ordered.withColumn(_RANK, F.row_number().over(in_partition)).where(F.col(_RANK) == 1)
+    last = first.withColumn(_RANK, F.row_number().over(over_all)).where(F.col(_RANK) == 1)
+    return last.drop(_RANK)
+
+
+def merge_rows(
+    last: DataFrame,
+    name: str,
+    columns: dict[str, Column],
+    identifiers: Sequence[str],
+    ordering: str,
+    properties: dict[str, str],
+) -> None:
+    """Merge rows into a table, in one commit."""
+    alias = {column: f"{_SOURCE}{number}" for number, column in enumerate(columns)}
+    deleted = F.coalesce(F.col("op") == "delete", F.lit(False))
+    values = [value.alias(alias[column]) for column, value in columns.items()]
+    flags = {"deleted": deleted, "order": F.col(ORDER), "cleared": F.col(CLEARED)}
+    source = last.select(*values, *(value.alias(f"{_SOURCE}{key}") for key, value in flags.items()))
+    same: Column = F.lit(True)
+    for column in identifiers:
+        same = same & (F.col(quoted(column)) == F.col(alias[column]))
+    deleted, cleared, newer = F.col(f"{_SOURCE}deleted"), F.col(f"{_SOURCE}cleared"), F.lit(True)
+    if ordering:
+        theirs, ours = F.col(quoted(ordering)), F.col(f"{_SOURCE}order")
+        newer = theirs.isNull() | F.coalesce(ours >= theirs, F.lit(False))
+    assignments = {quoted(column): F.col(name) for column, name in alias.items()}
+    writer: Any = source.mergeInto(name, same)
+    # A delete without ordering value removes the row, also if an older record follows the delete.
+    writer = writer.whenMatched(F.when(newer, deleted).otherwise(cleared)).delete()
+    writer = writer.whenMatched(newer & ~deleted).update(assignments)
+    writer = writer.whenNotMatched(~deleted).insert(assignments)
+    spark = last.sparkSession
+    java_properties = java_class(spark, "java.util.HashMap")()
+    for key, text in properties.items():
+        java_properties.put(key, text)
+    create_java_helper(spark, "MergeCommit").merge(writer._jwriter, java_properties)

@@ -1,0 +1,266 @@
+"""Checks of an environment: whether everything is set up, and whether a whole round works.
+
+In: a session and parameters. Out: a report with one line for each check.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from opensearchpy.exceptions import NotFoundError
+
+from icecdc_core.columns import with_literal_names
+from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.store import PositionStore
+from icecdc_core.documents.example_queries import as_text, example_queries
+from icecdc_core.documents.mapping import index_mapping
+from icecdc_core.errors import IcecdcError
+from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.indexes import require_own_alias
+from icecdc_core.reporting.exit_states import state_of
+from icecdc_core.reporting.reports import Report, check_report_path, text_table
+from icecdc_core.runs.run import connect, open_indexable_source
+from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import require_supported
+from icecdc_core.session.versions import versions
+from icecdc_core.table.failures import spark_errors
+from icecdc_core.table.source import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from opensearchpy import OpenSearch
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+
+class CheckReport(Report):
+    """Base class of the reports of checks, which are dataclasses."""
+
+    errors: list[Any]
+
+    @property
+    def state(self) -> str:
+        """``ok``, else how a run would end now: the state of the first failure."""
+        return state_of(self.errors[0]) if self.errors else "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        names = [each.name for each in fields(self) if each.name != "errors"]  # type: ignore[arg-type]
+        return {**{name: getattr(self, name) for name in names}, "state": self.state}
+
+
+@dataclass(frozen=True)
+class SetupReport(CheckReport):
+    """What a run depends on, and everything that would block it.
+
+    Attributes:
+        ok: Whether a run can start.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        kind: ``setup``.
+        versions: The versions of icecdc, Python, Java, Spark, Iceberg, OpenSearch and its client.
+        snapshot_id: The table's current snapshot; null if it is empty or cannot be read.
+        position_snapshot_id: The snapshot that the index equals; null before the first export.
+        source_rows: Rows of the current snapshot; null if they cannot be read.
+        identifier_columns: The columns that make a document's id.
+        columns: Each column with its type, the OpenSearch field it becomes and an example query; then the fields that
+            no column makes, with an empty type.
+        problems: What would block a run, each with its remedy.
+        notes: What is good to know.
+        seconds: Seconds the check took.
+        errors: The problems as errors.
+    """
+
+    ok: bool
+    table: str
+    index: str
+    kind: str = "setup"
+    versions: dict[str, str] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    position_snapshot_id: int | None = None
+    source_rows: int | None = None
+    identifier_columns: list[str] = field(default_factory=list)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    errors: list[IcecdcError] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def line(self) -> str:
+        """The verdict, in a few words."""
+        return "ready" if self.ok else f"NOT ready: {len(self.problems)} problem{'s'[: len(self.problems) != 1]}"
+
+    def text(self) -> str:
+        """The report as a table of plain text, with all problems and notes."""
+        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
+        return text_table([*(row for row in self.rows() if row[1]), *found])
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        return [
+            ("verdict", "ready" if self.ok else "NOT ready"),
+            ("table", self.table),
+            ("index", self.index),
+            ("current snapshot", str(self.snapshot_id or "none")),
+            ("snapshot of the index", str(self.position_snapshot_id or "none: not exported yet")),
+            ("rows in table", "" if self.source_rows is None else f"{self.source_rows:,}"),
+            ("identifier columns", ", ".join(self.identifier_columns) or "none"),
+            *self.versions.items(),
+        ]
+
+    def mapping_table(self) -> pd.DataFrame:
+        """The columns with their Iceberg types, the OpenSearch fields they become and example queries."""
+        import pandas as pd
+
+        from icecdc_core.reporting.figures import NotebookFrame
+
+        return NotebookFrame.of(pd.DataFrame(self.columns), empty="The table cannot be read, so there is no mapping.")
+
+    def findings(self) -> pd.DataFrame:
+        """Blocking problems and notes; says so if there are none."""
+        import pandas as pd
+
+        from icecdc_core.reporting.figures import NotebookFrame
+
+        found = [("problem", text) for text in self.problems] + [("note", text) for text in self.notes]
+        frame = pd.DataFrame(found, columns=["kind", "what was found"])
+        return NotebookFrame.of(frame, empty="None: a run can start.")
+
+    def require_ready(self) -> None:
+        """Raise the first blocking problem, if there is one."""
+        if self.errors:
+            raise self.errors[0]
+
+
+@with_literal_names
+def check_setup(spark: SparkSession, config: SyncConfig) -> SetupReport:
+    """Check everything a run depends on, and collect all problems instead of stopping at the first.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The job's parameters.
+    """
+    begin = time.monotonic()
+    require_supported(spark)
+    errors: list[IcecdcError] = []
+    found: dict[str, Any] = {"versions": versions(spark)}
+    _collect(errors, lambda: check_report_path(config.report_path))
+    _collect(errors, lambda: require_catalog(spark, config))
+    source = _collect(errors, lambda: open_indexable_source(spark, config))
+    if source is not None:
+        found |= _about(source, config)
+        _collect(errors, lambda: _check_rows(source, config, found))
+    client = _collect(errors, lambda: connect(config))
+    if client is not None:
+        with closing(client):
+            _collect(errors, lambda: _check_index(client, config, source, found))
+    if source is not None:
+        source.table.release()
+    return SetupReport(
+        ok=not errors,
+        table=config.table,
+        index=config.index,
+        problems=[str(error) for error in errors],
+        errors=errors,
+        seconds=round(time.monotonic() - begin, 3),
+        **found,
+    )
+
+
+@with_literal_names
+def count_rows_and_documents(spark: SparkSession, config: SyncConfig) -> dict[str, int]:
+    """Count the selected rows of the current snapshot and the documents of the index (0 without an index)."""
+    source = open_indexable_source(spark, config)
+    with closing(connect(config)) as client, spark_errors(config, source.table):
+        rows = _count_rows(source)
+        source.table.release()
+        with typed_errors(config.opensearch_url, "counting documents", config.opensearch_username):
+            try:
+                client.indices.refresh(index=config.index)
+                documents = int(client.count(index=config.index)["count"])
+            except NotFoundError:
+                documents = 0
+        return {"rows": rows, "documents": documents}
+
+
+def _about(source: Source, config: SyncConfig) -> dict[str, Any]:
+    fields = index_mapping(source.schema, config.mapping, config.pipeline_fields)["properties"]
+    columns = [
+        _field(fields, column.name, column.dataType.simpleString(), not column.nullable)
+        | {"identifier": column.name in source.identifier_columns}
+        for column in source.schema.fields
+    ]
+    columns += [_field(fields, name) for name in fields if name not in source.schema.names]
+    identifiers = source.identifier_columns
+    notes = [f"document ids contain the values of '{name}', although no field has them" for name in _hidden(source)]
+    if not identifiers:
+        notes.append("no identifier columns: a sync accepts appends only and refuses updates and deletes")
+    return {
+        "snapshot_id": source.head,
+        "identifier_columns": list(identifiers),
+        "columns": columns,
+        "notes": notes,
+    }
+
+
+def _hidden(source: Source) -> list[str]:
+    """The identifier columns that `select` leaves out or hashes."""
+    if source.projection is None:
+        return []
+    shown = [origin.columns for origin in source.projection.origins.values() if not origin.is_masked]
+    return [name for name in source.identifier_columns if not any(name in columns for columns in shown)]
+
+
+def _field(fields: dict[str, Any], name: str, data_type: str = "", required: bool = False) -> dict[str, Any]:
+    return {
+        "column": name,
+        "type": data_type,
+        "required": required,
+        "identifier": False,
+        "OpenSearch field": fields.get(name, {}).get("type", "object"),
+        "example query": as_text(example_queries(fields, name)),
+    }
+
+
+def _check_rows(source: Source, config: SyncConfig, found: dict[str, Any]) -> None:
+    with spark_errors(config, source.table):
+        found["source_rows"] = _count_rows(source)
+        if source.head is not None:
+            source.require_unique_identifiers(config.on_duplicate_identifier)
+
+
+def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, found: dict[str, Any]) -> None:
+    with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
+        found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
+        require_own_alias(client, config)
+        require_server_features(client, config)
+    position = PositionStore(client, config).read()
+    if position is None or not position.exists:
+        return
+    found["position_snapshot_id"] = position.snapshot_id
+    notes = found.setdefault("notes", [])
+    if position.batch is not None:
+        notes.append(f"the next run finishes a begun {position.batch.kind}")
+    if source is not None and (failed := check_preconditions(position, source)) is not None:
+        if getattr(config, failed.policy) != "reexport":
+            raise failed.error
+        notes.append(f"the next sync exports again: {failed.error.message}")
+
+
+def _count_rows(source: Source) -> int:
+    return source.rows(source.table.plan(source.head)).count() if source.head is not None else 0
+
+
+def _collect(errors: list[IcecdcError], step: Callable[[], Any]) -> Any:
+    try:
+        return step()
+    except IcecdcError as error:
+        errors.append(error)
+        return None

@@ -1,0 +1,368 @@
+"""The smoke test: tries export, sync and validation on scratch tables, drops them, and reports each check.
+
+It is for an environment where icecdc was never run, such as a new Databricks workspace: the report says what was found
+there, and what of it works.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import functions as F
+
+from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes import read_changes
+from icecdc_core.columns import quoted, with_literal_names
+from icecdc_core.errors import ConfigError, IcecdcError, IndexDiffersError
+from icecdc_core.jobs.export import export_table
+from icecdc_core.jobs.setup import CheckReport, check_setup
+from icecdc_core.jobs.sync import sync_changes
+from icecdc_core.jobs.validate import validate_table
+from icecdc_core.opensearch.client import typed_errors
+from icecdc_core.opensearch.indexes import icecdc_meta, indexes_behind
+from icecdc_core.reporting.reports import check_report_path, text_table
+from icecdc_core.runs.dead_letters import table_name
+from icecdc_core.runs.run import connect
+from icecdc_core.secrets import mask_secrets, shorten
+from icecdc_core.session.compat import inspect_session, require_supported
+from icecdc_core.session.jvm import iceberg_class, java_class
+from icecdc_core.session.versions import versions
+from icecdc_core.table.failures import spark_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from icecdc_core.config import SyncConfig
+
+
+_UNKNOWN = "unknown"
+
+
+def describe_environment(spark: SparkSession, config: SyncConfig) -> dict[str, str]:
+    """Return what was found, without secrets; ``unknown`` for what this environment does not say."""
+    runtime = os.environ.get("DATABRICKS_RUNTIME_VERSION", "")
+    return {
+        "Databricks runtime": runtime or "none",
+        **_or_unknown(lambda: versions(spark)),
+        "Iceberg's jar": _known(lambda: _jar(spark, "org.apache.iceberg.IcebergBuild")),
+        "session": inspect_session(spark).kind,
+        "access mode": _known(lambda: access_mode(spark.conf.get, runtime)),
+        "catalog": config.catalog,
+        "catalog type": config.catalog_properties.get("type", _UNKNOWN if config.catalog_properties else "of session"),
+        "catalog class": _known(lambda: _catalog_class(spark, config)),
+        "Iceberg's extensions": _known(lambda: "loaded" if has_extensions(spark, config) else "not loaded"),
+        "OpenSearch": _known(lambda: _opensearch(config)),
+    }
+
+
+def access_mode(setting: Callable[[str, str], str | None], runtime: str) -> str:
+    """Return the access mode of the cluster as Databricks' API names it, such as ``SINGLE_USER`` or ``NONE``."""
+    if not runtime:
+        return "not on Databricks"
+    # A tag of the runtime that Databricks does not document, so it may be missing.
+    return setting("spark.databricks.clusterUsageTags.dataSecurityMode", "") or _UNKNOWN
+
+
+def has_extensions(spark: SparkSession, config: SyncConfig) -> bool:
+    """Whether Spark's SQL has what Iceberg's extensions add to it: found out, because the setting alone proves nothing.
+
+    Without the extensions the statement has a syntax error. With them it fails for its table, which does not exist.
+    """
+    place = ".".join(map(quoted, config.table_parts[:-1]))
+    try:
+        spark.sql(f"ALTER TABLE {place}.`icecdc no such table` CREATE BRANCH `b`")
+    except ParseException:
+        return False
+    except (PySparkException, Py4JError):
+        return True
+    return True
+
+
+def _jar(spark: SparkSession, name: str) -> str:
+    """The file that a class was loaded from: it shows whose Iceberg library is used."""
+    loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
+    location = loader.loadClass(name).getProtectionDomain().getCodeSource().getLocation()
+    return str(location.getFile()).rpartition("/")[2]
+
+
+def _catalog_class(spark: SparkSession, config: SyncConfig) -> str:
+    catalog = iceberg_class(spark, "spark.Spark3Util").loadIcebergCatalog(spark._jsparkSession, config.catalog)
+    return str(catalog.getClass().getName())
+
+
+def _opensearch(config: SyncConfig) -> str:
+    doing, user = "reading the version", config.opensearch_username
+    with closing(connect(config)) as client, typed_errors(config.opensearch_url, doing, user):
+        version = client.info()["version"]
+        return f"{version.get('distribution', 'opensearch')} {version['number']}"
+
+
+def _known(fact: Callable[[], str]) -> str:
+    try:
+        return fact()
+    except Exception as error:  # the report is there to say what does not work
+        return f"{_UNKNOWN} ({type(error).__name__})"
+
+
+def _or_unknown(facts: Callable[[], dict[str, str]]) -> dict[str, str]:
+    try:
+        return facts()
+    except Exception as error:
+        return {"versions": f"{_UNKNOWN} ({type(error).__name__})"}
+
+
+@dataclass(frozen=True)
+class SmokeReport(CheckReport):
+    """What was found in an environment, and what of it works.
+
+    Attributes:
+        ok: Whether every check passed.
+        table: The table beside which the scratch tables were.
+        index: The index after which the scratch indexes were named.
+        kind: ``smoke``.
+        environment: Versions, access mode, catalog, and whether Iceberg's extensions of Spark are loaded.
+        checks: Each check: ``kind`` of table, ``check``, ``state`` (passed, failed or skipped), ``seconds``, and of one
+            that failed ``error``, ``message`` and ``remedy``.
+        seconds: Seconds the test took.
+        errors: What failed, as errors.
+    """
+
+    ok: bool
+    table: str
+    index: str
+    kind: str = "smoke"
+    environment: dict[str, str] = field(default_factory=dict)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    errors: list[Exception] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def line(self) -> str:
+        """The verdict, in a few words."""
+        return f"{sum(check['state'] == 'passed' for check in self.checks)} of {len(self.checks)} checks passed"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        verdict = ("verdict", "everything works" if self.ok else f"NOT everything works: {self.line}")
+        return [verdict, *self.environment.items(), ("seconds", f"{self.seconds:,.1f}")]
+
+    def text(self) -> str:
+        """The report as a table of plain text, with every check."""
+        checks = [
+            (f"{check['kind']}: {check['check']}", f"{check['state']} {check.get('message', '')}".strip())
+            for check in self.checks
+        ]
+        return text_table([*(row for row in self.rows() if row[1]), *checks])
+
+    def findings(self) -> pd.DataFrame:
+        """The checks as a table for a notebook."""
+        import pandas as pd
+
+        return pd.DataFrame(self.checks).fillna("")
+
+    def require_ok(self) -> None:
+        """Raise the first failure, if there is one."""
+        if self.errors:
+            raise self.errors[0]
+
+
+_Step = tuple[str, Callable[[], None]]
+
+_COLUMNS = "id BIGINT, name STRING"
+_MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}
+KINDS = {
+    "v2 copy-on-write": {"format-version": "2"},
+    "v2 merge-on-read": {"format-version": "2", **_MERGE_ON_READ},
+    "v3 deletion vectors": {"format-version": "3", **_MERGE_ON_READ},
+}
+"""The kinds of table that are tried out, with their properties."""
+
+# How to reach catalog and OpenSearch. Everything else describes a table, and the scratch tables have their own shape.
+_CONNECTION = {"catalog_properties", "warehouse", "spark_conf", "request_timeout_seconds", "retry_timeout_seconds"}
+
+
+@with_literal_names
+def smoke_test(spark: SparkSession, config: SyncConfig) -> SmokeReport:
+    """Export, change, sync and validate a scratch table of each kind, drop it, and report how each step ended.
+
+    The scratch tables are beside ``config.table``, which need not exist, with names that no other table has. Of the
+    parameters only those count that say how to reach the catalog and OpenSearch.
+
+    Args:
+        spark: A session in which the table's catalog is configured, see ``get_spark``.
+        config: The parameters.
+
+    Raises:
+        ConfigError: ``dry_run`` is set, or the report cannot be written.
+        DependencyError: The session is not supported.
+    """
+    begin = time.monotonic()
+    if config.dry_run:
+        raise ConfigError(
+            "A smoke test writes, to scratch tables of its own",
+            subject="dry_run",
+            value=True,
+            remedy="leave dry_run out, or run the setup check, which only reads",
+        )
+    require_supported(spark)
+    check_report_path(config.report_path)
+    run = uuid.uuid4().hex[:8]
+    checks: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+    for number, (kind, properties) in enumerate(KINDS.items(), 1):
+        scratch = _scratch(config, f"smoke_{run}_{number}")
+        try:
+            _attempt(scratch, kind, _steps(spark, scratch, properties), checks, errors)
+        finally:  # an interrupt leaves nothing behind either
+            _attempt(scratch, kind, _cleanup(spark, scratch), checks, errors, is_cleanup=True)
+    return SmokeReport(
+        ok=not errors,
+        table=config.table,
+        index=config.index,
+        environment=describe_environment(spark, config),
+        checks=checks,
+        seconds=round(time.monotonic() - begin, 3),
+        errors=errors,
+    )
+
+
+def _scratch(config: SyncConfig, suffix: str) -> SyncConfig:
+    """The parameters of a scratch table and index that nobody else has."""
+    kept = {name for name in config.model_fields_set if name in _CONNECTION or name.startswith("opensearch_")}
+    *places, name = config.table_parts
+    index = f"{config.index}-{suffix.replace('_', '-')}"
+    scratch = f"{name}_{suffix}"
+    return type(config)(
+        **{name: getattr(config, name) for name in kept},
+        table=".".join(map(quoted, (*places, scratch))),
+        # No replay would ever resolve them in the table of the other indexes.
+        dead_letter_table=".".join(map(quoted, (*places, f"{scratch}_dead_letters"))),
+        index=index,
+        positions_index=f"{index}-positions",
+        identifier_columns=["id"],
+        number_of_replicas=0,
+    )
+
+
+def _attempt(
+    scratch: SyncConfig,
+    kind: str,
+    steps: Iterator[_Step],
+    checks: list[dict[str, Any]],
+    errors: list[Exception],
+    is_cleanup: bool = False,
+) -> None:
+    """Run steps and note how each one ended; after a failure the others are skipped, but not those of a cleanup."""
+    failed = False
+    for name, step in steps:
+        check: dict[str, Any] = {"kind": kind, "check": name, "state": "passed", "seconds": 0.0}
+        checks.append(check)
+        if failed and not is_cleanup:
+            check["state"] = "skipped"
+            continue
+        started = time.monotonic()
+        try:
+            with _typed_errors(scratch, name):
+                step()
+        except Exception as error:
+            failed = True
+            errors.append(error)
+            check |= {"state": "failed", **_described(error)}
+            if is_cleanup:
+                tables = f"{scratch.table} and {scratch.dead_letter_table}"
+                check["remedy"] = f"drop the tables {tables} and the indexes {scratch.index}-* if they are there"
+        check["seconds"] = round(time.monotonic() - started, 3)
+
+
+def _steps(spark: SparkSession, scratch: SyncConfig, properties: dict[str, str]) -> Iterator[_Step]:
+    """The checks of one kind of table, in their order."""
+    table = scratch.quoted_table
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+
+    def create() -> None:
+        spark.sql(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ({listed})")
+        spark.createDataFrame([(1, "one"), (2, "two"), (3, "three")], _COLUMNS).writeTo(table).append()
+
+    def change() -> None:
+        wanted = spark.createDataFrame([(1, None), (2, "zwei"), (4, "four")], _COLUMNS).alias("wanted")
+        merge = wanted.mergeInto(table, F.col("wanted.id") == F.col(f"{table}.id"))
+        merge.whenMatched(
+            F.col("wanted.name").isNull()
+        ).delete().whenMatched().updateAll().whenNotMatched().insertAll().merge()
+
+    def changes() -> None:
+        _require("changed rows", remove_carryovers(read_changes(spark, scratch.table)).count(), 3)
+
+    def export() -> None:
+        _require("exported documents", export_table(spark, scratch).upserts, 3)
+
+    def sync() -> None:
+        report = sync_changes(spark, scratch)
+        _require("upserts and deletes", (report.upserts, report.deletes), (2, 1))
+
+    def validate() -> None:
+        report = validate_table(spark, scratch)
+        _require("rows, missing, extra and stale documents", (report.source_rows, *_differences(report)), (3, 0, 0, 0))
+
+    yield "create table", create
+    yield "setup", lambda: check_setup(spark, scratch).require_ready()
+    yield "export", export
+    yield "change rows", change
+    yield "read changes", changes
+    yield "sync", sync
+    yield "validate", validate
+
+
+def _cleanup(spark: SparkSession, scratch: SyncConfig) -> Iterator[_Step]:
+    """Drop the table, its dead letters and its indexes, however far the checks came."""
+
+    def drop_table() -> None:
+        for table in (scratch.quoted_table, table_name(scratch)):
+            spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
+
+    def drop_index() -> None:
+        with closing(connect(scratch)) as client:
+            # An export that failed left an index without the alias.
+            found = client.indices.get(index=f"{scratch.index}--*")
+            built = [name for name, entry in found.items() if icecdc_meta(entry).get("index") == scratch.index]
+            for index in [*built, *indexes_behind(client, scratch.positions_index)]:
+                client.indices.delete(index=index)
+
+    yield "drop table", drop_table
+    yield "drop index", drop_index
+
+
+def _differences(report: Any) -> tuple[int, int, int]:
+    return report.missing, report.extra, report.stale
+
+
+def _require(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise IndexDiffersError(
+            f"Expected {what}: {expected}; found: {found}",
+            remedy="please report it, with the report of the smoke test",
+        )
+
+
+@contextmanager
+def _typed_errors(scratch: SyncConfig, name: str) -> Iterator[None]:
+    with typed_errors(scratch.opensearch_url, name, scratch.opensearch_username), spark_errors(scratch):
+        yield
+
+
+def _described(error: Exception) -> dict[str, str]:
+    """An error as it may be shown: no text of it has a secret."""
+    text = error.message if isinstance(error, IcecdcError) else str(error)
+    described = {"error": type(error).__name__, "message": shorten(mask_secrets(text))}
+    with suppress(AttributeError):
+        described["remedy"] = error.remedy  # type: ignore[attr-defined]
+    return described

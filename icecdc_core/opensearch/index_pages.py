@@ -1,0 +1,125 @@
+"""Reading all documents of an index on the executors: in parts, page by page, at one point in time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from opensearchpy.exceptions import OpenSearchException
+from opensearchpy.serializer import JSONSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from icecdc_core.opensearch.client import Connection, typed_error
+from icecdc_core.opensearch.pages import PAGE_DOCUMENTS
+from icecdc_core.session.python_workers import reread_only_changed_archives
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+    from pyspark import Accumulator
+
+    from icecdc_core.config import SyncConfig
+
+
+WHOLE = {"allow_partial_search_results": "false", "search_pipeline": "_none"}
+"""Parameters of a search that reads every document as it is stored.
+
+It fails if a shard does not answer; by default the others would answer alone. And it uses no search pipeline, because
+the default one of an index may hide documents or fields.
+"""
+
+# Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
+RANGE_DOCUMENTS = 200_000
+
+
+class IndexPart(NamedTuple):
+    """A part of an index: the documents of one shard with sequence numbers from ``low`` to below ``high``."""
+
+    shard: int
+    shards: int
+    low: int
+    high: int
+
+    def query(self, pit: str) -> dict[str, Any]:
+        """Return the search for the part at a point in time."""
+        return {
+            "pit": {"id": pit},
+            # With as many slices as shards, each slice is a shard. More slices would examine all documents of a shard
+            # for each page. The server refuses a single slice.
+            **({"slice": {"field": "_seq_no", "id": self.shard, "max": self.shards}} if self.shards > 1 else {}),
+            "query": {"range": {"_seq_no": {"gte": self.low, "lt": self.high}}},
+            "track_total_hits": False,
+        }
+
+
+def index_parts(client: OpenSearch, pit: str, shards: int, parallelism: int) -> list[IndexPart]:
+    """Cut an index at a point in time into parts that are read in parallel; every document is in exactly one part."""
+    parts = []
+    for shard in range(shards):
+        query = IndexPart(shard, shards, 0, 1 << 62).query(pit)
+        newest = {"aggs": {"newest": {"max": {"field": "_seq_no"}}}, "size": 0}
+        found = client.search(body={**query, **newest}, params=WHOLE)["aggregations"]["newest"]["value"]
+        end = int(found or 0) + 1
+        pieces = max(-(-end // RANGE_DOCUMENTS), -(-parallelism // shards))
+        ends = [end * piece // pieces for piece in range(pieces + 1)]
+        parts += [IndexPart(shard, shards, low, high) for low, high in pairwise(ends) if low < high]
+    return parts
+
+
+def read_index(
+    spark: SparkSession,
+    config: SyncConfig,
+    pit: str,
+    parts: list[IndexPart],
+    answers: JSONSerializer,
+    pages: Callable[[OpenSearch, dict[str, Any]], Iterator[pa.RecordBatch]],
+    columns: str,
+    read: Accumulator[int] | None = None,
+) -> DataFrame:
+    """Read the parts of an index page by page, one task for each part."""
+    connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
+
+    def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
+        client = connection.client(1, retry_seconds=retry_seconds, answers=answers)
+        # Within one shard, `_doc` is an order without ties.
+        query: dict[str, Any] = {**part.query(pit), "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
+        try:
+            with _without_cycle_detection():
+                yield from pages(client, query)
+        except OpenSearchException as error:
+            raise typed_error(error, connection.url, "reading the index", connection.username) from error
+        finally:
+            client.close()
+
+    def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reread_only_changed_archives()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for page in read_part(parts[number]):
+                    if read is not None:
+                        read.add(page.num_rows)
+                    yield page
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, columns)
+
+
+def record_batch(columns: str, *values: Any) -> pa.RecordBatch:
+    """Return an Arrow batch."""
+    names = [column.split()[0] for column in columns.split(", ")]
+    arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in values]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@contextmanager
+def _without_cycle_detection() -> Iterator[None]:
+    """Switch Python's cycle detection off: it is slow with many objects, and parsed JSON has no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,429 @@
+"""Reports: what a run did, as plain data, and progress bars on the way there.
+
+In: counts, times and ids of a run. Out: a report as a frame, a figure or JSON, also written to `report_path`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.errors import ConfigError
+from icecdc_core.opensearch.counts import COUNTERS, Counts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def text_table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Return rows as text with aligned columns; a line break within a cell becomes a blank."""
+    cells = [[re.sub(r"\s+", " ", cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        aligned = [
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+class Report(ABC):
+    """Base class of all reports."""
+
+    @property
+    def state(self) -> str:
+        """How the run ended, one of `exit_states.EXIT_STATES`."""
+        return "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        return {**asdict(self), "state": self.state}  # type: ignore[call-overload]
+
+    def to_json(self) -> str:
+        """The report as one JSON object on one line."""
+        return json.dumps(self.to_dict(), default=str, allow_nan=False)
+
+    @property
+    def line(self) -> str:
+        """What came out, in a few words."""
+        return ""
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+
+    def text(self) -> str:
+        """The report as a table of plain text, for a terminal."""
+        return text_table([row for row in self.rows() if row[1]])
+
+    def summary(self) -> pd.DataFrame:
+        """The report as a small table for a notebook."""
+        import pandas as pd
+
+        from icecdc_core.reporting.figures import NotebookFrame
+
+        rows = [row for row in self.rows() if row[1]]
+        frame = pd.DataFrame(rows, columns=["", "value"]).set_index("")
+        return NotebookFrame.of(frame.rename_axis(None))
+
+
+def optional_text(value: object) -> str:
+    """Return a value as a row of a report shows it; an empty text, which leaves the row out, for None."""
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class RunReport(Report):
+    """What an export, a sync, a repair or a replay did.
+
+    Attributes:
+        kind: ``export``, ``sync``, ``repair`` or ``replay``.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        from_snapshot_id: The snapshot that the run began at; null for an export, and before the first snapshot.
+        to_snapshot_id: The snapshot that the index now equals; null for the export of an empty table.
+        strategy: ``export``, ``reexport``, ``insert-only``, ``diff``, ``repair``, ``replay``, or ``none`` if there was
+            nothing to do.
+        upserts: Documents written.
+        deletes: Documents deleted.
+        carryovers_removed: Unchanged rows of rewritten files that were found and not sent.
+        already_applied: Operations that the index had already, from an earlier attempt.
+        rejected: Documents that OpenSearch refused for what they contain.
+        seconds: Seconds the run took.
+        snapshots: Snapshots in the range.
+        steps: What was compared: snapshots, files and bytes of each step; for a replay, the fate of the dead letters.
+        stage_seconds: Seconds spent in each stage, by its name.
+        rejected_samples: Some rejected documents: id, status and reason.
+        dry_run: Whether nothing was written.
+        run_id: Identifies the run in logs and in the commit log.
+        epoch: The number of the last batch; null if there was none.
+        requests: Bulk requests sent.
+        retries: Bulk requests sent again.
+        bytes: Bytes of the bulk requests, without retries.
+        lag_snapshots: Snapshots the index was behind when the run began; null if that was not determined.
+        lag_seconds: Age in seconds of the oldest commit that the index lacked then; null if that was not determined.
+        notes: Remarks about the run, such as why an export started over.
+        stopped: Whether SIGTERM ended the polling.
+        target_lag_seconds: ``target_lag`` in seconds; null if it is not set.
+        lag_kept: Whether a polling run kept ``target_lag``: no poll took longer, and each commit that was made while it
+            polled was searchable in time. Null without ``target_lag``, for a single sync, and if there was no such
+            commit.
+        worst_lag_seconds: Longest time in seconds from a commit until it was searchable. A polling run leaves out the
+            commits that its first poll found. Null if there was no commit, and for the first export.
+    """
+
+    kind: str
+    table: str
+    index: str
+    from_snapshot_id: int | None = None
+    to_snapshot_id: int | None = None
+    strategy: str = ""
+    upserts: int = 0
+    deletes: int = 0
+    carryovers_removed: int = 0
+    already_applied: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    snapshots: int = 0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    rejected_samples: list[dict[str, Any]] = field(default_factory=list)
+    dry_run: bool = False
+    run_id: str = ""
+    epoch: int | None = None
+    requests: int = 0
+    retries: int = 0
+    bytes: int = 0
+    lag_snapshots: int | None = None
+    lag_seconds: float | None = None
+    notes: list[str] = field(default_factory=list)
+    stopped: bool = False
+    target_lag_seconds: float | None = None
+    lag_kept: bool | None = None
+    worst_lag_seconds: float | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """The counters, which add up over batches and runs."""
+        return Counts(**{name: getattr(self, name) for name in COUNTERS})
+
+    @property
+    def line(self) -> str:
+        """What was written, in a few words."""
+        counts = {"upserts": self.upserts, "deletes": self.deletes, "rejected": self.rejected}
+        found = [f"{count:,} {name}" for name, count in counts.items() if count or name != "rejected"]
+        dry, stopped = "dry run: " if self.dry_run else "", "; stopped" if self.stopped else ""
+        return f"{dry}{self.strategy}, {', '.join(found)}{stopped}"
+
+    def then(self, later: RunReport) -> RunReport:
+        """Add a later batch of the same run: counts are added up, the rest is the later report's."""
+        return replace(
+            later,
+            from_snapshot_id=self.from_snapshot_id,
+            steps=[*self.steps, *later.steps],
+            notes=[*self.notes, *later.notes],
+            rejected_samples=[*self.rejected_samples, *later.rejected_samples],
+            **asdict(self.counts + later.counts),
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        return [
+            ("run", self.kind + (" (dry run: nothing was written)" if self.dry_run else "")),
+            ("table", self.table),
+            ("index", self.index),
+            ("from snapshot", optional_text(self.from_snapshot_id)),
+            ("to snapshot", optional_text(self.to_snapshot_id)),
+            ("snapshots", f"{self.snapshots:,}"),
+            ("strategy", "none: up to date" if self.strategy == "none" else self.strategy),
+            ("upserts", f"{self.upserts:,}"),
+            ("deletes", f"{self.deletes:,}"),
+            ("carryovers removed", f"{self.carryovers_removed:,}"),
+            ("already applied", f"{self.already_applied:,}"),
+            ("rejected", f"{self.rejected:,}"),
+            ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
+            ("behind at the start", _lag_text(self.lag_snapshots, self.lag_seconds)),
+            ("longest lag of a commit", _worst_lag_text(self)),
+            ("seconds", f"{self.seconds:,.1f}"),
+            ("ended by", "SIGTERM" if self.stopped else ""),
+            ("note", "; ".join(self.notes)),
+        ]
+
+    def figure(self) -> Figure:
+        """What was written, and the time every stage took."""
+        from icecdc_core.reporting import figures
+
+        return figures.run_figure(self.to_dict())
+
+
+def _lag_text(snapshots: int | None, seconds: float | None) -> str:
+    if not snapshots or seconds is None:
+        return ""
+    return f"{snapshots:,} snapshots, {seconds:,.0f} s"
+
+
+def _worst_lag_text(report: RunReport) -> str:
+    parts = [] if report.worst_lag_seconds is None else [f"{report.worst_lag_seconds:,.1f} s"]
+    if report.lag_kept is not None:
+        parts.append(f"target {report.target_lag_seconds:g} s {'kept' if report.lag_kept else 'NOT kept'}")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class ValidationReport(Report):
+    """How the index compares with the table.
+
+    Attributes:
+        ok: Whether they are equal.
+        source_rows: Rows of the table that were compared.
+        index_documents: Documents of the index that were compared.
+        missing: Rows without a document.
+        extra: Documents without a row.
+        stale: Documents whose content differs from their row.
+        missing_ids: Some of their document ids.
+        extra_ids: Some of their document ids.
+        stale_ids: Some of their document ids.
+        table: ``catalog.namespace.table``.
+        index: The alias that readers use.
+        snapshot_id: The snapshot compared with; null for an empty table.
+        position_snapshot_id: The snapshot that the index should equal; null for an empty table.
+        repaired: Documents written or deleted by ``repair``; the counts above are those after it.
+        seconds: Seconds the run took.
+        stage_seconds: Seconds spent in each stage, by its name.
+        run_id: Identifies the run in logs.
+    """
+
+    ok: bool
+    source_rows: int
+    index_documents: int
+    missing: int = 0
+    extra: int = 0
+    stale: int = 0
+    missing_ids: list[str] = field(default_factory=list)
+    extra_ids: list[str] = field(default_factory=list)
+    stale_ids: list[str] = field(default_factory=list)
+    table: str = ""
+    index: str = ""
+    snapshot_id: int | None = None
+    position_snapshot_id: int | None = None
+    repaired: int = 0
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    run_id: str = ""
+
+    @property
+    def state(self) -> str:
+        """How the run ended, one of `exit_states.EXIT_STATES`."""
+        return "ok" if self.ok else "differs"
+
+    @property
+    def line(self) -> str:
+        """The verdict, in a few words."""
+        if self.ok:
+            return f"equal, {self.source_rows:,} rows" + (f", {self.repaired:,} repaired" if self.repaired else "")
+        return f"NOT equal: {self.missing:,} missing, {self.extra:,} extra, {self.stale:,} stale"
+
+    def text(self) -> str:
+        """The report as a table of plain text, with samples of the ids that differ."""
+        samples = {"missing": self.missing_ids, "extra": self.extra_ids, "stale": self.stale_ids}
+        found = [(f"{kind} ids", ", ".join(ids)) for kind, ids in samples.items() if ids]
+        return text_table([*self.rows(), *found])
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person wants to know first, as pairs of a name and a readable value."""
+        return [
+            ("verdict", "equal" if self.ok else "NOT equal"),
+            ("table", self.table),
+            ("index", self.index),
+            ("snapshot compared", optional_text(self.snapshot_id)),
+            ("snapshot of the index", optional_text(self.position_snapshot_id)),
+            ("rows in table", f"{self.source_rows:,}"),
+            ("documents in index", f"{self.index_documents:,}"),
+            ("missing", f"{self.missing:,}"),
+            ("extra", f"{self.extra:,}"),
+            ("stale", f"{self.stale:,}"),
+            ("repaired", f"{self.repaired:,}"),
+            ("seconds", f"{self.seconds:,.1f}"),
+        ]
+
+    def differences(self) -> pd.DataFrame:
+        """The ids that differ (a sample), with what is wrong with each."""
+        import pandas as pd
+
+        from icecdc_core.reporting.figures import NotebookFrame
+
+        found = [("missing", self.missing_ids), ("extra", self.extra_ids), ("stale", self.stale_ids)]
+        frame = pd.DataFrame(
+            [(kind, identifier) for kind, ids in found for identifier in ids],
+            columns=["difference", "document id"],
+        )
+        return NotebookFrame.of(frame, empty=f"None: all {self.source_rows:,} documents equal their rows.")
+
+    def figure(self) -> Figure:
+        """Rows against documents, the differences, and the time every stage took."""
+        from icecdc_core.reporting import figures
+
+        return figures.validation_figure(self.to_dict())
+
+
+def report_json(report: Report | Mapping[str, Any]) -> str:
+    """A report, or the plain values of one, as one JSON object on one line."""
+    return json.dumps(dict(report), default=str) if isinstance(report, Mapping) else report.to_json()
+
+
+def check_report_path(path: str) -> None:
+    """Prove that a report can be written there, before there is one; a file that is there stays as it is."""
+    if not path:
+        return
+    with _writable(path) as target:
+        known = target.exists()
+        target.open("a", encoding="utf-8").close()
+        if not known:
+            target.unlink()
+
+
+def write_report(report: Report | Mapping[str, Any], path: str) -> Path:
+    """Write the report as JSON to a file, folders made as needed."""
+    with _writable(path) as target:
+        target.write_text(report_json(report) + "\n", encoding="utf-8")
+    return target
+
+
+@contextmanager
+def _writable(path: str) -> Iterator[Path]:
+    try:
+        target = Path(path).expanduser()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield target
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"The report cannot be written: {getattr(error, 'strerror', None) or error}",
+            subject="report_path",
+            value=path,
+            remedy="give a path in a folder that exists and may be written to, or leave it empty",
+        ) from error
+
+
+WORST_FIRST = (
+    *("failed", "lost", "data", "config", "access", "reexport", "differs", "partial", "retry", "locked", "ok"),
+)
+"""The states, those first that a retry does not help."""
+
+_LONGEST_ERROR = 100
+
+
+@dataclass(frozen=True)
+class ManyReport(Report):
+    """How a job ended for each of many indexes.
+
+    Attributes:
+        indexes: The report of each index by its name, in the order of the file; the failure report if
+            its job failed.
+        seconds: Seconds that all of them took together.
+        tracebacks: Where unexpected errors came from, by index.
+    """
+
+    indexes: dict[str, Report | dict[str, Any]]
+    seconds: float = 0.0
+    tracebacks: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How the job of each index ended."""
+        return {name: str(_values(report)["state"]) for name, report in self.indexes.items()}
+
+    @property
+    def state(self) -> str:
+        """The worst of the states."""
+        return min(self.states.values(), key=WORST_FIRST.index, default="ok")
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The message of each job that failed, by index."""
+        return {name: str(found["message"]) for name, found in self.indexes.items() if isinstance(found, dict)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        indexes = {name: _values(report) for name, report in self.indexes.items()}
+        return {"state": self.state, "indexes": indexes, "seconds": self.seconds}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """One line for each index."""
+        return [(name, state) for name, state in self.states.items()]
+
+    def of(self, names: list[str]) -> ManyReport:
+        """The report of some of the indexes."""
+        return replace(self, indexes={name: self.indexes[name] for name in names})
+
+    def text(self) -> str:
+        """The report as a table of plain text, an index a row."""
+        rows, problems = [("index", "state", "what", "seconds", "error")], ""
+        for name, report in self.indexes.items():
+            line, error = "", ""
+            if isinstance(report, dict):
+                error = _shortened(f"{report['error']}: {report['message']}")
+            else:
+                line, found = report.line, getattr(report, "problems", [])
+                error = _shortened(found[0]) if found else ""
+                problems += "".join(f"\n{name}: {problem}" for problem in found)
+            seconds = _values(report).get("seconds")
+            rows.append((name, self.states[name], line, "" if seconds is None else f"{seconds:,.1f}", error))
+        return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
+
+
+def _values(report: Report | dict[str, Any]) -> dict[str, Any]:
+    return report if isinstance(report, dict) else report.to_dict()
+
+
+def _shortened(text: str) -> str:
+    first = text.splitlines()[0]
+    return first if len(first) <= _LONGEST_ERROR else f"{first[:_LONGEST_ERROR]}..."

@@ -1,0 +1,117 @@
+"""When a process started: process ids are used again, an id and a start time together identify one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+
+def started_at(pid: int) -> str:
+    """Return when a process started, as text."""
+    process = psutil.Process(pid)
+    if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        raise psutil.ZombieProcess(pid)
+    boot, created = psutil.boot_time(), process.create_time()
+    if not psutil.LINUX:
+        return str(created)
+    # Linux counts ticks since the boot. psutil adds the time of the boot, which changes when the clock is set.
+    return str(round((created - boot) * os.sysconf("SC_CLK_TCK")))
+
+
+def host_name() -> str:
+    """Return the machine, its boot and the process namespace: within all three, a process id means one process.
+
+    psutil knows neither the boot id nor the namespace. Containers share host names and start with the same process ids.
+    """
+    parts = [socket.gethostname()]
+    for source in (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")):
+        try:
+            parts.append(os.readlink(source) if source.is_symlink() else source.read_text().strip())
+        except OSError:
+            continue
+    return "/".join(parts)
+
+
+def is_running(holder: Mapping[str, Any]) -> bool:
+    """Return whether the process of a holder still runs; it is a process of this host."""
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        # Where there is no /proc, an older release stored no start time.
+        return holder.get("started") in ("", started_at(pid))
+    except psutil.AccessDenied:
+        return True  # the process of another user: only its lease can show that it is gone
+    except psutil.NoSuchProcess:
+        return False
+
+
+_LOOK_SECONDS = 0.1
+
+
+class Stopped(Exception):  # noqa: N818 (it is no error)
+    """The run was asked to stop before its next part began."""
+
+
+class StopRequest:
+    """Whether the run was asked to stop."""
+
+    requested = False
+
+    def wait(self, seconds: float) -> None:
+        """Wait for this time, or until the run is asked to stop."""
+        # Not an Event: the code that the signal interrupts may hold its lock.
+        deadline = time.monotonic() + seconds
+        while not self.requested and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(_LOOK_SECONDS, left))
+
+
+# Signals reach the process, so all runs in it share one request: those of other threads too.
+_stops: list[StopRequest] = []
+
+
+@contextmanager
+def stop_on_sigterm(or_interrupt: bool = False) -> Iterator[StopRequest]:
+    """Let a SIGTERM in the block ask the run to stop; a second one has its usual effect.
+
+    A handler of the application is called too. Inside such a block of the main thread, blocks of any thread yield the
+    same request. Otherwise nothing changes in a thread other than the main one (Python delivers signals there), or when
+    SIGTERM is ignored or handled outside of Python.
+    """
+    if _stops:
+        yield _stops[0]
+        return
+    stop = StopRequest()
+    numbers = (signal.SIGTERM, signal.SIGINT) if or_interrupt else (signal.SIGTERM,)
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    if threading.current_thread() is not threading.main_thread() or not before:
+        yield stop
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.requested = True
+        handler = before[signal.Signals(number)]
+        signal.signal(number, handler)
+        if callable(handler) and number != signal.SIGINT:  # the usual handler of an interrupt ends the run at once
+            handler(number, frame)
+
+    for number in before:
+        signal.signal(number, request)
+    _stops.append(stop)
+    try:
+        yield stop
+    finally:
+        _stops.remove(stop)
+        for number, handler in before.items():
+            signal.signal(number, handler)
