@@ -100,8 +100,7 @@ class DescribeNames:
 
     def it_asks_for_an_index_when_the_table_name_cannot_be_one(self):
         (problem,) = problems(table="lake.ns._t")
-        assert problem.startswith("index: starts with '_'")
-        assert "set index" in problem
+        assert problem.startswith("index: is not a name that OpenSearch accepts for an index [index='_t']")
 
     @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
     def it_accepts_index_names_that_opensearch_accepts(self, name):
@@ -142,8 +141,6 @@ class DescribeServerless:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("opensearch_aws_service", "aoss"),
-            ("opensearch_aws_service", "AOSS"),
             ("opensearch_url", "https://abc123.eu-central-1.aoss.amazonaws.com"),
             ("opensearch_url", "https://abc123.cn-north-1.aoss.amazonaws.com.cn:443/"),
             ("opensearch_url", "https://abc123.aoss.eu-central-1.on.aws"),
@@ -245,7 +242,7 @@ class DescribeProblems:
             ({"index": "icecdc-positions"}, "index: 'icecdc-positions' is also the positions_index"),
             (
                 {"target_lag": "10s", "poll_interval_seconds": "30"},
-                "target_lag: '10s' is shorter than poll_interval_seconds='30'. Remedy: ",
+                "target_lag: 10.0 is shorter than poll_interval_seconds=30.0. Remedy: ",
             ),
         ],
     )
@@ -265,14 +262,10 @@ class DescribeProblems:
 
 class DescribeSettingsGivenTwice:
     @pytest.mark.parametrize("parameter", ["number_of_shards", "number_of_replicas"])
-    @pytest.mark.parametrize("spelling", ["{0}", "index.{0}"])
-    def it_refuses_a_parameter_that_the_settings_have_too(self, parameter, spelling):
-        (problem,) = problems(settings={spelling.format(parameter): 1}, **{parameter: 1})
-        assert problem.startswith(f"settings: has {spelling.format(parameter)}, which is given by the parameter")
-
-    def it_looks_into_the_levels_of_the_settings(self):
-        (problem,) = problems(settings='{"index": {"number_of_shards": "3"}}', number_of_shards="2")
-        assert problem.startswith("settings: has index.number_of_shards, which is given by the parameter")
+    @pytest.mark.parametrize("settings", ['{{"{0}": 1}}', '{{"index.{0}": 1}}', '{{"index": {{"{0}": 1}}}}'])
+    def it_refuses_a_parameter_that_the_settings_have_too(self, parameter, settings):
+        (problem,) = problems(settings=settings.format(parameter), **{parameter: "1"})
+        assert problem.startswith(f"settings: has {parameter} twice, also as a parameter. Remedy: ")
 
     @pytest.mark.parametrize(
         ("settings", "twice"),
@@ -285,7 +278,7 @@ class DescribeSettingsGivenTwice:
     )
     def it_refuses_two_spellings_of_a_setting(self, settings, twice):
         (problem,) = problems(settings=settings)
-        assert problem.startswith(f"settings: has {twice} twice. Remedy: ")
+        assert problem.startswith(f"settings: has {twice} twice (index. may be left out). Remedy: ")
 
     @pytest.mark.parametrize(
         "settings",
