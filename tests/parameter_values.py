@@ -78,6 +78,7 @@ OTHER: dict[str, str] = {
     "positions_index": "other-positions",
     "query": "a:b",
     "repair": "true",
+    "replace_index": "true",
     "report_path": "/tmp/report.json",
     "request_timeout_seconds": "5",
     "retry_timeout_seconds": "7",
