@@ -148,7 +148,8 @@ def commands_page() -> str:
     lines += [
         "A command takes options, `--name value` or `--name=value`. Every [parameter](parameters.md) is an option:",
         "`identifier_columns` is `--identifier-columns`. A boolean needs no value: `--dry-run`, `--no-dry-run`. "
-        "Each option is given once. An empty value means the default; an empty `--file` or `--only` is an error.",
+        "Each option is given once. An empty value means the default; an empty `--file`, `--only` or `--parallel` is "
+        "an error. A value that begins with `-` needs the `=`.",
         "`--help` after a command lists all of them. What a command prints is in",
         "[operations](operations.md#jobs-from-a-command-line), and what its JSON contains in [reports](reports.md).",
         "",

@@ -13,7 +13,7 @@ import yaml
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
-from icecdc_core.config.schema import index_file_schema
+from tests.index_file_schema import index_file_schema
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
