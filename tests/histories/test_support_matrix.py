@@ -20,7 +20,7 @@ REFUSED = {
 _outcomes: dict[str, dict[str, str]] = {}
 
 
-# `make histories` sets the number of random histories and with it goes through everything on all kinds. Otherwise each
+# SUITE=histories sets the number of random histories and with it goes through everything on all kinds. Otherwise each
 # kind of the sample goes through its share, so that together they go through everything.
 EVERY = "ICECDC_HISTORIES" in os.environ
 RUN = [kind for kind in KINDS if EVERY or kind.name in SAMPLE]
@@ -137,7 +137,7 @@ def _page() -> str:
         "",
         *_table(_outcomes, _histories()),
         "",
-        "`make histories` runs 500 random sequences of all of these.",
+        "`make test SUITE=histories` runs 500 random sequences of all of these.",
         "",
     ]
     # The sections after the tables are written by hand.

@@ -1,4 +1,4 @@
-"""Dashboard and alert rules use only metrics and labels that runs leave; `make monitoring` runs them for real."""
+"""Dashboard and alert rules use only metrics and labels that runs leave; SUITE=monitoring runs them for real."""
 
 from __future__ import annotations
 
