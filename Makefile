@@ -73,7 +73,8 @@ test: $(or $(needs-$(SUITE)),setup) ## Run the tests, in WORKERS processes of ab
 lab: setup ## JupyterLab with the notebooks, and an OpenSearch on loopback that stops when it ends
 	@$(BIN)/icecdc services up
 	@trap '$(BIN)/icecdc services down' EXIT; PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/notebooks/00_setup.ipynb $(ARGS)
+		$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.ip=127.0.0.1 \
+		--LabApp.default_url=/lab/tree/notebooks/00_setup.ipynb $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style, types, imports between packages, and that notebooks have no outputs
