@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,6 @@ from pydantic import (
     field_serializer,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
-from typing_extensions import Self
 
 from icecdc_core.config import values
 from icecdc_core.config import values as urls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import jsonschema
 import nbformat
 import pytest
-import tomllib
 import yaml
 from databricks.bundles.jobs import Job
 from papermill.inspection import _infer_parameters

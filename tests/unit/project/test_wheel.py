@@ -6,13 +6,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
 
 import pytest
-import tomllib
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "icecdc_core"
