@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import ErrorDetails
-from typing_extensions import Self
 
 from icecdc_core.config import values
 from icecdc_core.errors import ConfigError

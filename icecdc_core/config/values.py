@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -137,7 +137,7 @@ def parse_start_point(text: str) -> str | int | datetime | None:
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
-        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise parameter_problem(
             "is neither latest, earliest, a snapshot id nor an ISO timestamp",

@@ -4,7 +4,7 @@ import base64
 import json
 import pickle
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -63,9 +63,9 @@ class DescribeCoercion:
             ("latest", "latest"),
             ("EARLIEST", "earliest"),
             ("4875243452", 4875243452),
-            ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=timezone.utc)),
-            ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
-            ("2026-01-31", datetime(2026, 1, 31, tzinfo=timezone.utc)),
+            ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+            ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+            ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
         ],
     )
     def it_knows_what_start_from_means(self, given, expected):
@@ -289,7 +289,7 @@ class DescribeJsonObjects:
     @pytest.mark.parametrize("name", ["mapping", "settings"])
     @pytest.mark.parametrize(
         "value",
-        [{1, 2}, datetime(2026, 1, 31, tzinfo=timezone.utc), float("nan"), 10**5000, object(), {(1,): 2}],
+        [{1, 2}, datetime(2026, 1, 31, tzinfo=UTC), float("nan"), 10**5000, object(), {(1,): 2}],
         ids=["set", "datetime", "nan", "huge", "object", "key"],
     )
     def it_refuses_a_value_that_is_no_json(self, name, value):
