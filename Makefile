@@ -9,138 +9,80 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV_PYTHON := $(BIN)/python
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --no-input
-COVERAGE_MINIMUM := 90
-# The environment with the lowest versions, and what is tested in it beside the units: every job, against real servers.
+# The environments with the lowest versions of pyproject.toml and with the other line of Spark.
 LOWEST := .venv-lowest
-LOWEST_INTEGRATION := tests/integration/jobs/test_sync.py tests/integration/jobs/test_validate.py \
-	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py
-# The text of the schema that is shipped depends on the release of pydantic that wrote it.
-LOWEST_NOT := --deselect tests/unit/project/test_indexes_doc.py::it_ships_the_schema_as_the_code_makes_it
+SPARK40 := .venv-spark40
+SPARK40_VERSION := 4.0.5
+# Extra arguments for pytest, the demo, JupyterLab and the benchmarks, for example: make test ARGS="-k carryover"
+ARGS ?=
 # How many processes run the tests. Each has its own Spark, OpenSearch and Kafka. Three keep two cores busy: tests wait a lot.
 WORKERS ?= 3
 # A file's tests share what its fixtures made, so they stay together; files go in the order of testpaths, slow ones first.
 PROCESSES := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Extra arguments for pytest, the demo and the benchmarks, for example: make test-fast ARGS="-k carryover"
-ARGS ?=
-# How many random histories `make histories` runs, and the seed that decides which.
-HISTORIES ?= 500
+# Which random samples the suites below choose, and how many or how long.
 SEED ?= 20261121
-# What `make faults` does, and how long `make soak` takes.
+HISTORIES ?= 500
 FAULTS ?= 100
 STORMS ?= 50
 CLUSTER_RUNS ?= 10
-# How many recorded traces `make traces` checks at least.
 TRACES ?= 100
-MINUTES ?= 60
-# The other Spark line that is supported, in an environment of its own; what `make test-spark40` runs there.
-SPARK40 := .venv-spark40
-SPARK40_VERSION := 4.0.5
-SPARK40_TESTS ?= tests/histories/test_support_matrix.py tests/integration tests/unit
-# What the Databricks CLI printed: databricks bundle schema > schema.json
-SCHEMA ?= schema.json
-# How many schedules `make simulate` plays.
 SCHEDULES ?= 100000
+MINUTES ?= 60
 
-##@ Start here
+# What `make test SUITE=...` runs; `make more` describes each.
+SUITE ?= default
+PYTEST := $(VENV_PYTHON) -m pytest
+SAMPLES := ICECDC_COMPILED_PLANS=1 ICECDC_SEED=$(SEED)
+suite-default = $(PYTEST) -m "not tools and not long" $(PROCESSES)
+suite-unit = $(PYTEST) tests/unit
+suite-long = $(PYTEST) -m long
+suite-tools = $(PYTEST) tests/integration -m tools
+suite-coverage = $(PYTEST) $(PROCESSES) --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
+suite-histories = $(SAMPLES) ICECDC_HISTORIES=$(HISTORIES) $(PYTEST) tests/histories -s --timeout 0
+suite-faults = $(SAMPLES) ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) \
+	$(PYTEST) tests/faults -s --timeout 0
+suite-soak = $(SAMPLES) ICECDC_SOAK_MINUTES=$(MINUTES) $(PYTEST) tests/faults/test_soak.py -s --timeout 0
+suite-model = ICECDC_MODEL=whole $(PYTEST) tests/model -s --timeout 0
+suite-traces = rm -rf build/traces; $(SAMPLES) $(VENV_PYTHON) -m tests.model.traces build/traces $(TRACES)
+suite-simulate = ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(PYTEST) tests/simulation/test_simulation.py -s --timeout 0
+suite-schedulers = PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) tests/schedulers
+suite-monitoring = $(PYTEST) tests/monitoring
+suite-spark40 = ICECDC_HISTORIES=0 $(SPARK40)/bin/python -m pytest -m "not tools and not long" $(PROCESSES) \
+	tests/histories/test_support_matrix.py tests/integration tests/unit
+# The text of the schema that is shipped depends on the release of pydantic that wrote it.
+suite-lowest = $(LOWEST)/bin/python -m pytest tests/unit tests/integration/jobs/test_sync.py tests/integration/jobs/test_validate.py \
+	tests/integration/jobs/test_dead_letters.py tests/integration/ingest/test_ingest.py \
+	--deselect tests/unit/project/test_indexes_doc.py::it_ships_the_schema_as_the_code_makes_it
+needs-spark40 = $(SPARK40)/.installed
+needs-lowest = $(LOWEST)/.installed
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make <target> [ARGS=\"...\"]\n"} \
-	/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-	/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-
-.PHONY: setup
-setup: $(VENV)/.installed ## Make .venv with every package of requirements.lock (done once, redone when the lock changes)
+	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make <target> [ARGS=\"...\"]\n\n"} \
+	/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
-demo: setup ## Export, change, sync and validate real tables against real services; ARGS=--keep: leave OpenSearch running
-	@$(VENV_PYTHON) -m demo $(ARGS)
-
-.PHONY: lab
-lab: setup ## JupyterLab on the demo's tables, with the notebooks' parameters filled in; stops its OpenSearch when it ends
-	@$(VENV_PYTHON) -m demo.lab $(ARGS)
-
-.PHONY: demo-kafka
-demo-kafka: setup ## Produce into a real Kafka, ingest into several tables, sync and validate them; results in build/
-	@$(VENV_PYTHON) -m demo.kafka $(ARGS)
-
-##@ Check
+demo: setup ## Export, change, sync and validate real tables; KAFKA=1: start from Kafka; ARGS=--keep: leave OpenSearch running
+	@$(VENV_PYTHON) -m demo$(if $(KAFKA),.kafka) $(ARGS)
 
 .PHONY: test
-test: setup ## Run the tests, in WORKERS processes of about 4 GiB each
-	@$(VENV_PYTHON) -m pytest -m "not tools and not long" $(PROCESSES) $(ARGS)
+test: $(or $(needs-$(SUITE)),setup) ## Run the tests, in WORKERS processes of about 4 GiB each; SUITE=unit: the fast ones
+	@$(or $(suite-$(SUITE)),$(error there is no suite $(SUITE); `make more` lists them)) $(ARGS)
 
-.PHONY: test-tools
-test-tools: setup ## Run the tests of what comes with the package: embedded services and benchmarks
-	@$(VENV_PYTHON) -m pytest tests/integration -m tools $(ARGS)
-
-.PHONY: test-long
-test-long: setup ## Run the tests that `make test` leaves out for their length: all notebooks in kernels, more kills
-	@$(VENV_PYTHON) -m pytest -m long $(ARGS)
-
-.PHONY: test-spark40
-test-spark40: $(SPARK40)/.installed ## Run the support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11; SPARK40_TESTS=
-	@ICECDC_HISTORIES=0 $(SPARK40)/bin/python -m pytest -m "not tools and not long" $(PROCESSES) $(SPARK40_TESTS) $(ARGS)
-
-.PHONY: test-schedulers
-test-schedulers: setup ## Run the examples of docs/scheduling.md in the real Airflow and Dagster, which uv downloads
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(VENV_PYTHON) -m pytest tests/schedulers $(ARGS)
-
-.PHONY: bundle-schema
-bundle-schema: setup ## Compare bundle.yml with the schema of the Databricks CLI; SCHEMA= names its file
-	@$(VENV_PYTHON) -m tests.bundle_schema $(SCHEMA)
-
-.PHONY: coverage
-coverage: setup ## Run every test and measure branch coverage, which takes longer; fails below 90 %
-	@$(VENV_PYTHON) -m pytest $(PROCESSES) --cov --cov-report=term-missing:skip-covered \
-		--cov-fail-under=$(COVERAGE_MINIMUM) $(ARGS)
-
-.PHONY: test-fast
-test-fast: setup ## Run the unit tests only
-	@$(VENV_PYTHON) -m pytest tests/unit $(ARGS)
-
-.PHONY: test-lowest
-test-lowest: $(LOWEST)/.installed ## Run the unit tests and some integration tests with the lowest versions that pyproject.toml allows
-	@$(LOWEST)/bin/python -m pytest tests/unit $(LOWEST_INTEGRATION) $(LOWEST_NOT) $(ARGS)
-
-.PHONY: histories
-histories: setup ## Run 500 randomized table histories and the whole support matrix; HISTORIES=, SEED=
-	@ICECDC_COMPILED_PLANS=1 ICECDC_HISTORIES=$(HISTORIES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/histories -s --timeout 0 $(ARGS)
-
-.PHONY: model
-model: setup ## Check the commit protocol in every order of steps with TLC, and that it refuses wrong protocols
-	@ICECDC_MODEL=whole $(VENV_PYTHON) -m pytest tests/model -s --timeout 0 $(ARGS)
-
-.PHONY: traces
-traces: setup ## Record what the fault tests do, and check at least 100 traces against the model; TRACES=, SEED=
-	@rm -rf build/traces
-	@ICECDC_COMPILED_PLANS=1 ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m tests.model.traces build/traces $(TRACES)
-
-.PHONY: simulate
-simulate: setup ## Run the jobs in 100,000 simulated schedules, and check that wrong code is noticed; SCHEDULES=, SEED=
-	@ICECDC_SCHEDULES=$(SCHEDULES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/simulation/test_simulation.py -s --timeout 0 $(ARGS)
-
-.PHONY: faults
-faults: setup ## Kill drivers 100 times, cut runs off at every request, overload the server; FAULTS=, STORMS=, SEED=
-	@ICECDC_COMPILED_PLANS=1 ICECDC_FAULTS=$(FAULTS) ICECDC_STORMS=$(STORMS) ICECDC_CLUSTER_RUNS=$(CLUSTER_RUNS) ICECDC_SEED=$(SEED) \
-		$(VENV_PYTHON) -m pytest tests/faults -s --timeout 0 $(ARGS)
-
-.PHONY: soak
-soak: setup ## Change tables, sync and inject faults for an hour; MINUTES=, SEED=
-	@ICECDC_COMPILED_PLANS=1 ICECDC_SOAK_MINUTES=$(MINUTES) ICECDC_SEED=$(SEED) $(VENV_PYTHON) -m pytest tests/faults/test_soak.py -s --timeout 0 $(ARGS)
-
-.PHONY: monitoring
-monitoring: setup ## Check dashboard and alerts with a real Prometheus, from the PATH or the folder ICECDC_PROMETHEUS
-	@$(VENV_PYTHON) -m pytest tests/monitoring $(ARGS)
+.PHONY: lab
+lab: setup ## JupyterLab with the notebooks, and an OpenSearch on loopback that stops when it ends
+	@$(BIN)/icecdc services up
+	@trap '$(BIN)/icecdc services down' EXIT; PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.ip=127.0.0.1 \
+		--LabApp.default_url=/lab/tree/notebooks/00_setup.ipynb $(ARGS)
 
 .PHONY: lint
-lint: setup ## Check style (notebooks too), types, the contract between packages, and that notebooks have no outputs
+lint: setup ## Check style, types, imports between packages, and that notebooks have no outputs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(BIN)/nbstripout --verify notebooks/*.ipynb \
-		|| { echo "A notebook carries outputs: run 'make notebooks-strip'." >&2; exit 1; }; fi
+	@$(BIN)/nbstripout --verify notebooks/*.ipynb || { echo "A notebook has outputs: run 'make format'." >&2; exit 1; }
 
 .PHONY: bench
 bench: setup ## Measure reading changes, exporting and syncing
@@ -150,60 +92,53 @@ bench: setup ## Measure reading changes, exporting and syncing
 docs: setup ## Build the documentation site into build/site, and check every link; ARGS=serve: live preview
 	@$(if $(filter serve,$(ARGS)),$(BIN)/mkdocs serve,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html")
 
-##@ Change
+.PHONY: more
+more: ## Show the other targets, and the suites of tests
+	@awk 'BEGIN {FS = ":.*#@ "} /^[a-z-]+:.*#@ / {printf "  make %-22s %s\n", $$1, $$2} \
+	/^#@ / {sub("#@ ", ""); split($$0, part, ": "); printf "  make test SUITE=%-11s %s\n", part[1], part[2]}' $(firstword $(MAKEFILE_LIST))
+
+#@ unit: the unit tests
+#@ long: tests that `make test` leaves out because they take long
+#@ tools: the embedded services and the benchmarks
+#@ coverage: all tests, with branch coverage of at least 90 %
+#@ lowest: unit tests and jobs with the lowest versions that pyproject.toml allows
+#@ spark40: support matrix, integration and unit tests on Spark 4.0 with Iceberg 1.11
+#@ histories: 500 random table histories and the whole support matrix (HISTORIES=, SEED=)
+#@ faults: 100 kills, a cut at every request, storms of faults (FAULTS=, STORMS=, CLUSTER_RUNS=, SEED=)
+#@ soak: change tables and sync for an hour (MINUTES=, SEED=)
+#@ model: the commit protocol in every order of steps
+#@ traces: records what the fault tests do and checks it against the model (TRACES=, SEED=)
+#@ simulate: the jobs in 100,000 simulated schedules (SCHEDULES=, SEED=)
+#@ schedulers: the examples in the real Airflow and Dagster, which uv downloads
+#@ monitoring: dashboard and alerts in a real Prometheus, from the PATH or the folder ICECDC_PROMETHEUS
+
+.PHONY: setup
+setup: $(VENV)/.installed #@ make .venv with every package of requirements.lock (done once)
 
 .PHONY: format
-format: setup ## Format code and notebooks
+format: setup #@ format code and notebooks, and strip the notebooks' outputs
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
-
-.PHONY: notebooks-strip
-notebooks-strip: setup ## Remove outputs from the notebooks
 	@$(BIN)/nbstripout notebooks/*.ipynb
 
 .PHONY: lock
-lock: setup ## Resolve pyproject.toml into requirements.lock again
-	@$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra dev --universal --python-version 3.10 \
+lock: setup #@ resolve pyproject.toml into requirements.lock again
+	@$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 		--custom-compile-command "make lock" $(ARGS) --output-file requirements.lock
 
 .PHONY: audit
-audit: setup ## Look the locked packages up in the vulnerability database
+audit: setup #@ look the locked packages up in the vulnerability database
 	@$(BIN)/pip-audit --requirement requirements.lock --disable-pip $(ARGS)
 
-##@ Release
-
 .PHONY: dist
-dist: setup ## Build the wheel and the source distribution into dist/
+dist: setup #@ build wheel and source distribution into dist/; .ci/check-release checks them
 	@rm -rf dist build/lib build/bdist.* *.egg-info
 	@$(VENV_PYTHON) -m build --no-isolation --outdir dist . >/dev/null
 	@ls -sh dist
 
-.PHONY: release-check
-release-check: dist ## Check dist/: contents, metadata, release notes, a fresh installation; write the SBOM beside it
-	@$(BIN)/uv --quiet --no-config tool run twine check --strict dist/*
-	@.ci/release-notes >dist/release-notes.md && echo "Release notes: dist/release-notes.md"
-	@$(BIN)/uv --quiet --no-config venv --clear --python $(VENV_PYTHON) build/installed
-	@$(BIN)/uv --quiet --no-config pip install --python build/installed/bin/python dist/*.whl
-	@$(BIN)/uv --quiet --no-config tool run --from cyclonedx-bom cyclonedx-py environment --output-reproducible \
-		--pyproject pyproject.toml --output-file dist/icecdc.cdx.json build/installed
-	@build/installed/bin/icecdc --version
-	@$(VENV_PYTHON) -m pytest tests/unit/project/test_wheel.py tests/integration/project/test_fresh_install.py $(ARGS)
-
-##@ Services
-
-.PHONY: services-up
-services-up: setup ## Start the embedded OpenSearch on loopback and leave it running; ARGS=--kafka: a Kafka broker too
-	@$(VENV_PYTHON) -m icecdc_core.local up $(ARGS)
-
-.PHONY: services-down
-services-down: setup ## Stop what services-up started
-	@$(VENV_PYTHON) -m icecdc_core.local down $(ARGS)
-
-##@ Tidy
-
 .PHONY: clean
-clean: ## Remove what builds, tests and the demo left here (.venv and the download cache stay)
+clean: #@ remove what builds, tests and the demo left here (.venv and the download cache stay)
 	@rm -rf build dist *.egg-info htmlcov .coverage .coverage.* coverage.xml .hypothesis .mypy_cache .pytest_cache \
 		.ruff_cache artifacts derby.log metastore_db spark-warehouse warehouse
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

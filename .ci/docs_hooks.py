@@ -1,9 +1,10 @@
-"""MkDocs hooks: pages from outside of docs/, and links to files of the repository."""
+"""MkDocs hooks: pages from outside of docs/, pages made from the code, and links to files of the repository."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
+    "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
@@ -19,8 +21,15 @@ PAGES = {
 }
 """Documents outside of docs/ that are pages of the site, by the names that they have there."""
 
-HOME = ("README.md", "index.md")
-"""The README is for those who read the repository; the site has a home of its own."""
+REFERENCE = {
+    "icecdc_core/config/sync.py": "parameters.md",
+    "icecdc_core/ingest/config.py": "parameters.md",
+    "icecdc_core/cli.py": "commands.md",
+    "icecdc_core/reporting/reports.py": "reports.md",
+    "icecdc_core/errors.py": "errors.md",
+    "icecdc_core/reporting/metrics.py": "metrics.md",
+}
+"""Sources whose links lead to the page that is made of them: in the repository, the source has the same."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -32,6 +41,11 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the documents outside of docs/, and the files of the repository that pages link to."""
     for source, name in PAGES.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
+    sys.path[:0] = [str(ROOT), str(ROOT / ".ci")]
+    import reference_pages
+
+    for name, page in reference_pages.PAGES.items():
+        files.append(File.generated(config, name, content=page()))
     linked = {target for file in files.documentation_pages() for target in _linked(_origin(file.src_uri), file)}
     for target in sorted(linked):
         files.append(File.generated(config, _published(target), content=(ROOT / target).read_text(encoding="utf-8")))
@@ -75,16 +89,14 @@ def _target(origin: str, link: str) -> str | None:
 def _linked(origin: str, file: Any) -> set[str]:
     """The files outside of docs/ that a page links to, and that are no pages."""
     found = {_target(origin, link) for _, link, _ in _LINK.findall(_CODE.sub("", file.content_string))}
-    outside = {each for each in found if each and each not in {*PAGES, HOME[0]} and not each.startswith("docs/")}
+    outside = {each for each in found if each and each not in {*PAGES, *REFERENCE} and not each.startswith("docs/")}
     return {each for each in outside if (ROOT / each).is_file()}
 
 
 def _published(target: str) -> str:
     """The name of a file of the repository in the site; sources get one that a browser shows as text."""
-    if target in PAGES:
-        return PAGES[target]
-    if target == HOME[0]:
-        return HOME[1]
+    if target in PAGES or target in REFERENCE:
+        return PAGES.get(target) or REFERENCE[target]
     if target.startswith("docs/"):
         return target.removeprefix("docs/")
     return f"source/{target.replace('.', '', 1) if target.startswith('.') else target}.txt"  # MkDocs hides dot files

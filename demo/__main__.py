@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.keep and kept:
         print_line("\n".join(["\nTry it:", *commands_to_try(kept, INDEX_FILE), ""]))
         if not options.opensearch_url:
-            print_line(f"OpenSearch runs on at {kept['opensearch_url']}. `make services-down` stops it.")
+            print_line(f"OpenSearch runs on at {kept['opensearch_url']}. `.venv/bin/icecdc services down` stops it.")
     return code
 
 

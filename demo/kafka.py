@@ -1,4 +1,4 @@
-"""`make demo-kafka`: from a real Kafka into Iceberg tables, and from the tables into a real OpenSearch."""
+"""`make demo KAFKA=1`: from a real Kafka into Iceberg tables, and from the tables into a real OpenSearch."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from icecdc_core.cli import (
     COMMANDS,
     SERVICES,
     Request,
-    command_help,
-    overview,
+    help_text,
     parse,
     print_failure,
     print_report,
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
 
     from icecdc_core.config.model import ParameterModel
 
-JOBS = tuple(COMMANDS)
-"""The commands that run a job."""
-
 _CONSOLE = "icecdc"
 
 
@@ -63,16 +59,19 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     """Run one job, print its report and return its exit code."""
     listed = list(sys.argv[1:] if arguments is None else arguments)
     if listed[:1] == [SERVICES]:
-        return _services(listed[1:], f"{program} {SERVICES}")
+        from icecdc_core.local.__main__ import main as services  # development only: no job needs it
+
+        return services(listed[1:], f"{program} {SERVICES}")
     as_json = program != _CONSOLE or "--json" in listed
     begin = time.monotonic()
-    facts: dict[str, Any] = {"job": listed[0] if listed and listed[0] in JOBS else None, "run_id": uuid.uuid4().hex}
+    facts: dict[str, Any] = {"job": listed[0] if listed and listed[0] in COMMANDS else None, "run_id": uuid.uuid4().hex}
     facts["stage"] = "parameters"
     request = Request()
     try:
         request = parse(listed)
         if request.flags & {"help", "version"}:
-            print(_about(program, request))  # noqa: T201
+            version = f"icecdc {installed_version('icecdc')}"
+            print(help_text(program, request.command) if "help" in request.flags else version)  # noqa: T201
             raise SystemExit(0)
         facts["job"] = request.command
         quiet = program == _CONSOLE and "verbose" not in request.flags
@@ -122,7 +121,9 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     from icecdc_core.jobs.many import require_one_session, run_many
 
     command = COMMANDS[request.command]
-    facts["report_paths"] = _report_paths(request)
+    if not request.parameters.get("report_path"):
+        with suppress(ConfigError):  # the report that the file names is replaced, too, as far as it can be read
+            facts["report_paths"] = IndexFile(request.file, SyncConfig).texts("report_path", request.only)
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)
@@ -138,19 +139,10 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
         with suppress(ConfigError):  # the last one says why
             write_summaries(so_far, configs)
 
-    parallel = request.parallel
-    report = run_many(spark, command.job_of_one, own, command=request.command, parallel=parallel, on_poll=on_poll)
+    job, parallel = command.job_of_one, request.parallel
+    report = run_many(spark, job, own, command=request.command, parallel=parallel, on_poll=on_poll)
     write_summaries(report, configs)
     return report
-
-
-def _report_paths(request: Request) -> list[str]:
-    """The paths that an index file names for reports, as far as it can be read."""
-    if given := request.parameters.get("report_path"):
-        return [given]
-    with suppress(ConfigError):
-        return IndexFile(request.file, SyncConfig).texts("report_path", request.only)
-    return []
 
 
 def get_spark(*configs: ParameterModel) -> SparkSession:
@@ -169,18 +161,6 @@ def _session(configs: Sequence[ParameterModel], facts: dict[str, Any], quiet: bo
     with jvm_output_to_file() as log:
         facts["spark_log"] = str(log)
         return get_spark(*configs)
-
-
-def _services(arguments: Sequence[str], program: str) -> int:
-    from icecdc_core.local.__main__ import main as services  # development only: no job needs it
-
-    return services(arguments, program)
-
-
-def _about(program: str, request: Request) -> str:
-    if "help" in request.flags:
-        return command_help(program, request.command) if request.command in COMMANDS else overview(program)
-    return f"icecdc {installed_version('icecdc')}"
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ import argparse
 import difflib
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.config.model import ParameterModel
@@ -135,13 +134,8 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-DEFAULT_PARALLEL = 2
 _MOST_PARALLEL = 64
-_OPTION = re.compile(r"--[A-Za-z0-9_-]*")
-_FLAGS = ("json", "verbose", "help", "version")
-_OF_FILE = ("file", "only", "parallel")
-_FALSE = {"", "false", "0", "no", "off", "f", "n"}
-_BOOLEANS = {"true", "1", "yes", "on", "t", "y"} | _FALSE
+_FALSE = ("", "false", "0", "no", "off", "f", "n")
 
 
 @dataclass
@@ -153,241 +147,154 @@ class Request:
     flags: set[str] = field(default_factory=set)
     file: str = ""
     only: list[str] = field(default_factory=list)
-    parallel: int = DEFAULT_PARALLEL
+    parallel: int = 2
 
 
 def parse(arguments: Sequence[str]) -> Request:
-    """Read the command and its options.
-
-    An option is ``--name value`` or ``--name=value``. A boolean needs no value: ``--dry-run``, ``--no-dry-run``.
-    """
-    first = arguments[0] if arguments else ""
-    kind = COMMANDS[first].kind if first in COMMANDS else SyncConfig
-    request = Request()
-    problems: list[str] = []
-    given: dict[str, str] = {}
-    left = deque(arguments)
-    while left:
-        text = left.popleft()
-        if text == "-h":
-            request.flags.add("help")
-        elif not text.startswith("--"):
-            if request.command:
-                problems.append("There is a value without an option (not shown). Remedy: write --name value.")
-            else:
-                request.command = text
-        elif (problem := _read(text, left, kind, request, given)) is not None:
-            problems.append(problem)
-    if not problems and request.flags & {"help", "version"}:
-        return request
-    problems += _command_problems(request.command, kind)
-    for name in _OF_FILE:
-        if name in given and (problem := _file_option(request, name, given.pop(name))):
-            problems.append(problem)
-    request.parameters = given
-    problems += [] if problems else _combination_problems(request)
-    if problems:
-        raise ConfigError(f"{len(problems)} options are wrong", problems=problems)
-    request.parameters |= COMMANDS[request.command].fixed
+    """Read the command and its options: ``--name value`` or ``--name=value``; ``--dry-run`` and ``--no-dry-run``."""
+    command = arguments[0] if arguments else ""
+    if asked := {"--help", "-h", "--version"} & set(arguments):
+        return Request(command, flags={"version" if asked == {"--version"} else "help"})
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        what = "There is no such command (not shown)" if command else "no command is given"
+        raise _error(f"{what}. Remedy: {f'did you mean {near[0]}' if near else 'write the command first, see --help'}.")
+    options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
+    parser = _parser("icecdc", command)
+    namespace, unknown = parser.parse_known_args(options)
+    given = vars(namespace)
+    if unknown:
+        known = [option for action in parser._actions for option in action.option_strings]
+        raise _error(
+            *dict.fromkeys(_unknown(text, known) for text in unknown if text.startswith("--") or text == unknown[0])
+        )
+    flags = {name for name in ("json", "verbose") if given.pop(name, False)}
+    of_file: dict[str, Any] = {name: given.pop(name) for name in ("file", "only", "parallel") if name in given}
+    if "only" in of_file:
+        of_file["only"] = [index.strip() for index in of_file["only"].split(",")]
+    request = Request(command, given, flags, **of_file)
+    if problems := _combination_problems(request, of_file):
+        raise _error(*problems)
+    request.parameters |= COMMANDS[command].fixed
     return request
 
 
-def _read(
-    text: str, left: deque[str], kind: type[ParameterModel], request: Request, given: dict[str, str]
-) -> str | None:
-    """Read one option, and its value from the arguments that are left; returns what is wrong with it."""
-    types = {parameter.name: parameter.type for parameter in kind.parameters()}
-    if issubclass(kind, SyncConfig):
-        types |= dict.fromkeys(_OF_FILE, "str")
-    option, equals, value = text.partition("=")
-    name = option[2:].replace("-", "_")
-    positive = name.removeprefix("no_")
-    if name in _FLAGS or (name not in types and types.get(positive) == "bool"):
-        if equals:
-            return f"{option}: takes no value. Remedy: leave it out."
-        if name in _FLAGS:
-            request.flags.add(name)
-            return None
-        return _put(given, positive, "false", option)
-    if name not in types:
-        match = _OPTION.match(text)
-        if match is not None and match[0] == text:
-            _ = left and left.popleft()  # its value, whatever that looks like
-        return _unknown_option(match[0] if match else "--", [*types, *_FLAGS])
-    if not equals:
-        if types[name] == "bool":
-            value = left.popleft() if left and left[0].lower() in _BOOLEANS else "true"
-        elif not left or left[0].startswith("--"):
-            return f"argument {option}: expected one argument. Remedy: write {option} VALUE or {option}=VALUE."
-        else:
-            value = left.popleft()
-    return _put(given, name, value, option)
+def _error(*problems: str) -> ConfigError:
+    return ConfigError(f"{len(problems)} options are wrong", problems=problems)
 
 
-def _put(given: dict[str, str], name: str, value: str, option: str) -> str | None:
-    """Keep the value of an option; returns the problem if it has one already."""
-    if name in given:
-        return f"{option}: given twice. Remedy: keep one of them."
-    given[name] = value
-    return None
+def _unknown(text: str, known: Sequence[str]) -> str:
+    """The problem with an argument; one that may be a secret, or have one appended to its name, is not shown."""
+    if not text.startswith("--"):
+        return "There is a value without an option (not shown). Remedy: write --name value."
+    option = re.sub(r"[^A-Za-z0-9-].*", "", text, flags=re.DOTALL)
+    near = next(iter(difflib.get_close_matches(option, known, n=1)), "")
+    hint = f"did you mean {near}{' VALUE' * (near == option)}" if near else "see --help for all of them"
+    return f"{f'{option}: ' if len(option) <= len(near) else ''}unknown option. Remedy: {hint}."
 
 
-def _unknown_option(option: str, known: Sequence[str]) -> str:
-    """The problem with an option; one that may have a secret appended to its name is not shown."""
-    name = option[2:].replace("-", "_")
-    near = next(iter(difflib.get_close_matches(name.removeprefix("no_"), known, n=1)), "")
-    if name in known:
-        return f"{option}: its value is not separated from it. Remedy: write {option} VALUE or {option}=VALUE."
-    hint = f"did you mean --{near.replace('_', '-')}" if near else "see --help for all of them"
-    shown = f"{option}: unknown option" if len(name) <= len(near) else "unknown option (not shown)"
-    return f"{shown}. Remedy: {hint}."
-
-
-def _command_problems(command: str, kind: type[ParameterModel]) -> list[str]:
-    if not command:
-        return ["no command is given. Remedy: see --help."]
-    if command == SERVICES or (command in COMMANDS and COMMANDS[command].kind is not kind):
-        # The options that were read are those of another command.
-        return [f"{command}: comes after options. Remedy: write the command first."]
-    if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1)
-        remedy = f"did you mean {near[0]}" if near else f"name one of {', '.join(COMMANDS)}"
-        return [f"There is no such command (not shown). Remedy: {remedy}."]
-    return []
-
-
-def _file_option(request: Request, name: str, value: str) -> str | None:
-    """Put an option about many indexes into the request; returns what is wrong with it."""
-    if name == "file":
-        if not value.strip():  # as of a variable that is not set: the run would work on something else
-            return "--file: is empty. Remedy: name the file with the indexes, or leave the option out."
-        request.file = value
-    elif name == "only":
-        request.only = [index.strip() for index in value.split(",")]
-        if not all(request.only):
-            return "--only: has a blank name. Remedy: write a,b, or leave the option out for all indexes."
-    elif not value:
-        request.parallel = DEFAULT_PARALLEL
-    elif not re.fullmatch(r"\d{1,3}", value) or not 1 <= int(value) <= _MOST_PARALLEL:
-        return f"--parallel: is not a number from 1 to {_MOST_PARALLEL} (not shown). Remedy: write --parallel 4."
-    else:
-        request.parallel = int(value)
-    return None
-
-
-def _combination_problems(request: Request) -> list[str]:
+def _combination_problems(request: Request, of_file: Mapping[str, Any]) -> list[str]:
     """Options that do not fit together."""
     problems = []
-    command, many = COMMANDS[request.command], len(request.only) != 1
-    if not request.file and (request.only or request.parallel != DEFAULT_PARALLEL):
+    fixed, given = COMMANDS[request.command].fixed, request.parameters
+    if "file" in of_file and not request.file.strip():  # as of an unset variable: the run would work on something else
+        problems.append("--file: is empty. Remedy: name the file with the indexes, or leave the option out.")
+    if not all(request.only):
+        problems.append("--only: has a blank name. Remedy: write a,b, or leave the option out for all indexes.")
+    if not 1 <= request.parallel <= _MOST_PARALLEL:
+        problems.append(f"--parallel: is not a number from 1 to {_MOST_PARALLEL}. Remedy: write --parallel 4.")
+    if of_file and "file" not in of_file:
         problems.append("--only and --parallel: given without --file. Remedy: name the file with the indexes.")
     for name in ("table", "index"):
-        if request.file and many and request.parameters.get(name):
+        if request.file and len(request.only) != 1 and given.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    is_dry_run = request.parameters.get("dry_run", "").lower() not in _FALSE
-    if is_dry_run and "repair" in command.fixed:
-        problems.append("--dry-run: a repair writes. Remedy: run validate; it shows what a repair would correct.")
-    if is_dry_run and request.command == "replay":
-        problems.append("--dry-run: a replay writes. Remedy: run status; it counts the open dead letters.")
-    if "repair" in command.fixed and request.parameters.get("repair", "").lower() in _FALSE - {""}:
+    if given.get("dry_run", "").lower() not in _FALSE and ("repair" in fixed or request.command == "replay"):
+        problems.append(f"--dry-run: {request.command} writes. Remedy: run validate or status; they only read.")
+    if "repair" in fixed and given.get("repair", "true").lower() in _FALSE[1:]:
         problems.append("--no-repair: this command repairs. Remedy: run validate.")
     return problems
 
 
-_COMMON = ("table", "opensearch_url")
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong without the value, which may be a secret: argparse quotes it at the end."""
+        text = re.sub(r"\s*['\"].*", " (not shown)", message, flags=re.DOTALL)
+        raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
 
 
-def overview(program: str) -> str:
-    """Return the help of the program: every command with an example, and the options that matter most."""
-    lines = [
-        f"usage: {program} COMMAND [--name value ...]",
-        "",
-        "Keep OpenSearch indexes in sync with Apache Iceberg tables.",
-        "",
-        "commands:",
-    ]
-    for name, command in COMMANDS.items():
-        lines += [f"  {name:<9} {command.help}", f"            {program} {name} {command.example}"]
-    lines += [
-        f"  {SERVICES:<9} start and stop OpenSearch and Kafka on this machine, for development",
-        f"            {program} {SERVICES} up",
-        "",
-        _options("options", SyncConfig, _COMMON),
-        _further(),
-        f"{program} COMMAND --help lists all options of a command. --version shows the version.",
-    ]
-    return "\n".join(lines)
+class _Once(argparse.Action):
+    """An option that is given once."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if hasattr(namespace, self.dest):
+            parser.error(f"{option_string}: given twice")
+        setattr(namespace, self.dest, self.const if values == [] else values)
 
 
-def command_help(program: str, name: str) -> str:
-    """Return the help of one command: an example, the parameters that matter, then all others."""
+def _parser(program: str, name: str) -> argparse.ArgumentParser:
+    """The options of a command: the parameters that matter, those about output and files, then all others."""
     command = COMMANDS[name]
-    others = tuple(each.name for each in command.kind.parameters() if each.name not in command.main)
     states = "\n".join(f"  {state.code:>2}  {state_name}: {state.meaning}" for state_name, state in EXIT_STATES.items())
-    return "\n".join(
-        [
-            f"usage: {program} {name} [--name value ...]",
-            "",
-            f"{command.help[0].upper()}{command.help[1:]}.",
-            "",
-            f"example: {program} {name} {command.example}",
-            *_file_example(program, name, command),
-            "",
-            _options("main options", command.kind, command.main),
-            _further(command.takes_file),
-            _options("all other options", command.kind, others),
-            f"exit codes:\n{states}",
-        ]
+    example = f"example: {program} {name} {command.example}"
+    if command.takes_file:
+        example += f"\n         {program} {name} --file indexes.yml --only orders,films"
+    parser = _Parser(
+        usage=f"{program} {name} [--name value ...]",
+        description=f"{command.help[0].upper()}{command.help[1:]}.\n\n{example}\n\n"
+        "A boolean needs no value: --dry-run, --no-dry-run.",
+        epilog=f"exit codes:\n{states}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
     )
-
-
-def _file_example(program: str, name: str, command: Command) -> list[str]:
-    return [f"         {program} {name} --file indexes.yml --only orders,films"] if command.takes_file else []
-
-
-def _options(title: str, kind: type, names: tuple[str, ...]) -> str:
-    """The parameters of these names as a section of the help."""
-    parser = _parser()
-    group = parser.add_argument_group(title)
-    texts = {parameter.name: parameter for parameter in kind.parameters()}  # type: ignore[attr-defined]
-    for name in names:
-        found = kind.model_fields[name]  # type: ignore[attr-defined]
-        required = " Required." if found.is_required() else ""
-        examples = "".join(f" Example: {example}" for example in found.examples or ())
-        is_flag = texts[name].type == "bool"
-        option = f"--{name.replace('_', '-')}"
-        shown = [option, f"--no-{option[2:]}"] if is_flag else [option]
-        text = (texts[name].help + required + examples).replace("%", "%%")
-        if is_flag:
-            group.add_argument(*shown, dest=name, action="store_true", help=text)
-        else:
-            group.add_argument(*shown, dest=name, metavar="VALUE", help=text)
-    return _body(parser)
-
-
-def _further(takes_file: bool = True) -> str:
-    parser = _parser()
-    if takes_file:
+    group = parser.add_argument_group("main options")
+    for parameter in command.main:
+        _add(group, command.kind, parameter)
+    if command.takes_file:
         group = parser.add_argument_group("many indexes")
-        group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file. Example: indexes.yml")
-        group.add_argument("--only", metavar="NAMES", help="Work on these indexes of the file. Example: orders,films")
-        group.add_argument(
-            "--parallel",
-            metavar="N",
-            help=f"How many indexes of the file to process at a time (1 to 64). Default: {DEFAULT_PARALLEL}.",
-        )
+        help_text = "Work on all indexes of a file. Example: indexes.yml"
+        group.add_argument("--file", action=_Once, metavar="FILE", help=help_text)
+        help_text = "Work on these indexes of the file. Example: orders,films"
+        group.add_argument("--only", action=_Once, metavar="NAMES", help=help_text)
+        help_text = f"How many indexes of the file to process at a time (1 to {_MOST_PARALLEL}). Default: 2."
+        group.add_argument("--parallel", action=_Once, type=int, metavar="N", help=help_text)
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's own output, and where an error came from.")
-    return _body(parser)
+    group = parser.add_argument_group("all other options")
+    for parameter in command.kind.model_fields:
+        if parameter not in command.main:
+            _add(group, command.kind, parameter)
+    return parser
 
 
-def _parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
+def _add(group: argparse._ArgumentGroup, kind: type[ParameterModel], name: str) -> None:
+    """Add a parameter as an option; a boolean needs no value, and has a second option that sets it to false."""
+    found = kind.model_fields[name]
+    examples = "".join(f" Example: {example}" for example in found.examples or ())
+    text = f"{found.description}{' Required.' if found.is_required() else ''}{examples}".replace("%", "%%")
+    option = f"--{name.replace('_', '-')}"
+    if found.annotation is bool:
+        group.add_argument(option, action=_Once, nargs="?", const="true", metavar="VALUE", help=text)
+        group.add_argument(
+            f"--no-{option[2:]}", action=_Once, nargs=0, const="false", dest=name, help=argparse.SUPPRESS
+        )
+    else:
+        group.add_argument(option, action=_Once, metavar="VALUE", help=text)
 
 
-def _body(parser: argparse.ArgumentParser) -> str:
-    return parser.format_help().strip("\n") + "\n"
+def help_text(program: str, command: str) -> str:
+    """Return the help of a command, or of the program: every command with an example."""
+    if command in COMMANDS:
+        return _parser(program, command).format_help()
+    lines = [f"usage: {program} COMMAND [--name value ...]", ""]
+    lines += ["Keep OpenSearch indexes in sync with Apache Iceberg tables.", "", "commands:"]
+    for name, each in COMMANDS.items():
+        lines += [f"  {name:<9} {each.help}", f"            {program} {name} {each.example}"]
+    lines += [f"  {SERVICES:<9} start and stop OpenSearch and Kafka on this machine, for development"]
+    lines += [f"            {program} {SERVICES} up", ""]
+    return "\n".join([*lines, f"{program} COMMAND --help lists all options of a command. --version shows the version."])
 
 
 def print_report(report: Report | Mapping[str, Any], as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Compare bundle.yml with the JSON schema that the Databricks CLI prints: `databricks bundle schema > schema.json`.
 
-The schema is published under a licence of its own, so this repository has no copy. `make bundle-schema` runs this.
+The schema is published under a licence of its own, so this repository has no copy. Run it with the file:
+python -m tests.bundle_schema schema.json
 """
 
 from __future__ import annotations

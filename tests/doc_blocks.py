@@ -2,7 +2,7 @@
 
 A comment right before a block says that something special is true of it:
 
-    <!-- run by: tests/integration/project/test_readme_snippets.py::it_merges_changes_as_the_architecture_page_says -->
+    <!-- run by: tests/integration/project/test_readme_snippets.py::it_merges_changes_as_how_it_works_says -->
     <!-- not run: needs Docker -->
 
 A block without a comment is run or checked by its language, see `HOW`.
@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import json
 import re
 import shlex
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from icecdc_core.__main__ import main
 from icecdc_core.cli import COMMANDS, SERVICES, parse
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError
-from tests.reference_pages import services
 
 ROOT = Path(__file__).parents[1]
 HOW = {
@@ -38,15 +40,7 @@ REASONS = (
     "installs packages",
     "needs a Databricks workspace",
     "needs Docker",
-    "needs Kubernetes",
-    "needs Airflow",
-    "needs Dagster",
-    "needs systemd",
-    "needs AWS",
     "needs the internet",
-    "an excerpt of a file that another test loads",
-    "settings of another program",
-    "publishes a release",
 )
 """Why a block may stay without a test."""
 
@@ -101,7 +95,7 @@ def problems_of(block: Block) -> list[str]:
     if block.mark == "not run":
         return [] if block.says in REASONS else [f"'{block.says}' is none of the reasons {', '.join(REASONS)}"]
     if block.mark == "run by":
-        return [] if _exists(block.says) else [f"there is no test {block.says}"]
+        return [] if exists(block.says) else [f"there is no test {block.says}"]
     if block.language not in HOW:
         return [f"no test runs blocks of '{block.language}'; write <!-- run by: TEST --> or <!-- not run: REASON -->"]
     if block.language == "json":
@@ -134,7 +128,7 @@ def words_of(command: str) -> list[str]:
 
 def _command_problems(command: str, block: Block) -> list[str]:
     words = words_of(command)
-    program, rest = words[0], words[1:]
+    program, rest = words[0].removeprefix(".venv/bin/"), words[1:]
     if program in ("python", "python3") and rest[:2] == ["-m", "icecdc_core"]:
         program, rest = "icecdc", rest[2:]
     if program == "icecdc":
@@ -151,9 +145,10 @@ def _command_problems(command: str, block: Block) -> list[str]:
 
 def _icecdc_problems(words: list[str]) -> list[str]:
     if words[:1] == [SERVICES]:
-        known = {name: {option for option, _ in options} for name, _, options in services()}
-        given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
-        return [] if len(words) > 1 and given <= known.get(words[1], set()) else [f"unknown: {shlex.join(words)}"]
+        with redirect_stdout(io.StringIO()) as shown, suppress(SystemExit):
+            main([*words[:2], "--help"], "icecdc")
+        unknown = [word for word in words[2:] if word.partition("=")[0] not in shown.getvalue()]
+        return [f"unknown: {shlex.join(words)}"] if unknown or not shown.getvalue() else []
     try:
         request = parse(words)
         if not request.file and not request.flags & {"help", "version"}:
@@ -173,7 +168,7 @@ def _python_problems(words: list[str], block: Block) -> list[str]:
     return [] if words[0] in files or (ROOT / words[0]).exists() else [f"there is no file {words[0]}"]
 
 
-def _exists(test: str) -> bool:
+def exists(test: str) -> bool:
     """Whether there is a test of this name, as pytest writes it."""
     path, *names = test.split("::")
     if not (ROOT / path).is_file():

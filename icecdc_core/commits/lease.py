@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from icecdc_core.config.values import MAX_LEASE_SECONDS
@@ -28,7 +28,7 @@ class LeaseHolder:
     @classmethod
     def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
         """Return this process as the holder."""
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(run_id, host_name(), os.getpid(), started_at(os.getpid()), now, lease_seconds).renewed_now()
 
     def renewed_now(self) -> LeaseHolder:

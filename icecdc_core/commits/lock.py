@@ -6,7 +6,7 @@ import logging
 import threading
 from contextvars import copy_context
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.commits.lease import LeaseHolder, unregister_active_run
@@ -85,7 +85,7 @@ class IndexLock:
         batch = self.position.batch
         if batch:
             log = {"index": position.index, "table": position.table, **asdict(batch), **entry}
-            log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(timezone.utc).isoformat()}
+            log |= {"snapshot_id": position.snapshot_id, "updated_at": datetime.now(UTC).isoformat()}
             self._store.append_log(batch.epoch, log)
         self.write(replace(position, batch=None))
         event("batch committed", snapshot_id=position.snapshot_id)

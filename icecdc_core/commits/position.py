@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -87,7 +87,7 @@ def position_document(position: Position, holder: LeaseHolder | None) -> dict[st
         "format": FORMAT,
         **asdict(position),
         "owner": asdict(holder.renewed_now()) if holder else None,
-        "updated_at": datetime.now(timezone.utc).isoformat(),
+        "updated_at": datetime.now(UTC).isoformat(),
     }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -16,118 +16,33 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     field_serializer,
+    field_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
-from typing_extensions import Self
+from pydantic_core import ErrorDetails
 
 from icecdc_core.config import values
-from icecdc_core.config import values as urls
-from icecdc_core.config.values import (
-    check_optional_table_name,
-    iterate_leaves,
-    parse_column_names,
-    parse_duration,
-    parse_json_object,
-    parse_properties,
-)
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, looks_secret, redact
 from icecdc_core.user_folders import user_folder
 
 
-def combination_problems(given: Mapping[str, Any]) -> list[str]:
-    """Problems of parameters that do not fit together."""
-    problems = []
-    names: dict[str, list[str]] = {}
-    for parameter in ("columns", "identifier_columns"):
-        try:
-            names[parameter] = list(parse_column_names(given.get(parameter, [])))  # type: ignore[call-overload]
-        except PydanticCustomError:
-            names[parameter] = []
-    outside = [name for name in names["identifier_columns"] if names["columns"] and name not in names["columns"]]
-    if outside:
-        problems.append(
-            f"identifier_columns: {', '.join(outside)} not in columns={names['columns']!r}. "
-            "Remedy: add them to columns, or leave columns empty to take all."
-        )
-    if given.get("select") and given.get("columns"):
-        problems.append("select: given together with columns. Remedy: name the columns in select.")
-    if given.get("opensearch_username") and not given.get("opensearch_password"):
-        problems.append(
-            f"opensearch_password: missing for opensearch_username={given['opensearch_username']!r}. "
-            "Remedy: set it to env:NAME or secret:scope/key."
-        )
-    if given.get("opensearch_password") and not given.get("opensearch_username"):
-        problems.append("opensearch_username: missing, though opensearch_password is set. Remedy: set it.")
-    if given.get("opensearch_client_key") and not given.get("opensearch_client_cert"):
-        problems.append("opensearch_client_cert: missing, though opensearch_client_key is set. Remedy: set it.")
-    if given.get("opensearch_aws_region") and given.get("opensearch_username"):
-        problems.append(
-            "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
-        )
-    if str(given.get("opensearch_url", "")).startswith("http:") and given.get("opensearch_client_cert"):
-        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
-    problems += _setting_problems(given) + _lag_problems(given)
-    if given.get("index") == given.get("positions_index", "icecdc-positions"):
-        problems.append(
-            f"index: {given.get('index')!r} is also the positions_index. Remedy: give the index another name."
-        )
-    return problems
+def problems_error(problems: Sequence[str]) -> ConfigError:
+    """One error for all wrong parameters."""
+    verb = "parameter is" if len(problems) == 1 else "parameters are"
+    return ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
 
 
-def _lag_problems(given: Mapping[str, Any]) -> list[str]:
-    """A target lag that the poll interval alone exceeds."""
-    interval, target = (_seconds(given.get(name)) for name in ("poll_interval_seconds", "target_lag"))
-    if not 0 < target < interval:
-        return []
-    return [
-        f"target_lag: {given['target_lag']!r} is shorter than "
-        f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
-        "Remedy: leave poll_interval_seconds out, so that the pause follows from target_lag, or raise target_lag."
-    ]
-
-
-def _seconds(value: Any) -> float:
-    """A duration as a number; 0 when it is missing or wrong."""
-    try:
-        return float(parse_duration(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-
-
-def _setting_problems(given: Mapping[str, Any]) -> list[str]:
-    """Index settings that are given twice: as a parameter and in `settings`, or in two spellings."""
-    try:
-        settings = parse_json_object(given.get("settings") or {})
-    except PydanticCustomError:
-        return []
-    problems = []
-    spellings: dict[str, str] = {}
-    for spelling, _ in iterate_leaves(settings):  # type: ignore[arg-type]
-        setting = spelling.removeprefix("index.")
-        if setting in spellings:
-            problems.append(f"settings: has {setting} twice. Remedy: keep one of its spellings.")
-        spellings[setting] = spelling
-    for parameter in ("number_of_shards", "number_of_replicas"):
-        if parameter in spellings and parameter in given:
-            problems.append(
-                f"settings: has {spellings[parameter]}, which is given by the parameter {parameter}, too. "
-                "Remedy: keep one of them."
-            )
-    return problems
-
-
-def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: Mapping[str, str]) -> str:
-    """Describe one of pydantic's errors."""
+def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
+    """One of pydantic's errors as a sentence: parameter, value and remedy."""
     name = str(details["loc"][0]) if details["loc"] else "parameters"
     if name not in help_texts:
-        near = difflib.get_close_matches(name, help_texts, n=1)
-        hint = f"did you mean {near[0]}" if near else "see parameters() of the configuration for all of them"
+        near = next(iter(difflib.get_close_matches(name, help_texts, n=1)), "")
+        hint = f"did you mean {near}" if near else "see parameters() of the configuration for all of them"
         # The value of a misspelt secret parameter is a secret, too.
-        shown = _shown(f"{name} {near[0] if near else ''}", given.get(name))
-        return f"{name}: unknown parameter [{name}={shown}]. Remedy: {hint}."
+        return f"{name}: unknown parameter [{name}={_shown(f'{name} {near}', details['input'])}]. Remedy: {hint}."
     help_text = help_texts[name].rstrip(".")
     if details["type"] == "missing":
         return f"{name}: missing. Remedy: set it ({help_text})."
@@ -135,8 +50,6 @@ def field_problem(details: ErrorDetails, given: Mapping[str, Any], help_texts: M
     message = details["msg"]
     value = f" [{name}={_shown(name, details['input'])}]" if context.get("show", True) else ""
     remedy = context.get("remedy") or f"set it as described: {help_text}"
-    if name == "index" and not given.get("index"):
-        remedy = f"set index, because the table's name cannot be used as its name; {remedy}"
     return f"{name}: {message[:1].lower()}{message[1:]}{value}. Remedy: {remedy}."
 
 
@@ -149,13 +62,16 @@ def _shown(name: str, value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-OptionalTableName = Annotated[str, AfterValidator(check_optional_table_name)]
-OptionalUrl = Annotated[str, AfterValidator(urls.check_optional_url)]
-SecretReference = Annotated[str, AfterValidator(values.check_secret_reference)]
+OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
+OptionalUrl = Annotated[str, AfterValidator(values.check_url)]
+_REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|secret:[^/\s]+/\S+)?$"
+SecretReference = Annotated[
+    str, AfterValidator(values.check_secret_reference), WithJsonSchema({"type": "string", "pattern": _REFERENCE})
+]
 Text = Annotated[str, AfterValidator(values.check_no_reference)]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-TextMapping = Annotated[Properties, BeforeValidator(parse_properties), WithJsonSchema(_TEXTS)]
+TextMapping = Annotated[Properties, BeforeValidator(values.parse_properties), WithJsonSchema(_TEXTS)]
 LowerCase = BeforeValidator(values.to_lower_case)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
@@ -164,7 +80,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 # The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
 CatalogProperties = Annotated[
     TextMapping,
-    AfterValidator(urls.check_catalog_properties),
+    AfterValidator(values.check_catalog_properties),
     Field(
         examples=['{"type":"rest","uri":"https://catalog.example.com"}'],
         description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
@@ -198,7 +114,7 @@ MetricsUrl = Annotated[
 ]
 SparkConf = Annotated[
     TextMapping,
-    AfterValidator(urls.check_spark_conf),
+    AfterValidator(values.check_spark_conf),
     Field(
         examples=['{"spark.driver.memory":"4g"}'],
         description="Spark settings for a new session, a mapping or JSON object; values may be references.",
@@ -238,24 +154,32 @@ class ParameterModel(BaseModel):
         # An empty string, as of an empty widget, and None mean "not given".
         cleaned = {name: value for name, value in cleaned.items() if name not in fields or value not in ("", None)}
         derived = {name: value for name, value in self._derived(cleaned).items() if name not in cleaned}
-        cleaned = {**derived, **cleaned}
+        valid: dict[str, Any] = {}
         problems: list[str] = []
         try:
-            super().__init__(**cleaned)
+            self.__pydantic_validator__.validate_python({**derived, **cleaned}, self_instance=self, context=valid)
             # They were not given, so a copy with another table has another index.
             self.model_fields_set.difference_update(derived)
         except ValidationError as error:
             help_texts = {name: field.description or "" for name, field in fields.items()}
-            problems = [field_problem(details, given, help_texts) for details in error.errors(include_url=False)]
-        else:
-            # "[]" is as empty as []
-            parsed = {name: getattr(self, name) for name in cleaned}
-            empty = {name for name, value in parsed.items() if isinstance(value, list | Mapping) and not value}
-            cleaned = {name: value for name, value in cleaned.items() if name not in empty}
-        problems += self._combination_problems(cleaned)
+            problems = [_problem(details, help_texts) for details in error.errors(include_url=False)]
+        wrong = [problem.partition(":")[0] for problem in problems]
+        # One that names a wrong parameter may follow from that.
+        problems += [
+            problem
+            for problem in self._combination_problems(valid)
+            if not any(re.search(rf"\b{re.escape(name)}\b", problem) for name in wrong)
+        ]
         if problems:
-            verb = "parameter is" if len(problems) == 1 else "parameters are"
-            raise ConfigError(f"{len(problems)} {verb} wrong", problems=problems)
+            raise problems_error(problems)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _collect(cls, value: Any, info: ValidationInfo) -> Any:
+        """Keep the parameters that are right for `_combination_problems`, also if others are wrong."""
+        if info.context is not None and not (isinstance(value, str | list | Mapping) and not value):
+            info.context[info.field_name] = value
+        return value
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,7 +214,7 @@ class ParameterModel(BaseModel):
 
     def resolved_spark_conf(self) -> dict[str, str]:
         """The Spark settings with every reference replaced by its secret."""
-        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", urls.CATALOG_SETTINGS)
+        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", values.CATALOG_SETTINGS)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values for some parameters; it is checked again."""
@@ -319,33 +243,28 @@ class ParameterModel(BaseModel):
             Parameter(
                 name,
                 _type_text(field.annotation),
-                "" if field.is_required() else _plain(field.get_default(call_default_factory=True)),
+                dict(default) if isinstance(default, Properties) else default,
                 field.description or "",
             )
             for name, field in cls.model_fields.items()
+            for default in ["" if field.is_required() else field.get_default(call_default_factory=True)]
         ]
 
 
 def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
-    found = urls.find_urls_with_credentials(resolved, prefix)
+    found = values.find_urls_with_credentials(resolved, prefix)
     if found:
         raise ConfigError(
             "A reference leads to a URL with credentials in it (value not shown)",
             subject=f"{parameter}.{found[0]}",
-            remedy=urls.URL_REMEDY,
+            remedy=values.URL_REMEDY,
         )
     return resolved
 
 
 def _type_text(annotation: Any) -> str:
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = get_args(annotation)[0]  # the other types are for Python only
     if annotation is Properties:
         return "dict[str, str]"
     if annotation in (str, int, float, bool):
         return str(annotation.__name__)
     return "str" if get_origin(annotation) is Literal else str(annotation).replace("typing.", "")
-
-
-def _plain(default: Any) -> Any:
-    return dict(default) if isinstance(default, Properties) else default

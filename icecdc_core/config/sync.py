@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
-from typing_extensions import Self
 
 from icecdc_core.config import values
-from icecdc_core.config import values as names
-from icecdc_core.config import values as urls
 from icecdc_core.config.index_file import IndexFile
 from icecdc_core.config.model import (
     CatalogProperties,
@@ -31,30 +27,17 @@ from icecdc_core.config.model import (
     SparkConf,
     Text,
     Warehouse,
-    combination_problems,
 )
-from icecdc_core.config.values import MAX_LEASE_SECONDS, parse_duration, parse_json_object
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference, resolve
 
-TableName = Annotated[str, AfterValidator(names.check_table_name)]
-IndexName = Annotated[str, AfterValidator(names.check_index_name)]
-TargetIndexName = Annotated[str, AfterValidator(names.check_target_index_name)]
-Url = Annotated[str, AfterValidator(urls.check_cluster_url)]
-StartFrom = Annotated[str, BeforeValidator(values.parse_start_from)]
-Name = Annotated[str, AfterValidator(names.check_plain_name)]
-ChangeMode = Annotated[Literal["net", "snapshot"], LowerCase]
+Url = Annotated[str, AfterValidator(values.check_cluster_url)]
+StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
+Name = Annotated[str, AfterValidator(values.check_plain_name)]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
-DuplicatePolicy = Annotated[Literal["fail", "last"], LowerCase]
-RowHash = Annotated[Literal["fast", "keyed"], LowerCase]
-ValidateAt = Annotated[Literal["current", "position"], LowerCase]
-AwsService = Annotated[Literal["es"], BeforeValidator(urls.check_aws_service), LowerCase]
-# A function from frame to frame is for Python only; a file cannot name one.
-Select = Annotated[list[str] | SkipJsonSchema[Callable[[Any], Any]], BeforeValidator(values.parse_expressions)]
-Lag = Annotated[Seconds, BeforeValidator(parse_duration)]
-JsonObject = Annotated[dict[str, Any], BeforeValidator(parse_json_object)]
-Reserved = Annotated[str, BeforeValidator(values.check_reserved)]
-PositiveSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
+Reserved = Annotated[str, Field(max_length=0)]
 
 _DEAD_LETTERS = "icecdc_dead_letters"
 
@@ -69,10 +52,10 @@ class SyncConfig(ParameterModel):
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
 
-    table: TableName = Field(
+    table: OptionalTableName = Field(
         examples=["lake.shop.orders"], description="Source table, catalog.namespace.table as Spark names it."
     )
-    index: TargetIndexName = Field(
+    index: Annotated[str, AfterValidator(values.check_target_index_name)] = Field(
         default="",
         examples=["orders"],
         description="OpenSearch index to keep in sync with the table. Default: the table's name in lower case.",
@@ -114,7 +97,7 @@ class SyncConfig(ParameterModel):
         examples=["eu-central-1"],
         description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
     )
-    opensearch_aws_service: AwsService = Field(
+    opensearch_aws_service: Annotated[Literal["es"], LowerCase] = Field(
         default="es",
         description="Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported.",
     )
@@ -168,7 +151,7 @@ class SyncConfig(ParameterModel):
         description="Spark SQL condition; a row that stops matching leaves the index. Default: every row.",
     )
     branch: Name = Field(default="main", examples=["audit"], description="Branch of the table.")
-    change_mode: ChangeMode = Field(
+    change_mode: Annotated[Literal["net", "snapshot"], LowerCase] = Field(
         default="net", description="net: one step for the whole range. snapshot: one step for each snapshot."
     )
     start_from: StartFrom = Field(
@@ -188,10 +171,10 @@ class SyncConfig(ParameterModel):
         description="Let an export give an existing index another table or other identifier columns, or drop a select, "
         "mapping or settings that the index has and this run does not.",
     )
-    on_duplicate_identifier: DuplicatePolicy = Field(
+    on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = Field(
         default="fail", description="When two rows share an identifier: fail, or let the last one win."
     )
-    row_hash: RowHash = Field(
+    row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = Field(
         default="fast",
         description="Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random "
         "key), which also detects updates that are crafted to collide.",
@@ -206,7 +189,7 @@ class SyncConfig(ParameterModel):
         "Default: icecdc_dead_letters beside the source table.",
     )
     dry_run: bool = Field(default=False, description="Read and count the changes, write nothing.")
-    validate_at: ValidateAt = Field(
+    validate_at: Annotated[Literal["current", "position"], LowerCase] = Field(
         default="current", description="Compare the index with the current snapshot or with that of the position."
     )
     repair: bool = Field(default=False, description="Let the validation correct missing, extra and stale documents.")
@@ -219,7 +202,7 @@ class SyncConfig(ParameterModel):
         "0: target_lag decides the pause; without target_lag the sync runs once.",
     )
     max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
-    target_lag: Lag = Field(
+    target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = Field(
         default=0.0,
         examples=["10s"],
         description="Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m "
@@ -242,7 +225,9 @@ class SyncConfig(ParameterModel):
     bulk_connections: int = Field(
         default=2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64)."
     )
-    request_timeout_seconds: PositiveSeconds = Field(default=60.0, description="Seconds to wait for one answer.")
+    request_timeout_seconds: float = Field(
+        default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Seconds to wait for one answer."
+    )
     retry_timeout_seconds: Seconds = Field(
         default=300.0, description="Seconds to retry a failing request; 0: no retries."
     )
@@ -256,7 +241,7 @@ class SyncConfig(ParameterModel):
         le=2**50,
         description="Bytes of data files that an export writes before it records progress.",
     )
-    positions_index: IndexName = Field(
+    positions_index: Annotated[str, AfterValidator(values.check_index_name)] = Field(
         default="icecdc-positions",
         examples=["icecdc-positions"],
         description="Index with the positions and the commit log.",
@@ -265,7 +250,7 @@ class SyncConfig(ParameterModel):
         default=60.0,
         allow_inf_nan=False,
         ge=0.1,
-        le=MAX_LEASE_SECONDS,
+        le=values.MAX_LEASE_SECONDS,
         description="Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600).",
     )
     spark_conf: SparkConf = Properties()
@@ -290,7 +275,7 @@ class SyncConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        return combination_problems(given)
+        return _combination_problems(given)
 
     @property
     def subject(self) -> dict[str, str]:
@@ -305,7 +290,7 @@ class SyncConfig(ParameterModel):
     @property
     def table_parts(self) -> tuple[str, ...]:
         """Catalog, namespace levels and table name, without quotes."""
-        return names.split_table_name(self.table)
+        return values.split_table_name(self.table)
 
     @property
     def catalog(self) -> str:
@@ -331,7 +316,7 @@ class SyncConfig(ParameterModel):
     def dead_letter_parts(self) -> tuple[str, ...]:
         """The parts of `dead_letter_table`; by default `icecdc_dead_letters` beside the table."""
         if self.dead_letter_table:
-            return names.split_table_name(self.dead_letter_table)
+            return values.split_table_name(self.dead_letter_table)
         return (*self.table_parts[:-1], _DEAD_LETTERS)
 
     @property
@@ -352,9 +337,50 @@ class SyncConfig(ParameterModel):
 def _default_index(table: object) -> str:
     """The default index of a table; "" when the table is wrong."""
     try:
-        return names.split_table_name(table)[-1].lower() if isinstance(table, str) else ""
+        return values.split_table_name(table)[-1].lower() if isinstance(table, str) else ""
     except PydanticCustomError:
         return ""
+
+
+def _combination_problems(given: Mapping[str, Any]) -> list[str]:
+    problems = []
+    columns = given.get("columns", [])
+    outside = [name for name in given.get("identifier_columns", []) if columns and name not in columns]
+    if outside:
+        problems.append(
+            f"identifier_columns: {', '.join(outside)} not in columns={columns!r}. "
+            "Remedy: add them to columns, or leave columns empty to take all."
+        )
+    if columns and given.get("select"):
+        problems.append("select: given together with columns. Remedy: name the columns in select.")
+    for name, needed in (
+        ("opensearch_username", "opensearch_password"),
+        ("opensearch_password", "opensearch_username"),
+        ("opensearch_client_key", "opensearch_client_cert"),
+    ):
+        if given.get(name) and not given.get(needed):
+            problems.append(f"{needed}: missing, though {name} is set. Remedy: set both.")
+    if given.get("opensearch_aws_region") and given.get("opensearch_username"):
+        problems.append(
+            "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
+        )
+    if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
+        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
+    spellings = [path.removeprefix("index.") for path, _ in values.iterate_leaves(given.get("settings", {}))]
+    for setting in dict.fromkeys(spellings):
+        is_parameter = setting in ("number_of_shards", "number_of_replicas") and setting in given
+        if spellings.count(setting) + is_parameter > 1:
+            also = ", also as a parameter" if is_parameter else " (index. may be left out)"
+            problems.append(f"settings: has {setting} twice{also}. Remedy: keep one of them.")
+    if 0 < given.get("target_lag", 0) < given.get("poll_interval_seconds", 0):
+        problems.append(
+            f"target_lag: {given['target_lag']!r} is shorter than "
+            f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
+            "Remedy: leave poll_interval_seconds out, so that the pause follows from target_lag, or raise target_lag."
+        )
+    if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
+        problems.append(f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name.")
+    return problems
 
 
 _ANY_TABLE = "lake.default.none"
@@ -367,7 +393,7 @@ class StatusConfig(SyncConfig):
     were given; those of other catalogs, if the session knows them.
     """
 
-    table: TableName = Field(
+    table: OptionalTableName = Field(
         default=_ANY_TABLE,
         examples=["lake.shop.orders"],
         description="A table of the catalog that the lag is read from. Default: the catalog is named lake.",

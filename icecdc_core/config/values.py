@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,22 +22,30 @@ def parameter_problem(message: str, remedy: str, *, show: bool = True) -> Pydant
     return PydanticCustomError("refused", "{message}", {"message": message, "remedy": remedy, "show": show})
 
 
+def _loaded(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:  # its text would repeat a part of the value, which may be a secret
+        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
+        hidden = "" if show else " (value not shown: it may hold secrets)"
+        raise parameter_problem(f"is not {kind}: {reason.partition(':')[0]}{hidden}", remedy, show=show) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
 def parse_json_array(text: str, remedy: str) -> object:
     """The value of a string that begins like a JSON array."""
-    try:
-        return _json_value(text)
-    except (ValueError, RecursionError) as error:
-        raise parameter_problem(f"is not a JSON array: {_json_problem(error)}", remedy) from error
+    return _loaded(text, "a JSON array", remedy)
 
 
 def parse_json_object(value: object) -> object:
     """A mapping with strings as keys, from a mapping or a JSON object."""
     remedy = 'give a JSON object, such as {"refresh_interval":"5s"}'
-    if isinstance(value, str):
-        try:
-            value = _json_value(value)
-        except (ValueError, RecursionError) as error:
-            raise parameter_problem(f"is not valid JSON: {_json_problem(error)}", remedy) from None
+    value = _loaded(value, "valid JSON", remedy) if isinstance(value, str) else value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.strip() for key in value):
         raise parameter_problem("is not an object", remedy)
     try:
@@ -51,12 +59,7 @@ def parse_json_object(value: object) -> object:
 def parse_properties(value: object) -> Properties:
     """A mapping of strings, from a mapping or a JSON object; numbers and booleans become strings."""
     remedy = 'give a JSON object of strings, such as {"type":"rest","uri":"http://localhost:8181"}'
-    if isinstance(value, str):
-        try:
-            value = _json_value(value)
-        except (ValueError, RecursionError) as error:
-            where = f"{_json_problem(error)} (value not shown: it may hold secrets)"
-            raise parameter_problem(f"is not valid JSON: {where}", remedy, show=False) from None
+    value = _loaded(value, "valid JSON", remedy, show=False) if isinstance(value, str) else value
     if not isinstance(value, Mapping):
         raise parameter_problem(f"is a {type(value).__name__}, not an object (value not shown)", remedy, show=False)
     texts: dict[str, str] = {}
@@ -74,31 +77,6 @@ def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
             yield from iterate_leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _json_value(text: str) -> object:
-    """The value of a JSON text; a key that occurs twice and NaN are errors, as in every other form."""
-    return json.loads(text, object_pairs_hook=_require_unique_keys, parse_constant=_refuse_constant)
-
-
-def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError("a key occurs twice")
-        found[key] = value
-    return found
-
-
-def _refuse_constant(_: str) -> object:
-    raise ValueError("NaN and Infinity are not allowed")
-
-
-def _json_problem(error: ValueError | RecursionError) -> str:
-    """What is wrong with a JSON text, without a part of it: it may hold secrets."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos}"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(":")[0]
 
 
 def check_secret_reference(text: str) -> str:
@@ -137,26 +115,15 @@ def parse_column_names(value: object) -> object:
 
 
 def parse_expressions(value: object) -> object:
-    """Spark SQL expressions from a list, a JSON array or one string; or a function from frame to frame."""
+    """Spark SQL expressions from a list, a JSON array or one string."""
     remedy = (
         'give a list of strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
     )
-    if callable(value):
-        return value
     if isinstance(value, str):
         value = parse_json_array(value, remedy) if value.startswith("[") else [value]
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in value):
         raise parameter_problem("is not a list of expressions", remedy)
-    if any(not item.strip() for item in value):
-        raise parameter_problem("has a blank expression", "remove it")
     return [item.strip() for item in value]
-
-
-def check_reserved(value: object) -> object:
-    """The value of a parameter that this release does not support: an empty one."""
-    if value:
-        raise parameter_problem("is not supported by this release", "leave it out")
-    return ""
 
 
 def parse_start_point(text: str) -> str | int | datetime | None:
@@ -170,7 +137,7 @@ def parse_start_point(text: str) -> str | int | datetime | None:
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
-        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise parameter_problem(
             "is neither latest, earliest, a snapshot id nor an ISO timestamp",
@@ -179,8 +146,8 @@ def parse_start_point(text: str) -> str | int | datetime | None:
 
 
 def parse_start_from(value: object) -> object:
-    """`start_from` as a checked string; a number is a snapshot id, a datetime a time."""
-    if isinstance(value, datetime):
+    """`start_from` as a checked string; a number is a snapshot id, a date or datetime a time."""
+    if isinstance(value, date):
         value = value.isoformat()
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str):
@@ -211,66 +178,40 @@ def parse_duration(value: object) -> object:
     return value if seconds is None else seconds
 
 
-_INDEX_FORBIDDEN = re.compile(r'[\\/*?"<>|\s,#:]')
-_TABLE_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_INDEX_FORBIDDEN = re.compile(r'^[-_+]|^\.\.?$|[\\/*?"<>|\s,#:\x00-\x1f\x7f]')
 _MAX_INDEX_BYTES = 255
 # The physical index and its write alias are named after the index: `<index>--<epoch of up to 19 digits>--write`.
 MAX_TARGET_BYTES = _MAX_INDEX_BYTES - len(f"--{2**63 - 1}--write")
+_PART = r"(?:`(?:[^`]|``)+`|[^`.\s]+)"
+_TABLE = re.compile(rf"(`?)[A-Za-z0-9_-]+\1(?:\.{_PART}){{2,}}")
 
 
 def split_table_name(text: str) -> tuple[str, ...]:
     """Split `catalog.namespace.table`, any part back-quoted, into its parts without the quotes."""
-    remedy = "name it catalog.namespace.table, as Spark does; put parts with dots or blanks in back-quotes"
-    parts: list[str] = []
-    rest = text
-    while True:
-        match = _TABLE_PART.match(rest)
-        if match is None:
-            raise parameter_problem("is not a table name", remedy)
-        parts.append(match[1].replace("``", "`") if match[1] else match[2])
-        rest = rest[match.end() :]
-        if not rest:
-            break
-        if not rest.startswith("."):
-            raise parameter_problem("is not a table name", remedy)
-        rest = rest[1:]
-    if len(parts) < 3:
-        raise parameter_problem("must have three parts: catalog.namespace.table", remedy)
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", parts[0]):
-        raise parameter_problem("has a catalog name Spark cannot be configured with", "use letters, digits, _ and -")
-    if any(not part.strip() or _CONTROL.search(part) for part in parts):
-        raise parameter_problem("has a blank name part or one with control characters", remedy)
+    quoted = re.findall(_PART, text) if _TABLE.fullmatch(text) else []
+    parts = [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in quoted]
+    if not parts or any(not part.strip() or _CONTROL.search(part) for part in parts):
+        raise parameter_problem(
+            "must have three parts: catalog.namespace.table",
+            "name it as Spark does, the catalog in letters, digits, _ and -, other parts with dots or blanks in "
+            "back-quotes",
+        )
     return tuple(parts)
 
 
 def check_table_name(text: str) -> str:
-    """A table name with at least three parts."""
-    split_table_name(text)
-    return text
-
-
-def check_optional_table_name(text: str) -> str:
     """A table name with at least three parts, or an empty string."""
-    return check_table_name(text) if text else text
+    if text:
+        split_table_name(text)
+    return text
 
 
 def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     """A name that OpenSearch accepts for an index."""
-    wrong = ""
-    if text != text.lower():
-        wrong = "has upper-case letters"
-    elif found := _INDEX_FORBIDDEN.search(text):
-        wrong = f"contains {found[0]!r}"
-    elif text.startswith(("_", "-", "+")):
-        wrong = f"starts with {text[0]!r}"
-    elif text in (".", "..") or _CONTROL.search(text):
-        wrong = "is not a name"
-    elif len(text.encode()) > max_bytes:
-        wrong = f"is longer than {max_bytes} bytes"
-    if wrong:
+    if text != text.lower() or _INDEX_FORBIDDEN.search(text) or len(text.encode()) > max_bytes:
         raise parameter_problem(
-            f"{wrong}, which OpenSearch refuses in an index name",
+            "is not a name that OpenSearch accepts for an index",
             f"use lower-case letters, digits, - and _, up to {max_bytes} bytes; start with a letter or digit",
         )
     return text
@@ -297,22 +238,19 @@ URL_REMEDY = (
 
 
 def check_url(text: str) -> str:
-    """An http(s) URL of a node or load balancer, without credentials."""
+    """An http(s) URL of a node or load balancer, without credentials; or an empty string."""
     remedy = "write it as http://host:port or https://host:port"
     if "@" in text:
-        raise parameter_problem(
-            "must not carry credentials (value not shown)",
-            f"{remedy}, and use opensearch_username and opensearch_password",
-            show=False,
-        )
+        remedy = f"{remedy}, and use the parameters for user name and password"
+        raise parameter_problem("must not carry credentials (value not shown)", remedy, show=False)
     try:
         parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", text):
+        is_valid = False
+    if text and (not is_valid or re.search(r"\s", text)):
         raise parameter_problem("is not an http or https URL", remedy)
-    if parts.query or parts.fragment:
+    if text and (parts.query or parts.fragment):
         raise parameter_problem("has a query or fragment", remedy, show=False)
     return text.rstrip("/")
 
@@ -321,38 +259,22 @@ def check_cluster_url(text: str) -> str:
     """A URL as `check_url` checks it, and not of OpenSearch Serverless."""
     url = check_url(text)
     if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
-        raise _serverless_problem()
+        raise parameter_problem(
+            "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an "
+            "index could be written there but never proven equal to its table",
+            "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
+        )
     return url
-
-
-def check_aws_service(value: Any) -> Any:
-    """The service to sign requests for; Serverless is refused with the reason."""
-    if value == "aoss":
-        raise _serverless_problem()
-    return value
-
-
-def _serverless_problem() -> PydanticCustomError:
-    return parameter_problem(
-        "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an index "
-        "could be written there but never proven equal to its table",
-        "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
-    )
-
-
-def check_optional_url(text: str) -> str:
-    """A URL as `check_url` checks it, or an empty string."""
-    return check_url(text) if text else text
 
 
 def check_catalog_properties(given: Properties) -> Properties:
     """Catalog properties, refused when a URL has credentials in it."""
-    return _without_credentials(given, find_urls_with_credentials(given))
+    return _without_credentials(given)
 
 
 def check_spark_conf(given: Properties) -> Properties:
     """Spark settings, refused when a URL of a catalog has credentials in it."""
-    return _without_credentials(given, find_urls_with_credentials(given, CATALOG_SETTINGS))
+    return _without_credentials(given, CATALOG_SETTINGS)
 
 
 def find_urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
@@ -362,8 +284,8 @@ def find_urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> li
     return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]
 
 
-def _without_credentials(given: Properties, found: Sequence[str]) -> Properties:
-    if found:
+def _without_credentials(given: Properties, prefix: str = "") -> Properties:
+    if found := find_urls_with_credentials(given, prefix):
         raise parameter_problem(
             f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
             URL_REMEDY,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -368,7 +368,7 @@ class Batches:
 
     def _valid_through(self, end: Offsets) -> datetime | None:
         """The time before the topics' ends were read, if the batch reaches all of them; else None."""
-        now = datetime.now(timezone.utc)
+        now = datetime.now(UTC)
         return now if offsets.covers(end, self.topics.latest(list(end))) else None
 
 

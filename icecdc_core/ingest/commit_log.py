@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -228,7 +228,7 @@ def trim(spark: SparkSession, name: str, job: str, keep: int = KEEP, readers_min
 def _row(spark: SparkSession, entry: LogEntry) -> DataFrame:
     values = {
         **asdict(entry),
-        "committed_at": datetime.now(timezone.utc).isoformat(),
+        "committed_at": datetime.now(UTC).isoformat(),
         "started_at": offsets.to_json(entry.started_at),
         "offsets": offsets.to_json(entry.offsets),
         "topic_ids": json.dumps(entry.topic_ids),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -137,7 +137,7 @@ class IngestRun(JobRun[IngestConfig]):
         # No library for this loop: each stream starts from a new plan, and most of them follow a success.
         pause, losses_in_a_row = self._first_pause, 0
         while True:
-            planned_at = datetime.now(timezone.utc)
+            planned_at = datetime.now(UTC)
             with self.stage("plan"):
                 logged = commit_log.read(self.spark, self.config.quoted_commit_log, self.config.job)
                 recorded = [] if logged.exists else recorded_offsets(self.spark, self.config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +213,7 @@ def _last_commit(client: OpenSearch, config: SyncConfig, index: str) -> dict[str
 
 def _when(stored: object) -> str:
     try:
-        return f"{datetime.fromisoformat(str(stored)).astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromisoformat(str(stored)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
         return "at an unknown time"
 

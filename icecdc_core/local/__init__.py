@@ -1,4 +1,4 @@
-"""A real OpenSearch on loopback without Docker: for a `with` block, or in the background for `make services-up`.
+"""A real OpenSearch on loopback without Docker: for a `with` block, or in the background for `icecdc services up`.
 
 In: a folder, a port and a version, all optional. Out: the URL of a server that answers, and its end.
 

@@ -24,9 +24,9 @@ from icecdc_core.session.job_session import job_session
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
     from pyspark.sql import SparkSession
-    from typing_extensions import Self
 
     from icecdc_core.config.model import ParameterModel
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def store_dead_letters(
     """Append the rejected operations that are not stored yet, before the position may pass their documents."""
     if not rejected:
         return
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     rows = [
         (
             config.index,

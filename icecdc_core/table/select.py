@@ -5,7 +5,6 @@ In: the texts of `select` and `row_filter`, and a table. Out: deterministic expr
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -255,8 +254,6 @@ _REMEDY = (
     "whenever they are computed"
 )
 _PLAIN = frozenset({"Alias", "AttributeReference", "Cast"})
-# The process in which Spark numbered an expression.
-_PROCESS = re.compile(r'"jvmId":"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -292,22 +289,21 @@ class Projection:
 def open_projection(
     spark: SparkSession,
     schema: StructType,
-    select: Sequence[str] | Callable[[DataFrame], DataFrame],
+    select: Sequence[str],
     alias: str,
     identifier_columns: Sequence[str],
     unreadable: Mapping[str, str] = {},
 ) -> Projection:
     """Analyse the expressions of a document, before anything is read."""
-    shown = list(select) if not callable(select) else f"{getattr(select, '__name__', 'a function')}()"
-    texts = () if callable(select) else list(select)
-    function: Callable[[DataFrame], DataFrame] = select if callable(select) else _selection(texts, alias)
+    shown = texts = list(select)
+    function = _selection(texts, alias)
     placeholders = tuple(unreadable)
     with_all = StructType([*schema.fields, *(StructField(name, NullType()) for name in placeholders)])
     analysed = _analyse(spark.createDataFrame([], with_all), function, shown, texts)
     names = expression_names(analysed.plan)
     if names & SUBQUERIES:
         raise _select_error("has a subquery", shown)
-    if calls := sorted(names & EXTERNAL | (frozenset() if callable(select) else registered_functions(analysed.plan))):
+    if calls := sorted(names & EXTERNAL | registered_functions(analysed.plan)):
         raise _select_error(f"calls code outside of Spark SQL ({', '.join(calls)})", shown)
     if not analysed.is_deterministic:
         raise _select_error("is not deterministic", shown)
@@ -331,7 +327,7 @@ def open_projection(
         analysed.fields,
         tuple(schema.names),
         names_used,
-        (f"function {analysed.digest}",) if callable(select) else (*([f"AS {alias}"] if alias else []), *select),
+        (*([f"AS {alias}"] if alias else []), *select),
         used.computed_from,
         field_origins(selections, table_columns),
         placeholders,
@@ -339,40 +335,27 @@ def open_projection(
 
 
 class _Analysed(NamedTuple):
-    """What Spark's analysis says about a projection: its fields, its plan as JSON, and a digest of what it computes."""
+    """What Spark's analysis says about a projection: its fields, and its plan as JSON."""
 
     fields: StructType
     plan: str
     is_deterministic: bool
-    digest: str
 
 
 def _analyse(
     rows: DataFrame, function: Callable[[DataFrame], DataFrame], shown: object, texts: Sequence[str]
 ) -> _Analysed:
-    """Apply the function to an empty frame with the table's columns; the result must be a selection of them."""
+    """Apply the expressions to an empty frame with the table's columns; the result must be a selection of them."""
     try:
         documents = function(rows)
-        if not isinstance(documents, DataFrame):
-            raise _select_error(f"returns a {type(documents).__name__}, not a DataFrame", shown)
-        fields, plan = documents.schema, _plan(documents)
+        plan = _plan(documents)
         _selections(documents, rows)
-        text, deterministic = str(plan.toJSON()), is_stable(rows.sparkSession, plan, texts)
-        return _Analysed(fields, text, deterministic, _digest(str(plan.canonicalized().toJSON()), fields))
+        return _Analysed(documents.schema, str(plan.toJSON()), is_stable(rows.sparkSession, plan, texts))
     except (PySparkException, Py4JError) as error:
         raise _select_error(f"is not a selection of the table's columns: {_first_line(error)}", shown) from error
     except _OtherPlanError as error:
         problem = f"does not make one row of each row of the table (Spark plans {error})"
         raise _select_error(problem, shown) from None
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever the user's function raises
-        raise _select_error(f"fails with {type(error).__name__}: {error}", shown) from error
-
-
-def _digest(canonical: str, fields: StructType) -> str:
-    """A digest of what a function computes; a canonical plan has no names of fields."""
-    return hashlib.sha256(f"{_PROCESS.sub('', canonical)}{fields.json()}".encode()).hexdigest()
 
 
 def _selection(texts: Sequence[str], alias: str) -> Callable[[DataFrame], DataFrame]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from icecdc_core.errors import HistoryGapError
 from icecdc_core.table.metadata import Snapshot, TableMetadata
@@ -109,7 +109,7 @@ def _in_summary(snapshot: Snapshot | None, name: str) -> int:
 
 
 def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _by_id(metadata: TableMetadata) -> dict[int, Snapshot]:

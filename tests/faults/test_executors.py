@@ -16,7 +16,7 @@ from tests.faults.killing import rows_as_documents
 
 SEED = int(os.environ.get("ICECDC_SEED", "20261121"))
 RUNS = int(os.environ.get("ICECDC_CLUSTER_RUNS", "1"))
-# Runs of `make faults` are longer: more rows, more kills.
+# Runs of `make test SUITE=faults` are longer: more rows, more kills.
 ROWS, KILLS = (2000, 3) if "ICECDC_CLUSTER_RUNS" in os.environ else (500, 1)
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 

@@ -1,6 +1,6 @@
 """Ingests killed at random moments, and brokers that restart: afterwards every table equals what was produced.
 
-A few kills by default; `make faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
+A few kills by default; `make test SUITE=faults` sets more with ICECDC_FAULTS. ICECDC_SEED chooses other moments.
 """
 
 from __future__ import annotations

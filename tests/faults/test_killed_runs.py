@@ -19,7 +19,7 @@ from tests.loopback_proxy import Act, loopback_proxy
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
 LONG = pytest.mark.long
-"""For the samples that `make test` leaves to `make test-long` and `make faults`."""
+"""For the samples that `make test` leaves to `make test SUITE=long` and `make test SUITE=faults`."""
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Drivers killed at points drawn by a seed, over kinds of tables and jobs: the next run ends with index == table.
 
-A few kills by default; `make faults` asks for more with ICECDC_FAULTS, and for others with ICECDC_SEED.
+A few kills by default; `make test SUITE=faults` asks for more with ICECDC_FAULTS, and for others with ICECDC_SEED.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random lives of an index, recorded: whatever its runs did is a behaviour of the protocol, see docs/proof.md.
 
 Runs are cut off at a request, or stall at one and go on when another run has finished. One life by default;
-`make traces` asks for more with ICECDC_LIVES, and for others with ICECDC_SEED.
+`make test SUITE=traces` asks for more with ICECDC_LIVES, and for others with ICECDC_SEED.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writers change tables all along, syncs follow, faults in between: nothing grows, and index == table at the end.
 
-A few seconds by default; `make soak MINUTES=60` is the real one.
+A few seconds by default; `make test SUITE=soak MINUTES=60` is the real one.
 """
 
 from __future__ import annotations

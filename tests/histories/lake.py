@@ -45,7 +45,7 @@ KINDS = (
 
 
 SAMPLE = ("v2 equality deletes", "v3 deletion vectors")
-"""The kinds that share what every run of the tests goes through; `make histories` goes through it on all kinds.
+"""The kinds that share what every run of the tests goes through; SUITE=histories goes through it on all kinds.
 
 Most other tests are of copy-on-write.
 """

@@ -1,4 +1,4 @@
-"""`make traces`: record what the fault tests do, and check every trace against the specification.
+"""`make test SUITE=traces`: record what the fault tests do, and check every trace against the specification.
 
 Usage: python -m tests.model.traces <folder> <how many>. The fault tests run first. Random lives of an index, with one
 seed after the other, make up what is missing. It fails if a test fails or a trace is refused.

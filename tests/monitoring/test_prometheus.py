@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in a real Prometheus that scrapes the metrics of reports. See `make monitoring`.
+"""The dashboard and the alert rules in a real Prometheus that scrapes the metrics of reports: SUITE=monitoring.
 
 These tests need `prometheus` and `promtool` on the PATH, or their folder in ICECDC_PROMETHEUS.
 """

@@ -162,10 +162,10 @@ class DescribeThePapermillWay:
         assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
 
     @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
-    def it_refuses_an_unknown_parameter_and_keeps_the_executed_notebook(self, notebook: str, tmp_path: Path):
+    def it_warns_of_a_slip_and_keeps_the_executed_notebook_of_a_wrong_parameter(self, notebook: str, tmp_path: Path):
         output = tmp_path / notebook
         with pytest.raises(PapermillExecutionError) as caught:
-            _papermill(notebook, output, {"table": "lake.ns.t", "identifier_column": "id"})
+            _papermill(notebook, output, {"table": "lake.ns.t", "identifier_column": "id", "report_path": "env:A"})
         assert (caught.value.ename, output.exists()) == ("ConfigError", True)
         assert "did you mean identifier_columns" in output.read_text()
 

@@ -1,6 +1,6 @@
-"""The examples of docs/scheduling.md in the real Airflow and the real Dagster, each in an environment of its own.
+"""The examples of docs/operations.md in the real Airflow and the real Dagster, each in an environment of its own.
 
-`make test-schedulers` runs them, because uv downloads both.
+`make test SUITE=schedulers` runs them, because uv downloads both.
 """
 
 from __future__ import annotations

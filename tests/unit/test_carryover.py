@@ -1,6 +1,6 @@
 """Carryovers cancel one for one, whatever the types of the columns; what is left is as it was."""
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
@@ -102,8 +102,8 @@ PLAIN = {
         (Decimal("99999999999999999999"), Decimal("99999999999999999998"), False),
     ],
     "t timestamp": [
-        (datetime(2026, 1, 1, 0, 0, 0, 1, timezone.utc), datetime(2026, 1, 1, 0, 0, 0, 1, timezone.utc), True),
-        (datetime(2026, 1, 1, 0, 0, 0, 1, timezone.utc), datetime(2026, 1, 1, 0, 0, 0, 2, timezone.utc), False),
+        (datetime(2026, 1, 1, 0, 0, 0, 1, UTC), datetime(2026, 1, 1, 0, 0, 0, 1, UTC), True),
+        (datetime(2026, 1, 1, 0, 0, 0, 1, UTC), datetime(2026, 1, 1, 0, 0, 0, 2, UTC), False),
     ],
     "l timestamp_ntz": [(datetime(2026, 1, 1), datetime(2026, 1, 1), True), (datetime(2026, 1, 1), None, False)],
     "y date": [(date(2026, 1, 1), date(2026, 1, 1), True), (date(2026, 1, 1), date(2026, 1, 2), False)],

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -283,7 +283,7 @@ class DescribeTopics:
         config = make_ingest(max_records_per_batch=6)
         sql(CREATE)
         topic.send(*people(0, 10), partition=0)
-        before = datetime.now(timezone.utc)
+        before = datetime.now(UTC)
         report = ingest(spark, config)
         logged = spark.table(config.quoted_commit_log).where(f"job = '{config.job}' AND kind = 'batch'")
         times = [row.valid_through for row in logged.orderBy("batch").collect()]

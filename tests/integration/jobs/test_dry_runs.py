@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -57,7 +57,7 @@ class DescribeTheDryRunOfAFirstSync:
         sql("INSERT INTO {t} VALUES (6, 'v')")
         sql("DELETE FROM {t} WHERE id < 2")
         times = {row.snapshot_id: row.committed_at for row in sql("SELECT * FROM {t}.snapshots").collect()}
-        moment = times[second].replace(tzinfo=times[second].tzinfo or timezone.utc).isoformat()
+        moment = times[second].replace(tzinfo=times[second].tzinfo or UTC).isoformat()
         starts = {"export": "", "latest": "latest", "earliest": "earliest", "snapshot": str(first), "time": moment}
         counts = {}
         for label, start in starts.items():
@@ -70,7 +70,7 @@ class DescribeTheDryRunOfAFirstSync:
     def it_is_refused_where_the_run_is(self, spark, sql, make_config):
         sql(CREATE)
         sql(FILL)
-        for start in ("1", datetime(2001, 1, 1, tzinfo=timezone.utc).isoformat()):
+        for start in ("1", datetime(2001, 1, 1, tzinfo=UTC).isoformat()):
             config = make_config(start_from=start)
             outcomes = []
             for dry_run in (True, False):

@@ -70,15 +70,6 @@ class DescribeADocumentOfExpressions:
         report = sync_changes(spark, config)
         assert (report.upserts, report.deletes, report.carryovers_removed) == (0, 0, 20)
 
-    def it_may_be_made_by_a_python_function(self, spark, sql, make_config, opensearch):
-        create(sql)
-        config = make_config(select=lambda rows: rows.select("id", F.upper("name").alias("name")))
-        export_table(spark, config)
-        sql("UPDATE {t} SET name = 'new' WHERE id = 5")
-        assert sync_changes(spark, config).upserts == 1
-        assert document(opensearch, config, "5") == {"id": 5, "name": "NEW"}
-        assert validate_table(spark, config).ok
-
     def it_is_repaired_and_replayed(self, spark, sql, make_config, opensearch):
         create(sql)
         config = make_config(select=SELECT)
@@ -218,13 +209,6 @@ class DescribeAChangeOfTheTable:
         sql("INSERT INTO {t} VALUES (2, struct(struct(2, 3)))")
         with pytest.raises(SchemaChangeError, match=r"'s\.inner\.b' was added"):
             sync_changes(spark, config)
-
-    def it_takes_another_function_for_another_selection(self, spark, sql, make_config):
-        create(sql)
-        config = make_config(select=lambda rows: rows.select(F.upper("name").alias("one")))
-        export_table(spark, config)
-        with pytest.raises(SchemaChangeError, match="another select"):
-            sync_changes(spark, config.replace(select=lambda rows: rows.select(F.upper("name").alias("two"))))
 
     def it_does_not_matter_for_columns_that_are_not_used(self, spark, sql, make_config):
         create(sql)

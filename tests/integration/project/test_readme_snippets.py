@@ -1,4 +1,4 @@
-"""The snippets of the README and of the architecture page, run as they are printed, on this test's table and index."""
+"""The snippets of the README and of how it works, run as they are printed, on this test's table and index."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def it_exports_syncs_and_validates_as_the_readme_says(sql, make_config, indexed)
     assert indexed() == {"1": {"order_id": 1, "status": "open"}, "2": {"order_id": 2, "status": "paid"}}
 
 
-def it_merges_changes_as_the_architecture_page_says(spark, sql, name):
+def it_merges_changes_as_how_it_works_says(spark, sql, name):
     sql("CREATE TABLE {t} (order_id BIGINT NOT NULL, status STRING) USING iceberg")
     sql("INSERT INTO {t} VALUES (1, 'open'), (2, 'paid')")
     sql("UPDATE {t} SET status = 'paid' WHERE order_id = 1")
     first, last = (row[0] for row in sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at").collect())
-    text = snippet("docs/architecture.md").replace("lake.shop.orders", f"lake.ns.{name}")
+    text = snippet("docs/how-it-works.md").replace("lake.shop.orders", f"lake.ns.{name}")
     names = {"spark": spark, "start_snapshot_id": first, "end_snapshot_id": last}
-    exec(compile(text, "docs/architecture.md", "exec"), names)
+    exec(compile(text, "docs/how-it-works.md", "exec"), names)
     actual = names["net_changes"].select("order_id", "status", "_change_type").collect()
     assert actual == [(1, "paid", "INSERT")]

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, from the first command to the last, with the output that it shows."""
+"""docs/tutorial.md, from the first command to the last before its how-tos, with the output that it shows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from icecdc_core.__main__ import main
-from tests.doc_blocks import all_blocks, commands_of, words_of
+from tests.doc_blocks import blocks_of, commands_of, words_of
 
 PRINTED = "http://127.0.0.1:9200"
-PARTS = [block for block in all_blocks() if block.page == "docs/tutorial.md" and block.mark != "not run"]
+PAGE = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PARTS = [each for each in blocks_of(PAGE.partition("\n## How to\n")[0], "docs/tutorial.md") if each.mark != "not run"]
 INDEX_FILE = next(block for block in PARTS if block.title == "indexes.yml")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -177,7 +177,7 @@ class DescribeStartFrom:
         sql("UPDATE {t} SET amount = 5 WHERE id = 4")
         sql("INSERT INTO {t} VALUES (6, 'v6', 1, 'north'), (7, 'v7', 70, 'north')")
         committed = sql("SELECT committed_at FROM {t}.snapshots ORDER BY committed_at").collect()[1][0]
-        second = committed.astimezone(timezone.utc) if committed.tzinfo else committed.replace(tzinfo=timezone.utc)
+        second = committed.astimezone(UTC) if committed.tzinfo else committed.replace(tzinfo=UTC)
         starts = {
             "latest": "latest",
             "earliest": "earliest",
@@ -205,7 +205,7 @@ class DescribeStartFrom:
         first = sql("SELECT snapshot_id FROM {t}.snapshots").first()[0]
         sql("DELETE FROM {t} WHERE id = 1")
         spark.sql(f"CALL lake.system.expire_snapshots(table => 'ns.{name}', snapshot_ids => array({first}))")
-        long_ago = datetime(2001, 1, 1, tzinfo=timezone.utc).isoformat()
+        long_ago = datetime(2001, 1, 1, tzinfo=UTC).isoformat()
         for start in (long_ago, str(first)):
             with pytest.raises(HistoryGapError):
                 sync_changes(spark, make_config(start_from=start))

@@ -14,7 +14,7 @@ from icecdc_core.errors import IcecdcError
 
 GIVEN = ["--table", "lake.ns.t", "--opensearch-url", "http://127.0.0.1:9"]
 INGEST = ["--job", "j", "--bootstrap-servers", "127.0.0.1:9", "--topics", "a", "--table", "lake.ns.t"]
-JOBS = list(command_line.JOBS)
+JOBS = list(COMMANDS)
 FILLED = ("job", "run_id", "seconds", "stage", "remedy", "message", "error")
 
 
@@ -73,10 +73,6 @@ class DescribeAWrongCommandLine:
         code, _, printed = run(*wrong)
         assert (code, "unter2" in printed) == (2, False)
 
-    def it_says_when_a_value_is_not_separated_from_its_option(self, run):
-        _, report, _ = run("sync", *GIVEN, "--opensearch-password:hunter2")
-        assert report["message"].startswith("--opensearch-password: its value is not separated from it. Remedy: write")
-
     def it_replaces_the_report_of_the_last_run(self, run, tmp_path):
         path = tmp_path / "report.json"
         path.write_text('{"state": "ok"}')
@@ -99,7 +95,11 @@ class DescribeAWrongCommandLine:
         with pytest.raises(SystemExit) as caught:
             command_line.main([option])
         printed = capsys.readouterr().out
-        assert (caught.value.code, "Required." in printed) == (0, True)
+        assert (caught.value.code, len(printed.splitlines()) < 40, "icecdc_core services up" in printed) == (
+            0,
+            True,
+            True,
+        )
         assert [job for job in JOBS if f" {job} --" not in printed] == []
 
 
@@ -125,13 +125,14 @@ class DescribeOptions:
         ("arguments", "words"),
         [
             (["sync", "--no-table"], "unknown option"),
-            (["sync", "--json=hunter2"], "--json: takes no value"),
+            (["sync", "--json=hunter2"], "--json: ignored explicit argument (not shown)"),
+            (["sync", "--opensearch-password:hunter2"], "--opensearch-password: unknown option"),
             (["repair", "--no-repair"], "--no-repair: this command repairs"),
             (["repair", "--repair", "False"], "--no-repair: this command repairs"),
-            (["sync", "--no-dry-run=hunter2"], "--no-dry-run: takes no value"),
-            (["sync", "--dry-run", "hunter2"], "a value without an option"),
+            (["sync", "--no-dry-run=hunter2"], "--no-dry-run: ignored explicit argument (not shown)"),
+            (["sync", *GIVEN, "--dry-run", "often"], "dry_run: input should be a valid boolean"),
             (["sync", "--only", "a"], "given without --file"),
-            (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: is not a number from 1 to 64"),
+            (["sync", "--file", "f.yml", "--parallel", "hunter2"], "--parallel: invalid int value: (not shown)"),
             (["sync", "--file", "f.yml", "--parallel", "0"], "--parallel: is not a number from 1 to 64"),
             (["sync", "--file", "f.yml", "--only", "a,,b"], "--only: has a blank name"),
             (["sync", "--file", "f.yml", "--only", ""], "--only: has a blank name"),
@@ -142,8 +143,8 @@ class DescribeOptions:
             (["sync", "--table", "a.b.c", "--dry-run", "--no-dry-run"], "--no-dry-run: given twice"),
             (["sync", "--file", "f.yml", "--table", "lake.ns.hunter2"], "--table: given for all indexes of a file"),
             (["ingest", "--file", "f.yml"], "unknown option"),
-            (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a repair writes"),
-            (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: a replay writes"),
+            (["repair", "--table", "lake.ns.t", "--dry-run"], "--dry-run: repair writes"),
+            (["replay", "--table", "lake.ns.t", "--dry-run"], "--dry-run: replay writes"),
             (["--table", "lake.ns.t", "ingest"], "Remedy: write the command first"),
             (["statsu"], "did you mean status"),
             (["sync", "--file", "/no/such/indexes.yml"], "The index file cannot be read"),
@@ -186,12 +187,6 @@ class DescribeTheConsoleCommand:
         names = [f"--{each.name.replace('_', '-')}" for each in COMMANDS[job].kind.parameters()]
         assert ([name for name in names if name not in printed], f"example: icecdc {job} --" in printed) == ([], True)
         assert printed.index("main options") < printed.index("all other options")
-
-    def it_has_a_short_help(self, capsys):
-        with pytest.raises(SystemExit):
-            command_line.main(["--help"], "icecdc")
-        printed = capsys.readouterr().out
-        assert (len(printed.splitlines()) < 50, "icecdc services up" in printed) == (True, True)
 
     def it_offers_the_embedded_services(self, capsys):
         with pytest.raises(SystemExit) as caught:

@@ -4,7 +4,7 @@ import base64
 import json
 import pickle
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -63,9 +63,9 @@ class DescribeCoercion:
             ("latest", "latest"),
             ("EARLIEST", "earliest"),
             ("4875243452", 4875243452),
-            ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=timezone.utc)),
-            ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=timezone.utc)),
-            ("2026-01-31", datetime(2026, 1, 31, tzinfo=timezone.utc)),
+            ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+            ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+            ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
         ],
     )
     def it_knows_what_start_from_means(self, given, expected):
@@ -100,8 +100,7 @@ class DescribeNames:
 
     def it_asks_for_an_index_when_the_table_name_cannot_be_one(self):
         (problem,) = problems(table="lake.ns._t")
-        assert problem.startswith("index: starts with '_'")
-        assert "set index" in problem
+        assert problem.startswith("index: is not a name that OpenSearch accepts for an index [index='_t']")
 
     @pytest.mark.parametrize("name", ["a", "0", "a-b_c+d", "é", ".a", "a.b", "x" * MAX_TARGET_BYTES])
     def it_accepts_index_names_that_opensearch_accepts(self, name):
@@ -140,23 +139,20 @@ class DescribeNames:
 
 class DescribeServerless:
     @pytest.mark.parametrize(
-        ("name", "value"),
+        "host",
         [
-            ("opensearch_aws_service", "aoss"),
-            ("opensearch_aws_service", "AOSS"),
-            ("opensearch_url", "https://abc123.eu-central-1.aoss.amazonaws.com"),
-            ("opensearch_url", "https://abc123.cn-north-1.aoss.amazonaws.com.cn:443/"),
-            ("opensearch_url", "https://abc123.aoss.eu-central-1.on.aws"),
+            "abc123.eu-central-1.aoss.amazonaws.com",
+            "abc123.cn-north-1.aoss.amazonaws.com.cn:443/",
+            "abc123.aoss.eu-central-1.on.aws",
         ],
     )
-    def it_is_refused_by_name_and_with_the_reason(self, name, value):
-        (problem,) = problems(**{name: value})
-        assert problem.startswith(f"{name}: is for OpenSearch Serverless (aoss), which is not supported: ")
-        assert "neither _refresh nor GET /" in problem
+    def it_is_refused_with_the_reason(self, host):
+        (problem,) = problems(opensearch_url=f"https://{host}")
+        assert problem.startswith("opensearch_url: is for OpenSearch Serverless (aoss), which is not supported: ")
+        (problem,) = problems(opensearch_aws_service="AOSS")
+        assert "Serverless (aoss) is not supported" in problem
 
-    @pytest.mark.parametrize(
-        "url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org", "http://127.0.0.1:9"]
-    )
+    @pytest.mark.parametrize("url", ["https://search-aoss-x.eu-central-1.es.amazonaws.com", "https://aoss.example.org"])
     def it_is_not_confused_with_other_clusters(self, url):
         assert SyncConfig(table="lake.ns.t", opensearch_url=url).opensearch_url == url
 
@@ -170,26 +166,13 @@ class DescribeProblems:
             ("dry_run", "maybe", "valid boolean"),
             ("bulk_bytes", "many", "valid integer"),
             ("bulk_bytes", "1", "greater than or equal to 1024"),
-            ("bulk_connections", "0", "greater than or equal to 1"),
             ("max_polls", "-1", "greater than or equal to 0"),
-            ("lease_seconds", "0", "greater than or equal to 0.1"),
-            ("lease_seconds", "1e300", "less than or equal to 3600"),
             ("retry_timeout_seconds", "nan", "finite"),
             ("change_mode", "gross", "'net' or 'snapshot'"),
-            ("on_history_gap", "ignore", "'fail' or 'reexport'"),
-            ("on_duplicate_identifier", "first", "'fail' or 'last'"),
-            ("row_hash", "md5", "'fast' or 'keyed'"),
             ("start_from", "yesterday", "snapshot id"),
             ("branch", "a\nb", "control characters"),
             ("columns", "a,,b", "blank"),
-            ("max_polls", str(2**31), "less than or equal to 2147483647"),
-            ("max_rejected_documents", str(10**30), "less than or equal to"),
-            ("number_of_replicas", "1025", "less than or equal to 1024"),
             ("export_group_bytes", str(2**63), "less than or equal to"),
-            ("request_timeout_seconds", "inf", "finite"),
-            ("request_timeout_seconds", "3601", "less than or equal to 3600"),
-            ("retry_timeout_seconds", "1e18", "less than or equal to"),
-            ("poll_interval_seconds", "1e18", "less than or equal to"),
             ("start_from", str(2**63), "too many digits"),
             ("start_from", "0001-01-01T00:00:00+14:00", "ISO timestamp"),
             ("start_from", "9999-12-31T23:59:59-14:00", "ISO timestamp"),
@@ -234,7 +217,18 @@ class DescribeProblems:
 
     def it_says_that_the_table_is_missing(self):
         with pytest.raises(ConfigError, match="table: missing"):
-            SyncConfig()
+            SyncConfig(index="t")
+
+    @pytest.mark.parametrize(
+        ("parameters", "wrong"),
+        [
+            ({"opensearch_username": "u", "opensearch_password": "hunter2"}, "opensearch_password"),
+            ({"target_lag": "soon", "poll_interval_seconds": 30}, "target_lag"),
+            ({"columns": "a,,b", "identifier_columns": "c"}, "columns"),
+        ],
+    )
+    def it_reports_no_problem_that_follows_from_another(self, parameters, wrong):
+        assert [problem.partition(":")[0] for problem in problems(**parameters)] == [wrong]
 
     @pytest.mark.parametrize(
         ("parameters", "words"),
@@ -245,7 +239,7 @@ class DescribeProblems:
             ({"index": "icecdc-positions"}, "index: 'icecdc-positions' is also the positions_index"),
             (
                 {"target_lag": "10s", "poll_interval_seconds": "30"},
-                "target_lag: '10s' is shorter than poll_interval_seconds='30'. Remedy: ",
+                "target_lag: 10.0 is shorter than poll_interval_seconds=30.0. Remedy: ",
             ),
         ],
     )
@@ -258,21 +252,13 @@ class DescribeProblems:
         given = {"target_lag": target_lag, "poll_interval_seconds": interval}
         assert SyncConfig(table="lake.ns.t", **given).poll_interval_seconds == float(interval)
 
-    def it_reports_a_wrong_target_lag_once(self):
-        (problem,) = problems(target_lag="soon", poll_interval_seconds=30)
-        assert problem.startswith("target_lag: ")
-
 
 class DescribeSettingsGivenTwice:
     @pytest.mark.parametrize("parameter", ["number_of_shards", "number_of_replicas"])
-    @pytest.mark.parametrize("spelling", ["{0}", "index.{0}"])
-    def it_refuses_a_parameter_that_the_settings_have_too(self, parameter, spelling):
-        (problem,) = problems(settings={spelling.format(parameter): 1}, **{parameter: 1})
-        assert problem.startswith(f"settings: has {spelling.format(parameter)}, which is given by the parameter")
-
-    def it_looks_into_the_levels_of_the_settings(self):
-        (problem,) = problems(settings='{"index": {"number_of_shards": "3"}}', number_of_shards="2")
-        assert problem.startswith("settings: has index.number_of_shards, which is given by the parameter")
+    @pytest.mark.parametrize("settings", ['{{"{0}": 1}}', '{{"index.{0}": 1}}', '{{"index": {{"{0}": 1}}}}'])
+    def it_refuses_a_parameter_that_the_settings_have_too(self, parameter, settings):
+        (problem,) = problems(settings=settings.format(parameter), **{parameter: "1"})
+        assert problem.startswith(f"settings: has {parameter} twice, also as a parameter. Remedy: ")
 
     @pytest.mark.parametrize(
         ("settings", "twice"),
@@ -285,7 +271,7 @@ class DescribeSettingsGivenTwice:
     )
     def it_refuses_two_spellings_of_a_setting(self, settings, twice):
         (problem,) = problems(settings=settings)
-        assert problem.startswith(f"settings: has {twice} twice. Remedy: ")
+        assert problem.startswith(f"settings: has {twice} twice (index. may be left out). Remedy: ")
 
     @pytest.mark.parametrize(
         "settings",
@@ -303,7 +289,7 @@ class DescribeJsonObjects:
     @pytest.mark.parametrize("name", ["mapping", "settings"])
     @pytest.mark.parametrize(
         "value",
-        [{1, 2}, datetime(2026, 1, 31, tzinfo=timezone.utc), float("nan"), 10**5000, object(), {(1,): 2}],
+        [{1, 2}, datetime(2026, 1, 31, tzinfo=UTC), float("nan"), 10**5000, object(), {(1,): 2}],
         ids=["set", "datetime", "nan", "huge", "object", "key"],
     )
     def it_refuses_a_value_that_is_no_json(self, name, value):

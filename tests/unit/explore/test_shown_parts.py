@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +21,7 @@ from icecdc_core.reporting.reports import RunReport
 
 BEFORE, AFTER = {"id": 1, "name": "old", "rest": "same"}, {"id": 1, "name": "new", "rest": "same"}
 UPDATE = RowChange("1", BEFORE, AFTER)
-NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def run_report(**fields):

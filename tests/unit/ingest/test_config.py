@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from icecdc_core.errors import ConfigError
@@ -92,25 +90,6 @@ def it_leaves_to_java_what_only_java_can_judge(expression):
 
 def it_describes_every_parameter():
     assert [parameter.name for parameter in IngestConfig.parameters() if len(parameter.help) < 20] == []
-
-
-KAFKA = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
-
-
-def parameter_table() -> str:
-    """The parameters as the documentation's table; print it to renew that."""
-    rows = ["| Parameter | Default | Meaning |", "|---|---|---|"]
-    for name, field in IngestConfig.model_fields.items():
-        parameter = next(each for each in IngestConfig.parameters() if each.name == name)
-        default = "required" if field.is_required() else f"`{parameter.default}`"
-        shown = "" if default in ("``", "`{}`", "`[]`") else default
-        rows.append(f"| `{name}` | {shown} | {parameter.help.replace('|', chr(92) + '|')} |")
-    return "\n".join(rows)
-
-
-def it_is_documented_parameter_by_parameter():
-    listed = KAFKA.split("<!-- parameters: begin -->")[1].split("<!-- parameters: end -->")[0]
-    assert listed.strip() == parameter_table()
 
 
 @pytest.mark.parametrize("empty", ["[]", []])

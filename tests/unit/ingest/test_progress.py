@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from icecdc_core.errors import KafkaError
 from icecdc_core.ingest.job import SECONDS_BETWEEN, Progress
 
-THROUGH = datetime(2026, 11, 24, tzinfo=timezone.utc)
+THROUGH = datetime(2026, 11, 24, tzinfo=UTC)
 WRITTEN = {"records": 5, "rows_written": 4, "dead_letters": 1, "tables": {}}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -34,7 +34,7 @@ class Brokers:
         return {name: dict(LATEST[name]) for name in names}
 
     def at(self, names, moment):
-        assert moment == datetime(2026, 1, 1, tzinfo=timezone.utc)
+        assert moment == datetime(2026, 1, 1, tzinfo=UTC)
         return AT_A_MOMENT
 
 

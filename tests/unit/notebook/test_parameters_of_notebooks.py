@@ -55,10 +55,10 @@ def _code_cells(node: Any) -> list[Any]:
 
 
 def _namespace(node: Any, **more: Any) -> dict[str, Any]:
-    """The globals of a notebook whose cells before `read_parameters` ran, as IPython keeps them."""
+    """The globals of a notebook whose cells before `read_parameters` ran."""
     sources = [cell.source for cell in _code_cells(node)]
     before = sources[: next(number for number, source in enumerate(sources) if "read_parameters" in source)]
-    namespace: dict[str, Any] = {"In": ["", *before, "read_parameters(globals())"], **more}
+    namespace = dict(more)
     for source in before:
         exec(source, namespace)
     return namespace

@@ -59,7 +59,7 @@ class DescribeDocumentedParameters:
         assert f"-bucket={properties['warehouse'].removeprefix('s3://').rstrip('/')}" in store["command"]
 
     def it_is_what_the_hosted_runners_use(self) -> None:
-        workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+        workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
         environment = workflow["jobs"]["services"]["env"]
         assert json.loads(environment["ICECDC_CATALOG_PROPERTIES"]) == _documented_catalog_properties()
         assert environment["ICECDC_OPENSEARCH_URL"] in TEXT

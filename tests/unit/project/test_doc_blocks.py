@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 
-from tests.doc_blocks import HOW, all_blocks, blocks_of, commands_of, load_index_file, problems_of
+from tests.doc_blocks import HOW, all_blocks, blocks_of, commands_of, exists, load_index_file, problems_of
+
+ROOT = Path(__file__).parents[3]
 
 BLOCKS = all_blocks()
 
@@ -27,6 +32,23 @@ def it_is_run_or_checked_or_says_why_not(block):
 )
 def it_is_an_index_file_that_can_be_loaded(block, tmp_path, monkeypatch):
     assert list(load_index_file(block, tmp_path)) == list(yaml.safe_load(block.text)["indexes"])
+
+
+def it_names_a_test_that_exists_for_each_guarantee():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py::[\w:]+)`", text)
+    assert (len(named) > 40, [test for test in named if not exists(test)]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "path", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str
+)
+def it_names_targets_and_suites_of_make_that_exist(path):
+    makefile, text = (ROOT / "Makefile").read_text(encoding="utf-8"), (ROOT / path).read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    suites = set(re.findall(r"^suite-(\w+) =", makefile, re.MULTILINE))
+    assert set(re.findall(r"(?:^\$ |`)make ([a-z0-9-]+)", text, re.MULTILINE)) <= targets
+    assert set(re.findall(r"SUITE=(\w+)", text)) <= suites
 
 
 class DescribeANewBlock:

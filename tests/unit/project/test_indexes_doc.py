@@ -1,24 +1,20 @@
-"""The JSON schema in the package is the one of the parameters, and the files in docs/indexes.md can be loaded."""
+"""The JSON schema in the package is the one of the parameters, and the files in docs/indexes.md fit it."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
-from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
-from icecdc_core.config.schema import index_file_schema
+from tests.doc_blocks import all_blocks
+from tests.index_file_schema import index_file_schema
 
-ROOT = Path(__file__).parents[3]
-SCHEMA = ROOT / "icecdc_core" / "config" / "indexes.schema.json"
-PAGE = (ROOT / "docs" / "indexes.md").read_text(encoding="utf-8")
-FILES = [text for text in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "indexes:" in text]
+SCHEMA = Path(__file__).parents[3] / "icecdc_core" / "config" / "indexes.schema.json"
+FILES = [block for block in all_blocks() if block.language == "yaml" and not block.mark]
 
 
 def it_ships_the_schema_as_the_code_makes_it():
@@ -28,19 +24,6 @@ def it_ships_the_schema_as_the_code_makes_it():
     assert SCHEMA.read_text(encoding="utf-8") == expected
 
 
-@pytest.mark.parametrize("text", FILES)
-def it_shows_files_that_can_be_loaded_and_fit_the_schema(text, tmp_path: Path):
-    path = tmp_path / "indexes.yml"
-    path.write_text(text, encoding="utf-8")
-    assert list(SyncConfig.load_all(path)) == list(yaml.safe_load(text)["indexes"])
-    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(yaml.safe_load(text))
-
-
-def it_names_the_schema_of_the_package():
-    (named,) = re.findall(r"yaml-language-server: \$schema=(\S+)", PAGE)
-    assert (ROOT / named) == SCHEMA
-
-
-def it_lists_the_parameters_that_cannot_be_shared():
-    (listed,) = re.findall(r"cannot be in `defaults`: (.*?)\.\n", PAGE)
-    assert re.findall(r"`(\w+)`", listed) == [*ONLY_IN_AN_INDEX]
+@pytest.mark.parametrize("block", FILES, ids=lambda block: block.id)
+def it_accepts_every_index_file_of_the_documentation(block):
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(yaml.safe_load(block.text))

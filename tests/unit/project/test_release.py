@@ -65,47 +65,32 @@ class DescribeTheReleaseNotes:
 
 
 class DescribeTheWorkflows:
-    def it_calls_targets_of_make_that_exist(self):
-        targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    def it_calls_targets_and_suites_of_make_that_exist(self):
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+        suites = set(re.findall(r"^suite-(\w+) =", makefile, re.MULTILINE))
         texts = "\n".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
-        called = set(re.findall(r"run: make ([a-z0-9-]+)", texts))
-        assert {"test-lowest", "release-check"} <= called <= targets
+        assert {"dist", "docs"} <= set(re.findall(r"make ([a-z-]+)", texts)) <= targets
+        assert {"unit", "faults"} <= set(re.findall(r"(?:SUITE=|suite: )(\w+)", texts)) <= suites
 
     def it_caches_jars_under_a_key_that_changes_with_every_list_of_jars(self):
-        key = next(
-            step["with"]["key"]
-            for step in WORKFLOWS["ci.yml"]["jobs"]["test"]["steps"]
-            if "actions/cache" in step.get("uses", "")
-        )
+        steps = yaml.safe_load((ROOT / ".github" / "actions" / "setup" / "action.yml").read_text())["runs"]["steps"]
+        key = next(step["with"]["key"] for step in steps if "actions/cache" in step.get("uses", ""))
         hashed = {path for pattern in re.findall(r"'([^']+)'", key) for path in ROOT.glob(pattern)}
         lists = {path for folder in ("icecdc_core", "tests") for path in (ROOT / folder).rglob("*_jars.json")}
         assert len(lists) > 2
         assert lists - hashed == set()
 
-    def it_restores_the_jars_in_each_job_that_starts_spark(self):
-        jobs = WORKFLOWS["ci.yml"]["jobs"]
-        cached = {
-            name: step["with"]["path"].split()
-            for name, job in jobs.items()
-            for step in job["steps"]
-            if step.get("uses", "").startswith("actions/cache")
-        }
-        assert {*cached} == {"test", "samples", "coverage", "lowest", "spark40", "schedulers", "services"}
-        # A cache is found only under the list of paths that it was saved with.
-        assert all(paths == cached["test"] for paths in cached.values())
-
-    def it_runs_one_process_of_tests_where_memory_is_small(self):
-        matrix = WORKFLOWS["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]["include"]
-        assert [entry["workers"] for entry in matrix if entry["os"].startswith("macos")] == [1]
-
     @pytest.mark.parametrize("name", WORKFLOWS)
     def it_uses_actions_of_others_in_one_version(self, name):
         used = [step["uses"] for job in WORKFLOWS[name]["jobs"].values() for step in job["steps"] if "uses" in step]
         moving = [each for each in used if not re.search(r"@(v\d+(\.\d+){2}|[0-9a-f]{40})$", each)]
-        assert [each for each in moving if not re.fullmatch(r"actions/[a-z/-]+@v\d+", each)] == []
+        assert [
+            each for each in moving if not re.fullmatch(r"actions/[a-z/-]+@v\d+|\./\.github/actions/setup", each)
+        ] == []
 
     def it_runs_no_package_in_a_job_that_gets_a_secret(self):
-        jobs = WORKFLOWS["ci.yml"]["jobs"]
+        jobs = WORKFLOWS["nightly.yml"]["jobs"]
         trusted = [job["steps"] for job in jobs.values() if "secrets." in str(job)]
         assert [[step["uses"].split("@")[0] for step in steps if "uses" in step] for steps in trusted] == [
             ["actions/checkout", "databricks/setup-cli"]
@@ -114,7 +99,7 @@ class DescribeTheWorkflows:
 
     def it_validates_each_target_of_the_bundle_in_the_workspace(self):
         targets = yaml.safe_load((ROOT / "bundle.yml").read_text())["targets"]
-        (script,) = (step["run"] for step in WORKFLOWS["ci.yml"]["jobs"]["workspace"]["steps"] if "run" in step)
+        (script,) = (step["run"] for step in WORKFLOWS["nightly.yml"]["jobs"]["workspace"]["steps"] if "run" in step)
         assert re.search(r"for target in (.*); do", script)[1].split() == [*targets]
 
     @pytest.mark.parametrize("name", WORKFLOWS)
@@ -145,7 +130,7 @@ class DescribeTheWorkflows:
         }
         assert jobs["pypi"]["environment"] == "pypi"
         tested = [step.get("run") for step in jobs["test"]["steps"]]
-        assert {".ci/run", "make release-check", '.ci/release-notes "$GITHUB_REF_NAME"'} <= set(tested)
+        assert {".ci/run", "make dist && .ci/check-release", '.ci/release-notes "$GITHUB_REF_NAME"'} <= set(tested)
 
     def it_runs_nothing_but_pinned_actions_where_it_may_sign(self):
         steps = WORKFLOWS["release.yml"]["jobs"]["sign"]["steps"]
@@ -158,8 +143,8 @@ class DescribeTheWorkflows:
         assert uploads == ["about", "dist"]
 
     def it_fetches_the_tools_of_the_check_in_one_version(self):
-        fetched = set(re.findall(r"tool run (?:--from )?([a-z-]+)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+        fetched = set(re.findall(r"tool run (?:--from )?([a-z-]+)", (ROOT / ".ci" / "check-release").read_text()))
         steps = WORKFLOWS["release.yml"]["jobs"]["test"]["steps"]
-        names = next(step["env"]["UV_CONSTRAINT"] for step in steps if step.get("run") == "make release-check")
+        names = next(step["env"]["UV_CONSTRAINT"] for step in steps if "check-release" in step.get("run", ""))
         pinned = set(re.findall(r"^([a-z-]+)==[0-9.]+$", (ROOT / names).read_text(), re.MULTILINE))
         assert fetched == pinned == {"twine", "cyclonedx-bom"}

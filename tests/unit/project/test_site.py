@@ -1,4 +1,4 @@
-"""The documentation site: every page is in its navigation, every link leads somewhere, nothing comes from elsewhere."""
+"""The documentation site: every link leads somewhere, nothing comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,21 +20,6 @@ def module(path: str):
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
-
-
-def pages(nav: object) -> set[str]:
-    """The pages of a navigation."""
-    if isinstance(nav, str):
-        return {nav}
-    nested = nav.values() if isinstance(nav, dict) else nav
-    return set().union(*(pages(each) for each in nested))
-
-
-class Settings(yaml.SafeLoader):
-    """Reads mkdocs.yml, which names Python functions."""
-
-
-Settings.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +33,9 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def it_has_every_page_in_its_navigation():
-    settings = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)
-    written = {path.name for path in (ROOT / "docs").glob("*.md")}
-    added = set(module(".ci/docs_hooks.py").PAGES.values())
-    assert (written | added) ^ pages(settings["nav"]) == set(), "add the page to nav in mkdocs.yml"
-
-
-def it_is_built_without_a_warning_and_every_link_leads_somewhere(site):
-    assert (site / "index.html").exists()
+def it_is_built_without_a_warning_with_the_pages_that_are_made_from_the_code(site):
+    pages = {path.stem for path in site.glob("*.html")}
+    assert {"index", "parameters", "commands", "reports", "errors", "metrics"} <= pages
 
 
 def it_has_every_file_that_a_page_links_to(site):
@@ -77,10 +55,6 @@ def it_loads_nothing_from_elsewhere(site):
     tag = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^\s\">]+")
     found = {match for page in site.rglob("*.html") for match in tag.findall(page.read_text(encoding="utf-8"))}
     assert sorted(found) == []
-
-
-def it_has_no_mermaid_because_its_script_comes_from_elsewhere(site):
-    assert [page.name for page in site.rglob("*.html") if 'class="mermaid"' in page.read_text(encoding="utf-8")] == []
 
 
 def it_publishes_the_sources_that_pages_link_to(site):

@@ -6,17 +6,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
 
 import pytest
-
-try:
-    import tomllib
-except ModuleNotFoundError:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "icecdc_core"
@@ -85,7 +81,7 @@ class DescribeTheWheel:
         assert "licenses/LICENSE" in info
 
     def it_says_what_it_is(self, metadata: Message):
-        expected = (PROJECT["name"], PROJECT["version"], "Apache-2.0", ">=3.10", "text/markdown")
+        expected = (PROJECT["name"], PROJECT["version"], "Apache-2.0", ">=3.11", "text/markdown")
         fields = ("Name", "Version", "License-Expression", "Requires-Python", "Description-Content-Type")
         assert tuple(metadata[field] for field in fields) == expected
         assert metadata.get_payload().startswith("# icecdc")

@@ -1,10 +1,8 @@
-"""Every error has a state, every state a code, and the documentation says the same."""
+"""Every error has a state, every state a code."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,6 @@ ERRORS = [
     for _, kind in inspect.getmembers(errors, inspect.isclass)
     if issubclass(kind, errors.IcecdcError) and kind is not errors.IcecdcError
 ]
-OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 class DescribeStates:
@@ -40,13 +37,3 @@ class DescribeStates:
 
     def it_gives_every_state_a_code_of_its_own(self):
         assert (len({exit_code(state) for state in EXIT_STATES}), exit_code("ok"), exit_code("failed")) == (11, 0, 1)
-
-    def it_is_documented_state_by_state(self):
-        rows = re.findall(r"\| (\d+) \| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]*) \|", OPERATIONS)
-        documented = {name: (int(code), meaning, action) for code, name, meaning, action, _ in rows}
-        assert documented == {name: tuple(state) for name, state in EXIT_STATES.items()}
-
-    def it_is_documented_error_by_error(self):
-        rows = re.findall(r"\| \d+ \| `(\w+)` \| [^|]+ \| [^|]+ \| ([^|]*) \|", OPERATIONS)
-        documented = {error: state for state, names in rows for error in re.findall(r"`(\w+Error)`", names)}
-        assert documented == {kind.__name__: state_of(kind("x")) for kind in ERRORS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pandas as pd
 import pytest
@@ -25,7 +25,7 @@ class DescribeCellText:
             (None, "error", ""),
             (float("nan"), "rows", ""),
             (pd.NaT, "valid_through", ""),
-            (datetime(2026, 1, 31, 12, tzinfo=timezone.utc), "committed_at", "2026-01-31 12:00:00 UTC"),
+            (datetime(2026, 1, 31, 12, tzinfo=UTC), "committed_at", "2026-01-31 12:00:00 UTC"),
             (pd.Timestamp("2026-01-31 12:00"), "committed_at", "2026-01-31 12:00:00"),
             ("plain", "operation", "plain"),
         ],

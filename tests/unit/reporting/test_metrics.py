@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.metrics import METRICS, LagMetrics, ProgressMetrics, RunMetrics
+from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics
 from tests.metric_samples import samples_of, text_of
 
-PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
 LABELS = {"job": "sync", "table": "lake.ns.t", "index": "t"}
 
@@ -46,10 +42,6 @@ class DescribeRunMetrics:
     def it_repeats_the_job_in_a_label_that_no_scrape_overwrites(self):
         text = text_of(RunMetrics(FACTS, 100.0))
         assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("lake.ns.t")
-
-    def it_documents_every_metric_with_its_unit(self):
-        documented = re.findall(r"\| `(icecdc_\w+)` \| ([^|]+) \| ([^|]+) \|", PAGE)
-        assert documented == [tuple(metric) for metric in METRICS]
 
 
 class DescribeLagMetrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +40,7 @@ class DescribeStart:
     def it_is_an_export_or_the_position(self, position, start_point, expected):
         assert decide_start(position, SOURCE, config(start_point=start_point)) == expected
 
-    @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=timezone.utc)])
+    @pytest.mark.parametrize("point", [42, datetime(2020, 1, 1, tzinfo=UTC)])
     def it_refuses_a_start_that_the_table_does_not_have(self, point):
         snapshot = SimpleNamespace(snapshot_id=9, parent_snapshot_id=8, timestamp_ms=1_700_000_000_000)
         refs = {"main": SimpleNamespace(snapshot_id=9)}

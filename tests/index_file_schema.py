@@ -1,0 +1,56 @@
+"""The JSON schema of the index file, for editors and checks before a deployment; made from the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from icecdc_core.config import SyncConfig
+from icecdc_core.config.index_file import ONLY_IN_AN_INDEX
+
+_TEXT = {"type": "string"}
+_VARIABLE = {"type": "string", "pattern": r"\$\{env:|^$"}  # an empty text means the default, too
+
+
+class _Generator(GenerateJsonSchema):
+    ignored_warning_kinds = {"non-serializable-default"}  # noqa: RUF012  # no mapping has a default worth showing
+
+
+def index_file_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of an index file: pydantic's, where every value may be a text, too."""
+    fields = SyncConfig.model_json_schema(schema_generator=_Generator)["properties"]
+    parameters = {
+        name: _parameter(field) for name, field in fields.items() if not field["description"].startswith("Reserved")
+    }
+    shared = {name: {"$ref": f"#/$defs/index/properties/{name}"} for name in parameters if name not in ONLY_IN_AN_INDEX}
+    section = {"type": "object", "additionalProperties": False}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "icecdc index file",
+        "description": "The parameters of one or many indexes, and what they share.",
+        "required": ["indexes"],
+        **section,
+        "properties": {
+            "defaults": {
+                "description": "Parameters of all indexes. An index may set them again; mappings are merged.",
+                **section,
+                "properties": shared,
+            },
+            "indexes": {
+                "description": "The indexes by name. The name is the default of index.",
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {"$ref": "#/$defs/index"},
+            },
+        },
+        "$defs": {"index": {"required": ["table"], **section, "properties": parameters}},
+    }
+
+
+def _parameter(field: dict[str, Any]) -> dict[str, Any]:
+    about = {key: field[key] for key in ("description", "default", "examples") if field.get(key) not in (None, "")}
+    value = {key: item for key, item in field.items() if key not in ("title", "description", "default", "examples")}
+    if "enum" in value or "const" in value:
+        return {**about, "anyOf": [value, _VARIABLE]}
+    return {**about, **value} if "string" in value["type"] else {**about, "anyOf": [value, _TEXT]}
