@@ -286,7 +286,7 @@ class DescribeAFilterThatFails:
             ("1 / id < 5", "DIVIDE_BY_ZERO"),
             ("CAST(name AS INT) > 0", "CAST_INVALID_INPUT"),
             ("to_number(name, '999') = 1", "INVALID_FORMAT"),
-            ("name RLIKE concat('(', name)", "Unclosed group"),
+            ("name RLIKE concat('(', name)", "INVALID_PARAMETER_VALUE.PATTERN"),
         ],
     )
     def it_is_named(self, spark, table, make_config, refused, condition, reason):

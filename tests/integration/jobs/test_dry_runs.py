@@ -8,7 +8,7 @@ import pytest
 
 from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import HistoryGapError, IcecdcError, SchemaChangeError
+from icecdc_core.errors import ConfigError, HistoryGapError, IcecdcError, SchemaChangeError
 from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = """CREATE TABLE {t} (id INT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2',
@@ -76,7 +76,7 @@ class DescribeTheDryRunOfAFirstSync:
             for dry_run in (True, False):
                 try:
                     outcomes.append(figures(sync_changes(spark, config.replace(dry_run=dry_run))))
-                except HistoryGapError as error:
+                except (ConfigError, HistoryGapError) as error:
                     outcomes.append(str(error))
             assert outcomes[0] == outcomes[1], start
 
