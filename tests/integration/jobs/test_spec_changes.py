@@ -229,6 +229,7 @@ class DescribeStatus:
         )
 
     def it_shows_a_log_entry_without_a_time(self, spark, opensearch, config):
+        opensearch.indices.refresh(index=config.positions_index)
         opensearch.update_by_query(
             index=config.positions_index,
             body={"script": "ctx._source.remove('updated_at')", "query": {"term": {"type": "commit"}}},
