@@ -205,7 +205,7 @@ class DescribeThePapermillWay:
         work = "\n".join(
             [
                 "import time",
-                "from icecdc_core.reporting.reports import progress",
+                "from icecdc_core.reporting.progress import progress",
                 "with progress(336_776, 'Exporting lake.demo.flights') as bar:",
                 "    with bar.watching(lambda: int(time.monotonic() * 1000)):",
                 "        time.sleep(1.2)",
