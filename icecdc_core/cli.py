@@ -164,7 +164,7 @@ def parse(arguments: Sequence[str]) -> Request:
     namespace, unknown = parser.parse_known_args(options)
     given = vars(namespace)
     if unknown:
-        known = [option for action in parser._actions for option in action.option_strings]
+        known = re.findall(r"--[a-z-]+", parser.format_help())
         raise _error(
             *dict.fromkeys(_unknown(text, known) for text in unknown if text.startswith("--") or text == unknown[0])
         )
