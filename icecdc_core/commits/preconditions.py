@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _GAP_POLICY, _SCHEMA_POLICY = "on_history_gap", "on_schema_change"
 _REEXPORT = "run the export (it builds a new index behind the alias, without downtime), or set {}=reexport"
-_IDENTIFIERS, _TIME_ZONE = "identifier_columns", "time_zone"
+_IDENTIFIERS = "identifier_columns"
 _DROPPABLE = ("select", MAPPING, SETTINGS)
 
 
@@ -88,8 +88,6 @@ def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
             parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
         elif value is True:
             parts.append(f"give the {name} that the index was built with")
-        elif name == _TIME_ZONE:
-            parts.append(f"give spark_conf spark.sql.session.timeZone={value}")
         else:
             parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
     return "; ".join(parts)
@@ -149,9 +147,6 @@ def _other_selection(position: Position, source: Source) -> FailedPrecondition |
     # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
     keys = (stored.keys() | current.keys()) - SPEC_KEYS
-    # Earlier releases did not keep the zone for every expression that depends on it, or kept it for others too.
-    if "time_zone" not in stored or "time_zone" not in current:
-        keys -= {"time_zone"}
     changed = sorted(key for key in keys if stored.get(key) != current.get(key))
     if not changed:
         return None
