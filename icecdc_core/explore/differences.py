@@ -16,7 +16,7 @@ from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
 from icecdc_core.columns import CHANGE_ORDINAL, unused_name
-from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table
+from icecdc_core.explore.figures import Part, heading, paragraphs, table
 from icecdc_core.explore.rows import (
     AFTER,
     BEFORE,
@@ -34,6 +34,7 @@ from icecdc_core.explore.rows import (
     pair_rows,
     parse_document,
 )
+from icecdc_core.reporting.figures import Cell
 from icecdc_core.session.spark import RowCount, storage_level_for
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.source import Source

@@ -18,7 +18,7 @@ from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.bulk_lines import document_json, epoch_of
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.figures import Part, heading, paragraphs, table, value_text
 from icecdc_core.explore.rows import (
     UPDATED,
     Document,
@@ -30,6 +30,7 @@ from icecdc_core.explore.rows import (
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS
 from icecdc_core.opensearch.content_checksums import without_fields
+from icecdc_core.reporting.figures import Cell
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 

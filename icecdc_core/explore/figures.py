@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from icecdc_core.reporting.figures import Cell, html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,18 +30,6 @@ def as_html(figure: Figure) -> str:
 LONGEST_VALUE = 120
 """Characters of a value that a cell shows."""
 
-COLOURS: Mapping[str, str] = {
-    "insert": "rgba(42, 157, 143, .22)",
-    "update": "rgba(51, 101, 138, .28)",
-    "delete": "rgba(209, 73, 91, .20)",
-    "before": "rgba(209, 73, 91, .20)",
-    "after": "rgba(42, 157, 143, .22)",
-}
-"""The background of cells, by what they say."""
-
-_SHORT = 48
-_NUMBER = "text-align: right; font-variant-numeric: tabular-nums"
-
 
 class Part(ABC):
     """A part of the exploration, which shows itself as HTML, and as one line where there is none."""
@@ -56,14 +46,6 @@ class Part(ABC):
         return self.line
 
 
-class Cell(NamedTuple):
-    """A cell of a table."""
-
-    text: str
-    kind: str = ""
-    before: str | None = None
-
-
 def value_text(value: Any) -> str:
     """A value of a document on one line, as JSON unless it is a string."""
     if value is None:
@@ -73,14 +55,10 @@ def value_text(value: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
-    """Return an HTML table; every text in it is escaped."""
-    rows = [list(row) for row in rows]
-    sides = ["right" if rows and _is_number(cell) else "left" for cell in (rows[0] if rows else head)]
-    heads = "".join(
-        f'<th style="text-align: {side}">{escape(name)}</th>' for side, name in zip(sides, head, strict=True)
-    )
-    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f'<div style="overflow-x: auto"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+    """Return an HTML table; texts that are counts are to the right."""
+    cells = [[_aligned(cell) for cell in row] for row in rows]
+    sides = [cell.right for cell in cells[0]] if cells else [False] * len(head)
+    return html_table([Cell(name, right=right) for name, right in zip(head, sides, strict=True)], cells)
 
 
 def paragraphs(*texts: str) -> str:
@@ -93,17 +71,8 @@ def heading(text: str) -> str:
     return f'<p style="margin: 1em 0 .3em"><b>{escape(text)}</b></p>'
 
 
-def _cell(given: str | Cell) -> str:
-    cell = given if isinstance(given, Cell) else Cell(given)
-    styles = ["vertical-align: top", _NUMBER if _is_number(given) else "text-align: left"]
-    is_short = len(cell.text) + len(cell.before or "") <= _SHORT
-    styles.append("white-space: nowrap" if is_short else "min-width: 24em; overflow-wrap: anywhere")
-    if cell.kind:
-        styles.append(f"background: {COLOURS[cell.kind]}")
-    before = "" if cell.before is None else f"<s>{escape(cell.before)}</s> → "
-    return f'<td style="{"; ".join(styles)}">{before}{escape(cell.text)}</td>'
-
-
-def _is_number(given: str | Cell) -> bool:
-    """Whether a text is a count; ids of snapshots are longer."""
-    return isinstance(given, str) and given.replace(",", "").isdecimal() and len(given) < 18
+def _aligned(given: str | Cell) -> Cell:
+    """A cell; ids of snapshots are longer than counts."""
+    if isinstance(given, Cell):
+        return given
+    return Cell(given, right=given.replace(",", "").isdecimal() and len(given) < 18)

@@ -18,7 +18,8 @@ from pyspark.sql import types as T
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, is_document_column, quoted
 from icecdc_core.documents.bulk_lines import DIGEST, document_id, json_ready, scalar_text
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.figures import Cell, value_text
+from icecdc_core.explore.figures import value_text
+from icecdc_core.reporting.figures import Cell
 
 INSERTED, UPDATED, DELETED = "insert", "update", "delete"
 BEFORE, AFTER, ID, KIND = (f"_icecdc_{name}" for name in ("before", "after", "shown_id", "shown_kind"))
