@@ -26,8 +26,8 @@ from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
 from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import versions
 from icecdc_core.session.job_session import with_job_session
-from icecdc_core.session.versions import versions
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source
 
