@@ -12,13 +12,10 @@ from typing import ParamSpec, TypeVar
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
-from icecdc_core.dependencies import supported_pyspark
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.quoting import quoted as quoted
-
-with supported_pyspark():
-    from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 P = ParamSpec("P")
 R = TypeVar("R")

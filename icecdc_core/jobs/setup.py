@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError, TransportError
 
+from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.example_queries import as_text, example_queries, with_values
@@ -23,10 +24,10 @@ from icecdc_core.opensearch.index_settings import require_server_features
 from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
-from icecdc_core.runs.run import connect, open_indexable_source
+from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import versions
 from icecdc_core.session.job_session import with_job_session
-from icecdc_core.session.versions import versions
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source
 
@@ -240,6 +241,9 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
         require_own_alias(client, config)
         require_server_features(client, config)
     position = PositionStore(client, config).read()
+    if source is not None:
+        known = position or Position(config.index, config.table, source.table_uuid)
+        require_identity(client, config, Look(known, source))
     if position is None or not position.exists:
         return
     found["position_snapshot_id"] = position.snapshot_id

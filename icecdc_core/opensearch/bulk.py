@@ -22,6 +22,7 @@ import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import OpenSearchException, TransportError
 
+from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import (
     IcecdcError,
     IndexNotFoundError,
@@ -42,7 +43,6 @@ from icecdc_core.opensearch.client import (
 )
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.secrets import shorten
-from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -395,7 +395,7 @@ class BulkWriter:
 
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
-        reread_only_changed_archives()
+        keep_archive_caches()
         settings, total = self._settings, BulkResult()
         client = settings.connection.client(settings.bulk_connections, answers=FastAnswers())
         pending: deque[Future[BulkResult]] = deque()

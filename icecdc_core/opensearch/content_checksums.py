@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.opensearch.client import FastAnswers
 from icecdc_core.opensearch.index_pages import WHOLE, IndexPart, read_index, record_batch
-from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -86,7 +86,7 @@ def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
     """Return the checksums of the table's rows."""
 
     def checksum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reread_only_changed_archives()
+        keep_archive_caches()
         checksum_of = _checksums_of(schema)
         for batch in batches:
             halves = _halves([checksum_of(orjson.loads(text)) for text in batch.column("doc").to_pylist()])

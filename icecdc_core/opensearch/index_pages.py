@@ -13,9 +13,9 @@ from opensearchpy.exceptions import OpenSearchException
 from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.opensearch.client import Connection, typed_error
 from icecdc_core.opensearch.pages import PAGE_DOCUMENTS
-from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -95,7 +95,7 @@ def read_index(
             client.close()
 
     def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reread_only_changed_archives()
+        keep_archive_caches()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for page in read_part(parts[number]):

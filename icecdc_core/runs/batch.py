@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -179,6 +179,15 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         return False
     lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
     return True
+
+
+def noted_changes(changes: Sequence[str]) -> list[str]:
+    """Log how the parameters of the index changed, and return the note for the report."""
+    if not changes:
+        return []
+    note = f"the parameters of the index changed: {'; '.join(changes)}"
+    event(note)
+    return [note]
 
 
 def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:

@@ -105,23 +105,6 @@ class Run(JobRun["SyncConfig"]):
         self.observers.opened(source)
         return source
 
-    def require_identity(self, look: Look) -> None:
-        """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
-
-        Both the position and the index that readers see know the identity, so one of them may be lost.
-        """
-        position, source = look
-        # A begun export of the same selection was allowed when it began.
-        resumed = position.batch if position.begun_export else None
-        if self.config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
-            return
-        stored = [{"table": position.table, **position.selection}] if position.exists else []
-        with self.typed_errors("reading the alias"):
-            stored += [icecdc_meta(entry) for entry in indexes_behind(self.client, self.config.index).values()]
-        for each in stored:
-            if (error := check_identity(self.config.index, each, source)) is not None:
-                raise error
-
     def note_lag(self, look: Look) -> None:
         """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
         position, source = look
@@ -187,6 +170,24 @@ class Run(JobRun["SyncConfig"]):
             stage_seconds=self.stage_seconds,
             **found,
         )
+
+
+def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None:
+    """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
+
+    Both the position and the index that readers see know the identity, so one of them may be lost.
+    """
+    position, source = look
+    # A begun export of the same selection was allowed when it began.
+    resumed = position.batch if position.begun_export else None
+    if config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
+        return
+    stored = [{"table": position.table, **position.selection}] if position.exists else []
+    with typed_errors(config.opensearch_url, "reading the alias", config.opensearch_username):
+        stored += [icecdc_meta(entry) for entry in indexes_behind(client, config.index).values()]
+    for each in stored:
+        if (error := check_identity(config.index, each, source)) is not None:
+            raise error
 
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:

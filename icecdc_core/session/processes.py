@@ -1,4 +1,4 @@
-"""When a process started: process ids are used again, an id and a start time together identify one process."""
+"""Processes: which one it is, whether it still runs, and how a signal asks it to stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 
 
 def started_at(pid: int) -> str:
-    """Return when a process started, as text."""
+    """Return when a process started, as text; process ids are used again, both together identify one process."""
     process = psutil.Process(pid)
     if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
         raise psutil.ZombieProcess(pid)
@@ -48,15 +48,11 @@ def is_running(holder: Mapping[str, Any]) -> bool:
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:
-        # Where there is no /proc, an older release stored no start time.
-        return holder.get("started") in ("", started_at(pid))
+        return holder.get("started") == started_at(pid)
     except psutil.AccessDenied:
         return True  # the process of another user: only its lease can show that it is gone
     except psutil.NoSuchProcess:
         return False
-
-
-_LOOK_SECONDS = 0.1
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
@@ -73,7 +69,7 @@ class StopRequest:
         # Not an Event: the code that the signal interrupts may hold its lock.
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(_LOOK_SECONDS, left))
+            time.sleep(min(0.1, left))
 
 
 # Signals reach the process, so all runs in it share one request: those of other threads too.

@@ -281,7 +281,8 @@ class DescribeABlockedOrMissingIndex:
 class DescribeAServerThatIsKilled:
     def it_is_retried_and_the_run_ends_in_sync(self, spark, sql, config, tmp_path):
         from icecdc_core.local import running_opensearch
-        from icecdc_core.local.processes import candidate_ports, free_ports
+        from icecdc_core.local.opensearch import candidate_ports
+        from icecdc_core.local.server import free_ports
 
         port = next(free_ports(candidate_ports()))
         started = threading.Event()
