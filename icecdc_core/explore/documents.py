@@ -29,7 +29,7 @@ from icecdc_core.explore.rows import (
     parse_document,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS
-from icecdc_core.opensearch.content_checksums import without_fields
+from icecdc_core.opensearch.checksums import without_fields
 from icecdc_core.table.iceberg_table import FileTasks
 from icecdc_core.table.metadata import column_id, column_name
 from icecdc_core.table.snapshots import ancestors, committed_at, operation

@@ -14,7 +14,7 @@ from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import (
     count_operations,
     create_physical,
@@ -63,7 +63,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             look = run.look()
             require_own_alias(run.client, config)
-            require_server_features(run.client, config)
+            require_pipelines(run.client, config)
             run.require_identity(look)
         if config.dry_run:
             return run.finish(dry_run_export(run, look.source, look.position.batch))

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.lease import unregister_active_run
+from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
@@ -35,7 +35,7 @@ def killed_at(module, name, work):
 def end_lease(opensearch, config):
     """Let the run that has locked the index look dead to others."""
     position = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
-    unregister_active_run(position["owner"]["run_id"])
+    active_runs.discard(position["owner"]["run_id"])
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ class DescribeFieldTypes:
             ({"settings": {"nosuch": 1}}, "settings", r"unknown setting \[index\.nosuch\]"),
             ({"settings": {"codec": "nosuch"}}, "settings", "nosuch"),
             ({"settings": {"default_pipeline": "nosuch"}}, "settings", "no ingest pipeline 'nosuch'"),
-            ({"mapping": {"l": {"type": "knn_vector", "dimension": 2}}}, "mapping", "no k-NN plugin"),
+            ({"mapping": {"l": {"type": "knn_vector", "dimension": 2}}}, "mapping", "required plugins"),
             ({"mapping": {"l": {"type": "knn_vector"}}}, "mapping", "no valid dimension"),
             ({"mapping": {"w": {"type": "keyword"}}}, "mapping", "which no document has"),
             ({"settings": {"gc_deletes": "1m"}}, "settings", "could bring back"),
@@ -378,8 +378,8 @@ class DescribeTheSetupCheck:
 
     def it_reports_what_the_server_lacks_and_what_is_refused(self, spark, sql, make_config):
         sql("CREATE TABLE {t} (id BIGINT, v ARRAY<FLOAT>) USING iceberg")
-        vectors = make_config(mapping={"v": {"type": "knn_vector", "dimension": 2}})
+        lacking = make_config(settings={"default_pipeline": "gone"})
         refused = make_config(settings={"translog.durability": "async"})
-        problems = [check_setup(spark, config).problems for config in (vectors, refused)]
+        problems = [check_setup(spark, config).problems for config in (lacking, refused)]
         assert [len(each) for each in problems] == [1, 1]
-        assert ("no k-NN plugin" in problems[0][0], "translog.durability" in problems[1][0]) == (True, True)
+        assert ("no ingest pipeline 'gone'" in problems[0][0], "translog.durability" in problems[1][0]) == (True, True)

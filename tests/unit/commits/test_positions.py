@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.lock import MAX_EPOCH
-from icecdc_core.commits.position import Batch, Position, position_document
+from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_document
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
@@ -320,7 +319,7 @@ class DescribeThePositionsIndex:
         found = server.indexes["positions"]
         assert (found["mappings"]["dynamic"], list(found["aliases"])) == (False, ["positions--write"])
 
-    def it_gets_its_write_alias_when_an_older_release_created_it(self, server, store, lock):
+    def it_gets_its_write_alias_again_when_it_was_restored_without_it(self, server, store, lock):
         lock.release()
         server.indexes["positions"]["aliases"].clear()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
@@ -329,7 +328,7 @@ class DescribeThePositionsIndex:
     def it_is_refused_when_a_write_created_it(self, server, store):
         mapping = {"properties": {"type": {"type": "text"}}}
         server.indexes["positions"] = {"aliases": {}, "mappings": mapping, "settings": {}, "docs": {}}
-        with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
+        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
             store().lock("lake.ns.t", "uuid", "the-run")
 
     def it_is_refused_when_its_name_means_several_indexes(self, server, store):
