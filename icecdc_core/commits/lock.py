@@ -90,17 +90,10 @@ class IndexLock:
         }
         event("batch begun", kind=batch.kind, **snapshot_range)
 
-    def record_index(self, uuid: str, digest: str) -> None:
-        """Record the index that the begun export created, before the first document is written to it."""
+    def record(self, **changes: Any) -> None:
+        """Record fields of the begun batch: its index before the first document, its progress, why it failed."""
         if self.position.batch:
-            batch = replace(self.position.batch, index_uuid=uuid, index_digest=digest)
-            self.write(replace(self.position, batch=batch))
-
-    def progress(self, groups_done: int, rejected: int = 0) -> None:
-        """Record the progress of an export."""
-        if self.position.batch:
-            batch = replace(self.position.batch, groups_done=groups_done, rejected=rejected)
-            self.write(replace(self.position, batch=batch))
+            self.write(replace(self.position, batch=replace(self.position.batch, **changes)))
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
         """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
@@ -111,11 +104,6 @@ class IndexLock:
             self._store.append_log(batch.epoch, log)
         self.write(replace(position, batch=None))
         event("batch committed", snapshot_id=position.snapshot_id)
-
-    def fail(self, reason: str) -> None:
-        """Record why the begun batch ended without a commit."""
-        if self.position.batch:
-            self.write(replace(self.position, batch=replace(self.position.batch, failure=reason[:2000])))
 
     def write(self, position: Position) -> None:
         """Write the position."""

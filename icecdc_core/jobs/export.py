@@ -107,7 +107,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
             total += written
             source.table.release()
-            lock.progress(number, batch.rejected + total.counts.rejected)
+            lock.record(groups_done=number, rejected=batch.rejected + total.counts.rejected)
             bar.update(written.counts.operations)
         bar.complete(done + total.counts.operations)
     with run.stage("publish"):
@@ -175,7 +175,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
-        lock.record_index(*created)
+        lock.record(index_uuid=created.uuid, index_digest=created.digest)
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups

@@ -10,7 +10,7 @@ import logging
 import pickle
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
@@ -108,7 +108,6 @@ class BulkResult:
     """What happened to the operations of one or more bulk requests; results are added with ``+``."""
 
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
-    rejected_samples: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
     failure: IcecdcError | None = None
     newest_version: int = 0
@@ -119,12 +118,19 @@ class BulkResult:
         newest = max(self, other, key=lambda result: result.newest_version)
         return BulkResult(
             self.counts + other.counts,
-            [*self.rejected_samples, *other.rejected_samples][:SAMPLES],
             [*self.dead_letters, *other.dead_letters],
             self.failure or other.failure,
             newest.newest_version,
             newest.newest_id,
         )
+
+    @property
+    def rejected_samples(self) -> list[dict[str, Any]]:
+        """Some rejected documents, as a report shows them."""
+        return [
+            {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
+            for letter in self.dead_letters[:SAMPLES]
+        ]
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
@@ -198,10 +204,9 @@ def count_outcomes(
                 value=alias,
                 remedy="remove the cause (a write block, a full disk, missing permissions), then run again",
             )
-    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied)
-    result = BulkResult(counts, failure=failure, newest_version=newest_version, newest_id=newest_id)
-    if rejected:
-        result += _rejections(rejected, max_rejected_documents)
+    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
+    kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
+    result = BulkResult(counts, kept, failure, newest_version, newest_id)
     return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
@@ -239,15 +244,6 @@ def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, A
     return {"action": action, "status": status, "reason": shorten(error_reason(error))}
 
 
-def _rejections(dead_letters: list[dict[str, Any]], max_rejected_documents: int) -> BulkResult:
-    samples = [
-        {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
-        for letter in dead_letters[:SAMPLES]
-    ]
-    kept = dead_letters[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    return BulkResult(Counts(rejected=len(dead_letters)), samples, kept)
-
-
 _FIRST_PAUSE_SECONDS = 0.1
 ANY_VERSION = 2**63 - 1
 """As `highest_version`: a conflict with whatever version counts as already applied."""
@@ -256,9 +252,25 @@ ANY_VERSION = 2**63 - 1
 _FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 
 
+def write_actions(actions: DataFrame, writer: BulkWriter) -> BulkResult:
+    """Send every bulk action of a frame to OpenSearch, from the executors."""
+    fields = current_fields()
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with log_fields(**fields):
+            yield from writer.write_partition(batches)
+
+    partitions = actions.select("action").mapInArrow(write, "result binary").collect()
+    total = sum((pickle.loads(row["result"]) for row in partitions), BulkResult())  # noqa: S301 (our own tasks wrote it)
+    if total.failure:
+        raise total.failure
+    require_accepted(total, writer.max_rejected_documents)
+    return total
+
+
 @dataclass(frozen=True)
-class BulkSettings:
-    """Where and how to write."""
+class BulkWriter:
+    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight."""
 
     connection: Connection
     alias: str
@@ -269,8 +281,8 @@ class BulkSettings:
     highest_version: int = ANY_VERSION
 
     @classmethod
-    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkSettings:
-        """Return the settings of a job."""
+    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkWriter:
+        """Return the writer of a job."""
         return cls(
             Connection.of(config),
             alias,
@@ -281,42 +293,23 @@ class BulkSettings:
             highest_version,
         )
 
-
-def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
-    """Send every bulk action of a frame to OpenSearch, from the executors."""
-    writer = BulkWriter(settings, current_fields())
-    partitions = actions.select("action").mapInArrow(writer.write_partition, "result binary").collect()
-    total = sum((pickle.loads(row["result"]) for row in partitions), BulkResult())  # noqa: S301 (our own tasks wrote it)
-    if total.failure:
-        raise total.failure
-    require_accepted(total, settings.max_rejected_documents)
-    return total
-
-
-class BulkWriter:
-    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight."""
-
-    def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
-        self._settings = settings
-        self._fields = dict(fields or {})
-
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
         reread_only_changed_archives()
-        settings, total = self._settings, BulkResult()
-        client = settings.connection.client(settings.bulk_connections)
+        total = BulkResult()
+        client = self.connection.client(self.bulk_connections)
         pending: deque[Future[BulkResult]] = deque()
         # An executor has no log file of the job; Spark keeps what it writes to its standard error.
         log = logging_to("-")
-        with log, log_fields(**self._fields), closing(client), ThreadPoolExecutor(settings.bulk_connections) as pool:
-            requests = (part for batch in batches for part in bulk_requests(batch.column(0), settings.bulk_bytes))
+        with log, closing(client), ThreadPoolExecutor(self.bulk_connections) as pool:
+            requests = (part for batch in batches for part in bulk_requests(batch.column(0), self.bulk_bytes))
             for actions in requests:
                 total += BulkResult(Counts(bytes=request_body(actions).nbytes))
                 pending.append(pool.submit(copy_context().run, self._send, client, actions))
                 # One request more than there are connections waits, so that no connection idles.
-                if len(pending) > settings.bulk_connections:
+                if len(pending) > self.bulk_connections:
                     total += pending.popleft().result()
-                if total.failure or total.counts.rejected > settings.max_rejected_documents:
+                if total.failure or total.counts.rejected > self.max_rejected_documents:
                     break
             for future in pending:
                 total += future.result()
@@ -324,26 +317,27 @@ class BulkWriter:
 
     def _send(self, client: OpenSearch, actions: pa.Array) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""
-        settings, result = self._settings, BulkResult()
-        backoff = Backoff(settings.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
+        result = BulkResult()
+        backoff = Backoff(self.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
         while len(actions):
             result += BulkResult(Counts(requests=1))
             try:
                 answer = client.transport.perform_request(
                     "POST",
-                    bulk_path(settings.alias),
+                    bulk_path(self.alias),
                     params={"require_alias": "true", "filter_path": _FILTER},
                     body=bytes(request_body(actions)),
                 )
                 part, actions, cause = count_outcomes(
-                    answer, actions, settings.alias, settings.max_rejected_documents, settings.highest_version
+                    answer, actions, self.alias, self.max_rejected_documents, self.highest_version
                 )
                 result += part
             except OpenSearchException as error:
                 if isinstance(error, TransportError) and error.status_code == 413:
                     if len(actions) == 1:
                         reason = {"type": "too_large", "reason": "larger than a request may be"}
-                        return result + _rejections([_dead_letter(actions[0].as_py(), 413, reason)], 0)
+                        letter = _dead_letter(actions[0].as_py(), 413, reason)
+                        return result + BulkResult(Counts(rejected=1), [letter])
                     half = len(actions) // 2
                     result += self._send(client, actions[:half])
                     if result.failure:
@@ -369,15 +363,14 @@ class BulkWriter:
 
     def _failure(self, cause: Any) -> IcecdcError:
         """Return the error for a request that failed as a whole, or for operations that were refused to the end."""
-        settings = self._settings
         if isinstance(cause, NotFoundError):
-            return _alias_missing(settings.alias)
+            return _alias_missing(self.alias)
         if isinstance(cause, OpenSearchException):
-            return typed_error(cause, settings.connection.url, "a bulk request", settings.connection.username)
+            return typed_error(cause, self.connection.url, "a bulk request", self.connection.username)
         return OpenSearchUnreachableError(
-            f"OpenSearch kept refusing documents for {settings.retry_timeout_seconds:g} s: {error_reason(cause)}",
+            f"OpenSearch kept refusing documents for {self.retry_timeout_seconds:g} s: {error_reason(cause)}",
             subject="retry_timeout_seconds",
-            value=settings.retry_timeout_seconds,
+            value=self.retry_timeout_seconds,
             remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",
         )
 

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,6 @@ _REQUIRED_FIELDS = {
     "_refresh": "_shards",
     "_search_shards": "shards",
 }
-# Statuses that say something about the content of the cluster. The page of another server must not pass for one.
-_CONTENT_STATUSES = frozenset({404, 409})
 
 
 class UnusableAnswerError(TransportError):
@@ -60,24 +58,6 @@ def unusable_answer_error(problem: str, text: object = "", status: int = 200) ->
     beginning = text if isinstance(text, str) else json.dumps(text, default=str)
     # The error has no status, so that nobody mistakes it for a 404 of OpenSearch.
     return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
-
-
-class AnswerConnection(Urllib3HttpConnection):
-    """A connection that accepts only JSON objects as details of an error."""
-
-    def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
-        text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
-        is_json = (content_type or "").partition(";")[0].strip() in _JSON
-        details: object = None
-        if is_json:
-            # The error of a HEAD request has no body.
-            with suppress(ValueError, RecursionError):
-                details = json.loads(text or "{}")
-        if isinstance(details, dict):
-            super()._raise_error(status_code, text, content_type)
-        if status_code in _CONTENT_STATUSES:
-            raise unusable_answer_error("the error is no JSON object", text, status_code)
-        super()._raise_error(status_code, text, "text/plain")
 
 
 class AnswerReader(Deserializer):
@@ -99,6 +79,22 @@ class AnswerReader(Deserializer):
                 return json.loads(s)  # lone surrogates, which orjson refuses
             except (ValueError, RecursionError) as error:
                 raise unusable_answer_error("the answer is no JSON", s) from error
+
+
+class AnswerConnection(Urllib3HttpConnection):
+    """A connection that accepts only JSON objects as details of an error."""
+
+    def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
+        text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
+        try:
+            # The error of a HEAD request has no body.
+            is_object = isinstance(AnswerReader(True).loads(text or "{}", content_type or "no JSON"), dict)
+        except UnusableAnswerError:
+            is_object = False
+        # The page of another server must not pass for a status that says something about the content of the cluster.
+        if not is_object and status_code in (404, 409):
+            raise unusable_answer_error("the error is no JSON object", text, status_code)
+        super()._raise_error(status_code, text, content_type if is_object else "text/plain")
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:

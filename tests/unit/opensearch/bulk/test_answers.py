@@ -30,13 +30,30 @@ class DescribeItemOutcomes:
             None,
             {},
             {"type": "x", "reason": "y"},
-            {"type": "x", "reason": None},
-            {"type": "x", "reason": "y", "caused_by": {"reason": "z"}},
-            {"type": "x", "reason": "y", "caused_by": None},
+            {"type": "x", "reason": None, "caused_by": None},
         ],
     )
     def it_accepts_the_errors_that_opensearch_gives(self, error):
         assert item_outcomes(failed(400, error), SENT)[0] == ("index", {"status": 400, "error": error})
+
+    @pytest.mark.parametrize(
+        "items",
+        [
+            [],
+            [WRITTEN],
+            [WRITTEN, WRITTEN, DELETED],
+            [WRITTEN, WRITTEN],
+            [WRITTEN, {"create": {"status": 201}}],
+            [WRITTEN, {"delete": {}}],
+            [WRITTEN, None],
+            [{**WRITTEN, **DELETED}, DELETED],
+            None,
+        ],
+    )
+    def it_refuses_other_items_than_one_of_each_operation(self, items):
+        for answer in ({"errors": False, "items": items}, {"message": "ok"}, [], None):
+            with pytest.raises(UnusableAnswerError):
+                item_outcomes(answer, SENT)
 
     @pytest.mark.parametrize(
         ("status", "error"),
