@@ -29,7 +29,7 @@ from icecdc_core.explore.rows import (
     parse_document,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS
-from icecdc_core.opensearch.content_checksums import without_fields
+from icecdc_core.opensearch.checksums import without_fields
 from icecdc_core.reporting.figures import Cell
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source

@@ -14,7 +14,7 @@ from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import (
     count_operations,
     create_physical,
@@ -63,7 +63,7 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             look = run.look()
             require_own_alias(run.client, config)
-            require_server_features(run.client, config)
+            require_pipelines(run.client, config)
             require_identity(run.client, config, look)
         if config.dry_run:
             return run.finish(dry_run_export(run, look))
@@ -109,7 +109,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
             total += written
             source.table.release()
-            lock.progress(number, batch.rejected + total.counts.rejected)
+            lock.record(groups_done=number, rejected=batch.rejected + total.counts.rejected)
             bar.update(written.counts.operations)
         bar.complete(done + total.counts.operations)
     with run.stage("publish"):
@@ -177,7 +177,7 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
-        lock.record_index(*created)
+        lock.record(index_uuid=created.uuid, index_digest=created.digest)
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups

@@ -20,7 +20,7 @@ from icecdc_core.documents.example_queries import as_text, example_queries, with
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
@@ -239,7 +239,7 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
     with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
-        require_server_features(client, config)
+        require_pipelines(client, config)
     position = PositionStore(client, config).read()
     if source is not None:
         known = position or Position(config.index, config.table, source.table_uuid)

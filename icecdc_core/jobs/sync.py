@@ -18,7 +18,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
@@ -70,7 +70,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("sync", spark, config) as run:
         with run.stage("check"):
             look = _checked_look(run)
-            require_server_features(run.client, config)
+            require_pipelines(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, look))
         position, source = look

@@ -19,7 +19,6 @@ from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
     icecdc_meta,
     indexes_behind,
-    indexes_of_readers,
     point_in_time,
     require_index_of_table,
     require_readable_index,
@@ -135,7 +134,7 @@ class Run(JobRun["SyncConfig"]):
         A write of the unchanged position after the look shows that the lock was still held.
         """
         with self.typed_errors("reading the alias"):
-            seen = indexes_of_readers(self.client, self.config.index)
+            seen = frozenset(indexes_behind(self.client, self.config.index))
         lock.write(lock.position)
         return seen
 
@@ -192,7 +191,7 @@ def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None
 
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Open the table as `open_source` does, and check that documents can contain its columns."""
-    check_settings(config.settings, config.number_of_shards)
+    check_settings(config.settings)
     source = open_source(spark, config, needs_history=needs_history)
     index_mapping(source.schema, config.mapping, config.pipeline_fields)
     spec = stored_spec(config.mapping, config.settings)

@@ -264,7 +264,7 @@ MUTANTS = [
                 export,
                 "_export",
                 "written = write_batch(",
-                "lock.progress(number)\n                written = write_batch(",
+                "lock.record(groups_done=number)\n                written = write_batch(",
             ),
         ),
         schedules=3000,
