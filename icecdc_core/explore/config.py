@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import parameter_problem
 
 
 def _as_text(value: object) -> object:
@@ -19,17 +19,11 @@ def _as_text(value: object) -> object:
 
 
 def _query(text: str) -> str:
-    """A query string, or the JSON of a query, which must be an object."""
-    if text.startswith("{"):
-        try:
-            json.loads(text)
-        except ValueError as error:
-            raise PydanticCustomError(
-                "query",
-                "is not valid JSON: {problem}. Remedy: {remedy}",
-                {"problem": str(error), "remedy": 'give a query string, or JSON such as {"match": {"name": "words"}}'},
-            ) from None
-    return text
+    try:
+        return text if not text.startswith("{") or json.loads(text) else ""
+    except ValueError as error:
+        remedy = 'give a query string, or JSON such as {"match": {"name": "words"}}'
+        raise parameter_problem(f"is not valid JSON: {error}", remedy) from None
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]

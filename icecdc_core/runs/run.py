@@ -102,7 +102,7 @@ class Run(JobRun["SyncConfig"]):
         source = open_indexable_source(self.spark, self.config, needs_history)
         self._opened.callback(source.table.release)
         self._source = source
-        self.observers.opened(source)
+        self.opened_source = source
         return source
 
     def require_identity(self, look: Look) -> None:

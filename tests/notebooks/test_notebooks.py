@@ -156,9 +156,9 @@ class DescribeThePapermillWay:
         assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
         assert json.loads((tmp_path / "report.json").read_text()) == report
         assert "<s>t...</s> \\u2192 z..." in shown
-        assert "data:image/png;base64," in shown
+        assert "image/png" in shown
         # Not even in a field that the parameters let through, as "two" becomes "t...".
-        texts = re.sub(r"base64,[\w+/=]+", "", shown)
+        texts = re.sub(r"[\w+/=\\]{500,}", "", shown)
         assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
 
     @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
