@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> Ind
         "export gives an index another identity only with replace_index=true",
         subject=names[0],
         value=given.get(names[0]),
-        remedy=f"give {_shown(names, stored)}",
+        remedy=_keep(names, stored),
     )
 
 
@@ -83,21 +83,40 @@ def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     return sorted(key for key in keys if stored.get(key) != given.get(key))
 
 
-def _shown(names: Iterable[str], values: Mapping[str, Any]) -> str:
+def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
     return ", ".join(_value(name, values.get(name)) for name in names)
 
 
 def _value(name: str, value: Any) -> str:
     if value is True:
-        return f"a {name}"  # the index knows no more of it
+        return f"a {name}"
+    if not value and name in _DROPPABLE:
+        return f"no {name}"
     return f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}"
+
+
+def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
+    """The remedy that leaves the index as it is: the stored values."""
+    parts = []
+    for name in names:
+        value = stored.get(name)
+        if name == _IDENTIFIERS and not value:
+            parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
+        elif value is True:
+            parts.append(f"give the {name} that the index was built with")
+        else:
+            parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
+    return "; ".join(parts)
 
 
 def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, given):
-        return f"give {_shown(dict.fromkeys([*identity, *names]), stored)}"
-    return f"to keep the index as it is, give {_shown(names, stored)}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
+        return _keep([*identity, *(name for name in names if name not in identity)], stored)
+    if "document_ids" in names:  # the format of the table decides, and does not go back
+        return _REEXPORT.format(_SCHEMA_POLICY)
+    keep = _keep(names, stored)
+    return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 
 
 def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
