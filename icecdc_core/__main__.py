@@ -33,7 +33,6 @@ from icecdc_core.cli import (
     write_summaries,
 )
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import IndexFile
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, failure_of, failure_report, state_of
@@ -121,9 +120,6 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     from icecdc_core.jobs.many import require_one_session, run_many
 
     command = COMMANDS[request.command]
-    if not request.parameters.get("report_path"):
-        with suppress(ConfigError):  # the report that the file names is replaced, too, as far as it can be read
-            facts["report_paths"] = IndexFile(request.file, SyncConfig).texts("report_path", request.only)
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
-from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.index_file import load_configurations
 from icecdc_core.config.model import (
     CatalogProperties,
     Count,
@@ -20,6 +21,7 @@ from icecdc_core.config.model import (
     MetricsUrl,
     Names,
     OptionalTableName,
+    OptionalUrl,
     ParameterModel,
     ReportPath,
     Seconds,
@@ -31,15 +33,20 @@ from icecdc_core.config.model import (
 from icecdc_core.quoting import quoted
 from icecdc_core.secrets import Properties, is_reference, resolve
 
-Url = Annotated[str, AfterValidator(values.check_cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
-Name = Annotated[str, AfterValidator(values.check_plain_name)]
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
 Reserved = Annotated[str, Field(max_length=0)]
 
 _DEAD_LETTERS = "icecdc_dead_letters"
+_SERVERLESS = re.compile(r"\.aoss\.(.*\.)?(amazonaws\.com|on\.aws|api\.aws)")
+
+
+def _check_target(name: str) -> str:
+    """Leave room for the longer names of the physical indexes."""
+    return values.check_index_name(name, values.MAX_TARGET_BYTES)
 
 
 class SyncConfig(ParameterModel):
@@ -52,49 +59,33 @@ class SyncConfig(ParameterModel):
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
 
-    table: OptionalTableName = Field(
-        examples=["lake.shop.orders"], description="Source table, catalog.namespace.table as Spark names it."
-    )
-    index: Annotated[str, AfterValidator(values.check_target_index_name)] = Field(
+    table: OptionalTableName = Field(description="Source table, catalog.namespace.table as Spark names it.")
+    index: Annotated[str, AfterValidator(_check_target)] = Field(
         default="",
-        examples=["orders"],
         description="OpenSearch index to keep in sync with the table. Default: the table's name in lower case.",
     )
-    opensearch_url: Url = Field(
-        default="http://127.0.0.1:9200",
-        examples=["https://search.example.com:9200"],
-        description="http(s)://host:port of OpenSearch, without credentials.",
+    opensearch_url: OptionalUrl = Field(
+        default="http://127.0.0.1:9200", description="http(s)://host:port of OpenSearch, without credentials."
     )
     opensearch_username: str = Field(
         default="",
-        examples=["icecdc"],
         description="User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. "
         "Default: none.",
     )
     opensearch_password: SecretReference = Field(
-        default="",
-        examples=["env:OPENSEARCH_PASSWORD"],
-        description="Reference to the password: env:NAME or secret:scope/key; never the password itself.",
+        default="", description="Reference to the password: env:NAME or secret:scope/key; never the password itself."
     )
-    opensearch_ca_certs: Text = Field(
-        default="",
-        examples=["/etc/ssl/search-ca.pem"],
-        description="File with the CA certificates. Default: the system's.",
-    )
+    opensearch_ca_certs: Text = Field(default="", description="File with the CA certificates. Default: the system's.")
     opensearch_verify_certs: bool = Field(default=True, description="Check the server's certificate.")
     opensearch_client_cert: Text = Field(
-        default="",
-        examples=["/etc/ssl/icecdc.pem"],
-        description="PEM file with this client's certificate. Default: none.",
+        default="", description="PEM file with this client's certificate. Default: none."
     )
     opensearch_client_key: Text = Field(
         default="",
-        examples=["/etc/ssl/icecdc.key"],
         description="PEM file with the private key of the client certificate. Default: in the certificate's file.",
     )
     opensearch_aws_region: Text = Field(
         default="",
-        examples=["eu-central-1"],
         description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
     )
     opensearch_aws_service: Annotated[Literal["es"], LowerCase] = Field(
@@ -105,38 +96,27 @@ class SyncConfig(ParameterModel):
     warehouse: Warehouse = ""
     identifier_columns: Names = Field(
         default_factory=list,
-        examples=["order_id,line"],
         description='Columns that make the document id, as a list, JSON array or "a,b". '
         "Default: the table's own identifier fields.",
     )
     columns: Names = Field(
-        default_factory=list,
-        examples=["order_id,line,amount"],
-        description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
+        default_factory=list, description='Columns of the document, as a list, JSON array or "a,b". Default: all.'
     )
-    alias: Name = Field(
-        default="", examples=["f"], description="Name of the table in the expressions of select. Default: none."
-    )
+    alias: Name = Field(default="", description="Name of the table in the expressions of select. Default: none.")
     select: Select = Field(
         default_factory=list,
-        examples=['["* EXCEPT (email)", "sha2(email, 256) AS owner"]'],
         description="Fields of the document as Spark SQL expressions, a list or JSON array of strings as "
         "DataFrame.selectExpr takes them. Default: the columns.",
     )
     mapping: JsonObject = Field(
         default_factory=dict,
-        examples=['{"title": {"type": "text", "analyzer": "english"}}'],
-        description="Mapping of fields by name, a mapping or JSON object, merged over the generated mapping. "
-        "Default: none.",
+        description='Mapping of fields, such as {"title": {"type": "text"}}, over the generated one. Default: none.',
     )
     settings: JsonObject = Field(
-        default_factory=dict,
-        examples=['{"refresh_interval": "5s"}'],
-        description="Index settings, a mapping or JSON object. Default: none.",
+        default_factory=dict, description='Index settings, such as {"refresh_interval": "5s"}. Default: none.'
     )
     pipeline_fields: Names = Field(
         default_factory=list,
-        examples=["embedding"],
         description='Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not '
         "compare them. Default: none.",
     )
@@ -147,16 +127,14 @@ class SyncConfig(ParameterModel):
     nest: Reserved = Field(default="", description="Reserved for documents of several tables; not supported yet.")
     row_filter: str = Field(
         default="",
-        examples=["region = 'EU'"],
-        description="Spark SQL condition; a row that stops matching leaves the index. Default: every row.",
+        description="SQL condition, such as region = 'EU'; a row that stops matching leaves the index. Default: all.",
     )
-    branch: Name = Field(default="main", examples=["audit"], description="Branch of the table.")
+    branch: Name = Field(default="main", description="Branch of the table.")
     change_mode: Annotated[Literal["net", "snapshot"], LowerCase] = Field(
         default="net", description="net: one step for the whole range. snapshot: one step for each snapshot."
     )
     start_from: StartFrom = Field(
         default="",
-        examples=["2026-01-31T12:00:00Z"],
         description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
         "(UTC). Default: export first.",
     )
@@ -184,7 +162,6 @@ class SyncConfig(ParameterModel):
     )
     dead_letter_table: OptionalTableName = Field(
         default="",
-        examples=["lake.shop.rejected"],
         description="Iceberg table, catalog.namespace.table, for rejected documents. "
         "Default: icecdc_dead_letters beside the source table.",
     )
@@ -204,7 +181,6 @@ class SyncConfig(ParameterModel):
     max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
     target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = Field(
         default=0.0,
-        examples=["10s"],
         description="Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m "
         "or 1h. Default: none.",
     )
@@ -212,7 +188,6 @@ class SyncConfig(ParameterModel):
     log_path: LogPath = ""
     metrics_folder: Text = Field(
         default="",
-        examples=["/var/lib/node_exporter"],
         description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none.",
     )
     metrics_url: MetricsUrl = ""
@@ -242,9 +217,7 @@ class SyncConfig(ParameterModel):
         description="Bytes of data files that an export writes before it records progress.",
     )
     positions_index: Annotated[str, AfterValidator(values.check_index_name)] = Field(
-        default="icecdc-positions",
-        examples=["icecdc-positions"],
-        description="Index with the positions and the commit log.",
+        default="icecdc-positions", description="Index with the positions and the commit log."
     )
     lease_seconds: float = Field(
         default=60.0,
@@ -258,16 +231,13 @@ class SyncConfig(ParameterModel):
     @classmethod
     def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:
         """Load the parameters of one index from an index file (`indexes.yml`)."""
-        file = IndexFile(path, cls)
-        name = file.resolve_name(index)
-        return file.configurations(cls, [name], overrides)[name]
+        (config,) = load_configurations(path, cls, [index], overrides).values()
+        return config
 
     @classmethod
     def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
         """Load the parameters of all or some indexes from an index file (`indexes.yml`)."""
-        file = IndexFile(path, cls)
-        wanted = [only] if isinstance(only, str) else list(only)
-        return file.configurations(cls, [file.resolve_name(name) for name in wanted] or file.names, overrides)
+        return load_configurations(path, cls, [only] if isinstance(only, str) else only, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,14 +334,11 @@ def _combination_problems(given: Mapping[str, Any]) -> list[str]:
         problems.append(
             "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
         )
-    if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
-        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
-    spellings = [path.removeprefix("index.") for path, _ in values.iterate_leaves(given.get("settings", {}))]
-    for setting in dict.fromkeys(spellings):
-        is_parameter = setting in ("number_of_shards", "number_of_replicas") and setting in given
-        if spellings.count(setting) + is_parameter > 1:
-            also = ", also as a parameter" if is_parameter else " (index. may be left out)"
-            problems.append(f"settings: has {setting} twice{also}. Remedy: keep one of them.")
+    if _SERVERLESS.search(given.get("opensearch_url", "")):
+        problems.append(
+            "opensearch_url: is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor "
+            "GET /. Remedy: use a domain of Amazon OpenSearch Service or any other cluster."
+        )
     if 0 < given.get("target_lag", 0) < given.get("poll_interval_seconds", 0):
         problems.append(
             f"target_lag: {given['target_lag']!r} is shorter than "
@@ -395,7 +362,6 @@ class StatusConfig(SyncConfig):
 
     table: OptionalTableName = Field(
         default=_ANY_TABLE,
-        examples=["lake.shop.orders"],
         description="A table of the catalog that the lag is read from. Default: the catalog is named lake.",
     )
 

@@ -68,26 +68,6 @@ def _given(notebook: str, name: str) -> dict[str, str]:
     return {**NEEDED[KINDS[notebook]], **WITH.get(name, {}), name: OTHER[name]}
 
 
-@each_notebook
-class DescribeTheParametersCells:
-    def it_shows_the_few_that_most_runs_set(self, notebook):
-        _, shown, *_ = _code_cells(_read(notebook))
-        assert 5 <= len(shown.source.splitlines()) <= 7
-
-    def it_hides_the_cell_with_all_of_them(self, notebook):
-        everything, *_ = _code_cells(_read(notebook))
-        assert (everything.metadata.tags, everything.metadata.jupyter.source_hidden) == (["parameters"], True)
-
-    def it_shows_the_lines_of_the_hidden_cell(self, notebook):
-        everything, shown, *_ = _code_cells(_read(notebook))
-        assert set(shown.source.splitlines()) <= set(everything.source.splitlines())
-
-    def it_has_a_place_for_passed_values_after_both(self, notebook):
-        cells = _read(notebook).cells
-        places = [number for number, cell in enumerate(cells) if "injected-parameters" in cell.metadata.get("tags", [])]
-        assert places == [3]
-
-
 class DescribePassedParameters:
     @each_parameter
     def it_reaches_the_run_through_papermill(self, notebook, name):
