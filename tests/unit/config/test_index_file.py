@@ -203,11 +203,6 @@ class DescribeProblemsOfAFile:
         ("defaults", "second", "parameters"),
         [
             ("{}", "table: lake.ns.a, index: a", ["dead_letter_table"]),
-            (
-                "{}",
-                "table: lake.ns.a, index: a, dead_letter_table: lake.ns.`icecdc_dead_letters`",
-                ["dead_letter_table"],
-            ),
             ("{}", "table: lake.ns.a, index: a, dead_letter_table: lake.ns.other", []),
             ("{dead_letter_table: lake.ns.letters}", "table: lake.ns.b, index: a", []),
             ("{metrics_folder: /m}", "table: lake.ns.b, index: a", ["metrics_folder"]),
@@ -418,10 +413,6 @@ class DescribeSubstitution:
         assert problem.startswith(f"indexes.films.{line.partition(':')[0]}: may hold a secret")
         assert "Remedy: leave ICECDC_TEST_" in problem
         assert "hunter2" not in problem
-
-    def it_does_not_take_a_name_of_the_file_for_that_of_a_secret(self, write):
-        path = write('indexes: {tokens: {table: l.n.t, catalog_properties: {uri: "http://${env:ICECDC_TEST_A}"}}}')
-        assert SyncConfig.load(path).catalog_properties["uri"] == "http://a"
 
     def it_leaves_references_to_secrets_for_later(self, write):
         path = write(f"{ONE}    opensearch_username: u\n    opensearch_password: env:ICECDC_TEST_UNSET\n")
