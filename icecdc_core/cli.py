@@ -10,7 +10,6 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -49,18 +48,10 @@ class Command:
     fixed: Mapping[str, str] = field(default_factory=dict)
     of_one: str = ""
 
-    @property
-    def job(self) -> Job:
-        """The job."""
-        return self._imported(self.target.partition(":")[2])
-
-    @property
-    def job_of_one(self) -> Job:
-        """The job for one index of many."""
-        return self._imported(self.of_one) if self.of_one else self.job
-
-    def _imported(self, function: str) -> Job:
-        job: Job = getattr(import_module(f"icecdc_core.{self.target.partition(':')[0]}"), function)
+    def job(self, *, of_many: bool = False) -> Job:
+        """Import the job, or what it is for one index of many."""
+        module, _, function = self.target.partition(":")
+        job: Job = getattr(import_module(f"icecdc_core.{module}"), (of_many and self.of_one) or function)
         return job
 
     @property
@@ -293,10 +284,3 @@ def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> No
     for path in dict.fromkeys(config.report_path for config in configs.values() if config.report_path):
         names = [name for name, config in configs.items() if config.report_path == path]
         write_report(report.of(names), path)
-
-
-def replace_report(report: Mapping[str, Any], path: str) -> None:
-    """Write the failure of a job that did not begin: the report of an older run must not stay."""
-    if path:
-        with suppress(ConfigError):  # it must not hide why the run failed
-            write_report(report, path)

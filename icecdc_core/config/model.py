@@ -116,7 +116,13 @@ class Parameter(NamedTuple):
 class ParameterModel(BaseModel):
     """Parameters of a job; frozen, and can be pickled to executors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        str_strip_whitespace=True,
+        use_attribute_docstrings=True,
+    )
 
     reads_kafka: ClassVar[bool] = False
     """Whether the session needs Spark's Kafka connector."""
@@ -129,6 +135,11 @@ class ParameterModel(BaseModel):
         log_path: str
         metrics_folder: str
         metrics_url: str
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split())
 
     def __init__(self, **given: Any) -> None:
         fields = type(self).model_fields

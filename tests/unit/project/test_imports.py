@@ -46,7 +46,7 @@ class DescribeImportingThePackage:
 
     def it_imports_every_job_without_the_packages_of_the_extras(self):
         blocked = WITHOUT.format(missing=EXTRAS)
-        jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job for command in COMMANDS.values()]"
+        jobs = "import icecdc_core.jobs.many, icecdc_core.notebook; [command.job() for command in COMMANDS.values()]"
         ended = python(f"{blocked}from icecdc_core.cli import COMMANDS; {jobs}; print(*sorted(COMMANDS))")
         assert (ended.stdout.split(), ended.stderr) == (sorted(COMMANDS), "")
 
