@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
-from icecdc_core.dependencies import supported_pyspark
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.quoting import quoted as quoted
-
-with supported_pyspark():
-    from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 CHANGE_TYPE = "_change_type"
 """What happened to the row: ``INSERT`` or ``DELETE`` (an update is a DELETE and an INSERT)."""
@@ -31,6 +28,15 @@ RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 
 OWN_PREFIX = "_icecdc_"
 """Helper columns beside those of the table begin with it, so no column of the table may."""
+
+NUMBER, ROWS = f"{OWN_PREFIX}row", f"{OWN_PREFIX}rows"
+"""The number of a narrow row, see ``remove_narrow_carryovers``, and how many of them were compared."""
+
+KIND, DELETED, UPSERTED = f"{OWN_PREFIX}kind", 1, 2
+"""What a step did to an identifier."""
+
+IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
+"""Whether two rows have an identifier."""
 
 _IDENTIFIER_PREFIX = f"{OWN_PREFIX}id_"
 

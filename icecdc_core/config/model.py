@@ -25,9 +25,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from icecdc_core.config import values
+from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError
 from icecdc_core.secrets import Properties, looks_secret, redact, shorten
-from icecdc_core.user_folders import user_folder
 
 
 def problems_error(problems: Sequence[str]) -> ConfigError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -211,6 +212,9 @@ class SyncConfig(ParameterModel):
             problems.append(
                 "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
             )
+        spelled = Counter(name for name, _ in values.iterate_settings(given.get("settings", {})))
+        if twice := [name for name, times in spelled.items() if times > 1]:
+            problems.append(f"settings: has {', '.join(twice)} twice, index. makes no difference. Remedy: keep one.")
         if _SERVERLESS.search(given.get("opensearch_url", "")):
             problems.append(
                 "opensearch_url: is for OpenSearch Serverless (aoss), which is not supported: it has no _refresh. "

@@ -70,6 +70,11 @@ def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
             yield f"{prefix}{name}", value
 
 
+def iterate_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings of an index by their dotted names; they may be nested or dotted, with or without `index.`."""
+    return ((path.removeprefix("index."), value) for path, value in iterate_leaves(settings))
+
+
 def check_no_reference(text: str) -> str:
     """A string that is used as it is; a reference to a secret would be taken literally, so it is refused."""
     if is_reference(text):

@@ -232,7 +232,10 @@ MUTANTS = [
         "a file group is recorded before it is written",
         (READERS, INDEX),
         Change(
-            export, "_export", "written = write_batch(", "lock.progress(number)\n                written = write_batch("
+            export,
+            "_export",
+            "written = write_batch(",
+            "lock.record(groups_done=number)\n                written = write_batch(",
         ),
         schedules=3000,
     ),

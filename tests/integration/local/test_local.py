@@ -13,15 +13,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core.errors import ConfigError, DiskFullError, DownloadError, PortInUseError, ServiceStartError
-from icecdc_core.local import opensearch, running_opensearch, start_opensearch, status, stop_opensearch
+from icecdc_core.local import running_opensearch, server, start_opensearch, status, stop_opensearch
 from icecdc_core.local.__main__ import main
 from icecdc_core.local.opensearch import cached_jars, opensearch_versions
-from icecdc_core.local.processes import end_process, start_time
+from icecdc_core.local.server import answers, end_process, start_time
 from icecdc_core.session.java import find_spark_java
 from tests.waiting import is_true_within
 
@@ -51,7 +52,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 def occupied_port() -> Iterator[int]:
     """A port somebody else listens on."""
     with socket.socket() as listener:
-        port = next(opensearch.free_ports(list(range(8100, 8200))))
+        port = next(server.free_ports(list(range(8100, 8200))))
         listener.bind(("127.0.0.1", port))
         listener.listen()
         yield port
@@ -66,52 +67,13 @@ class DescribeRunningOpensearch:
                 assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
                 with OpenSearch(url) as client:
                     assert client.cluster.health()["number_of_nodes"] == 1
-                    client.index(index="t", id="1", body={"a": 1}, refresh=True)
-                    assert client.count(index="t")["count"] == 1
                     node = next(iter(client.nodes.info()["nodes"].values()))
                 for layer in ("http", "transport"):
                     bound = node[layer]["bound_address"]
                     assert all(address.startswith("127.0.0.1:") for address in bound)
+            _answers_this_machine_and_no_web_page(one)
         assert not list(temporary_folder.iterdir())
-        for url in (one, other):
-            assert not _listens(url)
-
-    @tools
-    def it_answers_this_machine_and_no_web_page(self, temporary_folder: Path) -> None:
-        with running_opensearch(heap=_HEAP) as url:
-            port = int(url.rpartition(":")[2])
-            with OpenSearch(url) as client:
-                client.index(index="t", id="1", body={"a": 1}, refresh=True)
-                for host in (
-                    f"127.0.0.1:{port}",
-                    f"localhost:{port}",
-                    f"LOCALHOST:{port}",
-                    f"[::1]:{port}",
-                    "localhost",
-                ):
-                    assert _asked(port, "GET", "/t/_doc/1", Host=host)[0] == 200
-                foreign = (
-                    f"evil.example:{port}",
-                    "evil.example",
-                    "127.0.0.1.evil.example",
-                    f"localhost.evil.example:{port}",
-                    "",
-                )
-                origins = ("https://evil.example", "null", url, f"http://localhost:{port}")
-                wrong = [{"Host": host} for host in foreign]
-                wrong += [{"Host": f"127.0.0.1:{port}", "Origin": origin} for origin in origins]
-                wrong += [{"Host": "evil.example", "Origin": "http://evil.example"}]
-                for headers in wrong:
-                    for method, path, body in (
-                        ("GET", "/", ""),
-                        ("GET", "/t/_search", ""),
-                        ("POST", "/t/_doc/2?refresh=true", '{"a": 2}'),
-                        ("POST", "/_bulk?refresh=true", '{"index":{"_index":"t","_id":"3"}}\n{"a":3}\n'),
-                        ("DELETE", "/t", ""),
-                    ):
-                        status, text = _asked(port, method, path, body, **headers)
-                        assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
-                assert client.count(index="t")["count"] == 1
+        assert (answers(one), answers(other)) == (False, False)
 
     @tools
     def it_ends_with_a_process_that_was_killed(self, temporary_folder: Path) -> None:
@@ -127,7 +89,7 @@ class DescribeRunningOpensearch:
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment, check=False
         )
         assert killed.returncode == -signal.SIGKILL
-        assert is_true_within(30, lambda: not _listens(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
+        assert is_true_within(30, lambda: not answers(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
     @tools
     def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
@@ -146,16 +108,14 @@ class DescribeRunningOpensearch:
             assert client.get(index="t", id="1")["_source"] == {"a": 1}
 
     @tools
-    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder: Path) -> None:
-        with pytest.raises(ServiceStartError, match="Too small maximum heap") as caught, running_opensearch(heap="1m"):
-            pass
-        assert "Too small maximum heap" in Path(str(caught.value.value)).read_text()
-
-    @tools
-    def it_gives_up_in_time(self, temporary_folder: Path) -> None:
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [({"heap": "1m"}, "Too small maximum heap"), ({"timeout_seconds": 0.5}, r"not healthy after 0\.5 seconds")],
+    )
+    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder: Path, given: Any, message: str) -> None:
         with (
-            pytest.raises(ServiceStartError, match=r"not healthy after 0\.5 seconds") as caught,
-            running_opensearch(heap=_HEAP, timeout_seconds=0.5),
+            pytest.raises(ServiceStartError, match=message) as caught,
+            running_opensearch(**{"heap": _HEAP, **given}),
         ):
             pass
         assert Path(str(caught.value.value)).is_file()
@@ -178,24 +138,28 @@ class DescribeRunningOpensearch:
     def it_reports_a_port_that_is_occupied_while_it_starts(
         self, occupied_port: int, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(opensearch, "free_ports", lambda ports: iter(ports))
+        monkeypatch.setattr(server, "free_ports", lambda ports: iter(ports))
         with (
             pytest.raises(PortInUseError, match=f"port={occupied_port}"),
             running_opensearch(heap=_HEAP, port=occupied_port),
         ):
             pass
 
-    @pytest.mark.parametrize("port", [80, 9300, 70000])
-    def it_refuses_a_port_it_cannot_use(self, port: int) -> None:
-        with pytest.raises(ConfigError, match="1024 to 9299"), running_opensearch(port=port):
-            pass
-
-    def it_refuses_an_unknown_version(self) -> None:
-        with pytest.raises(ConfigError, match=r"2\.19\.1\.0, 3\.8\.0\.0"), running_opensearch(version="1.3"):
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"port": 80}, "1024 to 9299"),
+            ({"port": 9300}, "1024 to 9299"),
+            ({"version": "1.3"}, r"2\.19\.1\.0, 3\.8\.0\.0"),
+        ],
+        ids=str,
+    )
+    def it_refuses_what_it_cannot_use(self, given: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message), running_opensearch(**given):
             pass
 
     def it_reports_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(opensearch, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
+        monkeypatch.setattr(server, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
         with pytest.raises(DiskFullError, match="No room left"), running_opensearch():
             pass
         assert not list(temporary_folder.iterdir())
@@ -210,13 +174,12 @@ class DescribeStartOpensearch:
         assert main(["status"]) == 1
         first = start_opensearch(heap=_HEAP)
         assert first.alive
-        assert first.healthy
         assert main(["up"]) == 0
         assert main(["status"]) == 0
         assert capsys.readouterr().out.count(f"{first.url} (process {first.pid},") == 2
         assert main(["down"]) == 0
         assert not first.alive
-        assert not _listens(first.url)
+        assert not answers(first.url)
         assert Path(first.data_folder).exists()
         assert not stop_opensearch()
         assert main(["down", "--remove-data"]) == 0
@@ -228,7 +191,7 @@ class DescribeStartOpensearch:
             file = state_folder / "icecdc" / "opensearch" / "server.json"
             file.parent.mkdir(parents=True)
             file.write_text(
-                f'{{"url": "http://127.0.0.1:1", "pid": {stranger.pid}, "started": "another time", "cluster_name": "c",'
+                f'{{"url": "http://127.0.0.1:1", "pid": {stranger.pid}, "started": "another time",'
                 ' "version": "2.19.1.0", "log": "", "data_folder": ""}'
             )
             assert not stop_opensearch()
@@ -276,25 +239,29 @@ class DescribeCachedJars:
             cached_jars(version, java)
         assert not jars[7].exists()
 
-    def it_reports_a_repository_that_does_not_have_them(self, cache: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("root", "message"),
+        [("empty", r"not found: .*ICECDC_IVY_SETTINGS=.*names your mirror"), ("", r"settings\.xml")],
+        ids=["repository without them", "settings that do not exist"],
+    )
+    def it_reports_a_mirror_that_does_not_help(
+        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, message: str
+    ) -> None:
         settings = tmp_path / "ivysettings.xml"
-        settings.write_text(
-            '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
-            f'<ibiblio name="mirror" m2compatible="true" root="{(tmp_path / "empty").as_uri()}"/>'
-            "</resolvers></ivysettings>"
-        )
-        with pytest.raises(DownloadError, match=r"not found: .*ICECDC_IVY_SETTINGS=.*names your mirror"):
-            cached_jars(opensearch_versions()[0], find_spark_java(), str(settings))
+        if root:
+            settings.write_text(
+                '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
+                f'<ibiblio name="mirror" m2compatible="true" root="{(tmp_path / root).as_uri()}"/>'
+                "</resolvers></ivysettings>"
+            )
+        monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
+        with pytest.raises(DownloadError, match=message):
+            cached_jars(opensearch_versions()[0], find_spark_java())
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    def it_reports_settings_that_do_not_exist(
+    def it_fetches_what_a_mirror_has_and_refuses_another_file(
         self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(tmp_path / "missing.xml"))
-        with pytest.raises(DownloadError, match=r"missing\.xml"):
-            cached_jars(opensearch_versions()[0], find_spark_java())
-
-    def it_fetches_what_a_mirror_has_and_refuses_another_file(self, cache: Path, tmp_path: Path) -> None:
         settings = tmp_path / "ivysettings.xml"
         pattern = f"{tmp_path}/mirror/[organisation]-[artifact]-[revision].[ext]"
         settings.write_text(
@@ -305,13 +272,14 @@ class DescribeCachedJars:
         with pytest.MonkeyPatch.context() as before:
             before.delenv("XDG_CACHE_HOME")
             shutil.copytree(cached_jars(version, java)[0].parent, tmp_path / "mirror")
-        jars = cached_jars(version, java, str(settings))
+        monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
+        jars = cached_jars(version, java)
         assert jars[0].parent == cache / f"opensearch-{version}"
 
         shutil.rmtree(jars[0].parent)
         (tmp_path / "mirror" / jars[3].name).write_bytes(b"something else")
         with pytest.raises(DownloadError, match="SHA-256"):
-            cached_jars(version, java, str(settings))
+            cached_jars(version, java)
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
     def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +287,29 @@ class DescribeCachedJars:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
             cached_jars(opensearch_versions()[0], find_spark_java())
+
+
+def _answers_this_machine_and_no_web_page(url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    with OpenSearch(url) as client:
+        client.index(index="t", id="1", body={"a": 1}, refresh=True)
+        for host in (f"127.0.0.1:{port}", f"LOCALHOST:{port}", f"[::1]:{port}", "localhost"):
+            assert _asked(port, "GET", "/t/_doc/1", Host=host)[0] == 200
+        foreign = (f"evil.example:{port}", "127.0.0.1.evil.example", f"localhost.evil.example:{port}", "")
+        origins = ("https://evil.example", "null", url, f"http://localhost:{port}")
+        wrong = [{"Host": host} for host in foreign]
+        wrong += [{"Host": f"127.0.0.1:{port}", "Origin": origin} for origin in origins]
+        for headers in wrong:
+            for method, path, body in (
+                ("GET", "/", ""),
+                ("GET", "/t/_search", ""),
+                ("POST", "/t/_doc/2?refresh=true", '{"a": 2}'),
+                ("POST", "/_bulk?refresh=true", '{"index":{"_index":"t","_id":"3"}}\n{"a":3}\n'),
+                ("DELETE", "/t", ""),
+            ):
+                status, text = _asked(port, method, path, body, **headers)
+                assert (status, text[:8]) == (403, "refused:"), (headers, method, path)
+        assert client.count(index="t")["count"] == 1
 
 
 def _asked(port: int, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
@@ -334,15 +325,9 @@ def _asked(port: int, method: str, path: str, body: str = "", **headers: str) ->
         connection.close()
 
 
-def _listens(url: str) -> bool:
-    host, _, port = url.removeprefix("http://").partition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
-
-
 def _kill_and_wait(pid: int, url: str) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert is_true_within(10, lambda: not _listens(url))
+    assert is_true_within(10, lambda: not answers(url))
 
 
 def _pid_of_server(temporary_folder: Path) -> int:

@@ -166,6 +166,8 @@ class DescribeProblems:
             ({"opensearch_password": "env:P"}, "opensearch_username"),
             ({"opensearch_client_key": "k"}, "opensearch_client_cert"),
             ({"index": "icecdc-positions"}, "index"),
+            ({"settings": {"refresh_interval": "5s", "index.refresh_interval": "5s"}}, "settings"),
+            ({"settings": {"search": {"idle.after": "1s"}, "index": {"search.idle": {"after": "1s"}}}}, "settings"),
             ({"target_lag": "10s", "poll_interval_seconds": "30"}, "target_lag"),
         ],
     )

@@ -100,15 +100,7 @@ sys.modules["pyspark.version"].__version__ = "3.5.2"
 del sys.modules["pyspark"]
 """
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "shuffle.shuffle_by_identifiers",
-            "changes.read_changes",
-            "notebook.read_parameters",
-            "jobs.sync.sync_changes",
-        ],
-    )
+    @pytest.mark.parametrize("name", ["changes.read_changes", "notebook.read_parameters", "jobs.sync.sync_changes"])
     def it_is_refused_whatever_is_imported_first(self, name):
         module, _, function = name.rpartition(".")
         last = python(f"{self.OLD_AND_NOT_IMPORTED}from icecdc_core.{module} import {function}").stderr.splitlines()[-1]
