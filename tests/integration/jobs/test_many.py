@@ -32,7 +32,6 @@ from tests.fast_java import small_spark
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
 ROOT = Path(__file__).parents[3]
-QUOTED_NAMES = "spark.sql.parser.quotedRegexColumnNames"
 
 
 @pytest.fixture
@@ -125,16 +124,6 @@ class DescribeASync:
         run("sync")
         written = {path.name for path in (file.parent / "metrics").iterdir()}
         assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
-
-    def it_leaves_the_settings_of_the_session_alone(self, spark, run):
-        before = spark.conf.getAll
-        spark.conf.set(QUOTED_NAMES, "true")
-        try:
-            code, _, _ = run("sync", "--only", "first,last")
-            assert (code, spark.conf.get(QUOTED_NAMES)) == (0, "true")
-        finally:
-            spark.conf.unset(QUOTED_NAMES)
-        assert spark.conf.getAll == before
 
 
 class DescribeTheOtherJobs:
