@@ -42,6 +42,15 @@ RESERVED = (ROW_POSITION, CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
 OWN_PREFIX = "_icecdc_"
 """Helper columns beside those of the table begin with it, so no column of the table may."""
 
+NUMBER, ROWS = f"{OWN_PREFIX}row", f"{OWN_PREFIX}rows"
+"""The number of a narrow row, see ``remove_narrow_carryovers``, and how many of them were compared."""
+
+KIND, DELETED, UPSERTED = f"{OWN_PREFIX}kind", 1, 2
+"""What a step did to an identifier."""
+
+IS_DUPLICATE = f"{OWN_PREFIX}duplicate"
+"""Whether two rows have an identifier."""
+
 _IDENTIFIER_PREFIX = f"{OWN_PREFIX}id_"
 
 JSON_OPTIONS = {

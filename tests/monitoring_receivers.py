@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -42,8 +43,27 @@ def receiver(delay: float = 0.0, status: int = 200) -> Iterator[SimpleNamespace]
         thread.join()
 
 
+def set_up_telemetry(monkeypatch: Any, url: str) -> None:
+    """Give this process providers of traces and metrics, as an application does; they send to a receiver."""
+    from opentelemetry import metrics, trace
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces")))
+    exporter = OTLPMetricExporter(f"{url}/v1/metrics")
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: tracers)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: meters)
+
+
 def spans_of(posts: list[Post]) -> list[SimpleNamespace]:
-    """The spans that were sent, in the order in which they began, with their resource."""
+    """The spans that were sent, in the order in which they began."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     found = []
@@ -51,7 +71,7 @@ def spans_of(posts: list[Post]) -> list[SimpleNamespace]:
         if path == "/v1/traces":
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 for scope in resource.scope_spans:
-                    found += [_span(span, _attributes(resource.resource.attributes)) for span in scope.spans]
+                    found += [_span(span) for span in scope.spans]
     return sorted(found, key=lambda span: span.start)
 
 
@@ -70,16 +90,6 @@ def events_of(posts: list[Post]) -> list[dict[str, Any]]:
     return [json.loads(body) for path, _, body in posts if path == "/api/v1/lineage"]
 
 
-def within(seconds: float, is_true: Callable[[], bool]) -> bool:
-    """Whether something becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def _gauges(posts: list[Post]) -> dict[tuple[str, frozenset[tuple[str, Any]]], tuple[float, str]]:
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
@@ -95,7 +105,7 @@ def _gauges(posts: list[Post]) -> dict[tuple[str, frozenset[tuple[str, Any]]], t
     return found
 
 
-def _span(span: Any, resource: dict[str, Any]) -> SimpleNamespace:
+def _span(span: Any) -> SimpleNamespace:
     return SimpleNamespace(
         name=span.name,
         trace_id=span.trace_id.hex(),
@@ -108,7 +118,6 @@ def _span(span: Any, resource: dict[str, Any]) -> SimpleNamespace:
         status=span.status.message,
         events=len(span.events),
         links=[link.trace_id.hex() for link in span.links],
-        resource=resource,
         raw=span.SerializeToString(),
     )
 

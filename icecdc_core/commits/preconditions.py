@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> Ind
         "export gives an index another identity only with replace_index=true",
         subject=names[0],
         value=given.get(names[0]),
-        remedy=_keep(names, stored),
+        remedy=f"give {_shown(names, stored)}",
     )
 
 
@@ -67,40 +67,37 @@ def _other_identity(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list
     return [*changed, *(name for name in _DROPPABLE if stored.get(name) and not given.get(name))]
 
 
-def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
+def parameter_changes(position: Position, source: Source) -> list[str]:
+    """What a run changes of an index that this position describes; expressions are named without their texts."""
+    if not position.exists:
+        return []
+    given = source.stored_selection
+    table = ["table"] if position.table != source.table.name else []
+    spec = spec_changes(position.selection, given, (), source.schema, source.number_of_shards)
+    return [*table, *_changed(position.selection, given), *map(str, spec)]
+
+
+def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The parts of a selection, other than its spec, that differ; another release may have more or fewer of them."""
+    keys = (stored.keys() | given.keys()) - SPEC_KEYS
+    return sorted(key for key in keys if stored.get(key) != given.get(key))
+
+
+def _shown(names: Iterable[str], values: Mapping[str, Any]) -> str:
     return ", ".join(_value(name, values.get(name)) for name in names)
 
 
 def _value(name: str, value: Any) -> str:
     if value is True:
-        return f"a {name}"
-    if not value and name in _DROPPABLE:
-        return f"no {name}"
+        return f"a {name}"  # the index knows no more of it
     return f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}"
-
-
-def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
-    """The remedy that leaves the index as it is: the stored values."""
-    parts = []
-    for name in names:
-        value = stored.get(name)
-        if name == _IDENTIFIERS and not value:
-            parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
-        elif value is True:
-            parts.append(f"give the {name} that the index was built with")
-        else:
-            parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
-    return "; ".join(parts)
 
 
 def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, given):
-        return _keep([*identity, *(name for name in names if name not in identity)], stored)
-    if "document_ids" in names:  # the format of the table decides, and does not go back
-        return _REEXPORT.format(_SCHEMA_POLICY)
-    keep = _keep(names, stored)
-    return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
+        return f"give {_shown(dict.fromkeys([*identity, *names]), stored)}"
+    return f"to keep the index as it is, give {_shown(names, stored)}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 
 
 def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
@@ -144,11 +141,8 @@ def _no_current_snapshot(position: Position, source: Source) -> FailedPreconditi
 
 
 def _other_selection(position: Position, source: Source) -> FailedPrecondition | None:
-    # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
-    keys = (stored.keys() | current.keys()) - SPEC_KEYS
-    changed = sorted(key for key in keys if stored.get(key) != current.get(key))
-    if not changed:
+    if not (changed := _changed(stored, current)):
         return None
     return FailedPrecondition(
         _SCHEMA_POLICY,

@@ -366,7 +366,7 @@ def _combination_problems(given: Mapping[str, Any]) -> list[str]:
         )
     if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
         problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
-    spellings = [path.removeprefix("index.") for path, _ in values.iterate_leaves(given.get("settings", {}))]
+    spellings = [name for name, _ in values.iterate_settings(given.get("settings", {}))]
     for setting in dict.fromkeys(spellings):
         is_parameter = setting in ("number_of_shards", "number_of_replicas") and setting in given
         if spellings.count(setting) + is_parameter > 1:

@@ -79,6 +79,11 @@ def iterate_leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
             yield f"{prefix}{name}", value
 
 
+def iterate_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings of an index by their dotted names; they may be nested or dotted, with or without `index.`."""
+    return ((path.removeprefix("index."), value) for path, value in iterate_leaves(settings))
+
+
 def check_secret_reference(text: str) -> str:
     """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
     if text and not is_reference(text):

@@ -1,8 +1,7 @@
-"""What changed between two snapshots: counts, a sample of rows before and after, and where it changed."""
+"""What changed between two snapshots: counts, and a sample of rows before and after."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,17 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
-from icecdc_core.columns import CHANGE_ORDINAL, JSON_OPTIONS, quoted, unused_name
-from icecdc_core.documents.bulk_lines import scalar_text
-from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table
+from icecdc_core.columns import CHANGE_ORDINAL, unused_name
+from icecdc_core.explore.figures import Part, heading, paragraphs, table
 from icecdc_core.explore.rows import (
     AFTER,
     BEFORE,
@@ -30,7 +26,6 @@ from icecdc_core.explore.rows import (
     INSERTED,
     INSERTS,
     KIND,
-    PARTITION,
     UPDATED,
     RowChange,
     complete_id,
@@ -39,114 +34,36 @@ from icecdc_core.explore.rows import (
     pair_rows,
     parse_document,
 )
+from icecdc_core.reporting.figures import Cell
 from icecdc_core.session.spark import RowCount, storage_level_for
 from icecdc_core.shuffle import shuffle_by_identifiers
-from icecdc_core.table.metadata import column_name
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from icecdc_core.explore.view import View
 
 
-_SIZED = re.compile(r"(bucket|truncate)\[(\d+)\]")
-# What of a time's text in ISO 8601 names its partition.
-_LENGTHS = {"year": len("2026"), "month": len("2026-01"), "day": len("2026-01-31"), "hour": len("2026-01-31T12")}
-
-
-@dataclass(frozen=True)
-class PartitionText:
-    """How rows of the table are partitioned now, as one text."""
-
-    column: Column | None
-    note: str = ""
-
-
-def partition_text(source: Source, catalog: str, rows: DataFrame) -> PartitionText:
-    """Return the partition of each row by the table's current partition spec, such as ``region=EU/day=2026-01-31``."""
-    parts: list[Column] = []
-    left_out: list[str] = []
-    for field in source.metadata.partition_fields:
-        if field["transform"] == "void":
-            continue
-        name = column_name(source.metadata.schema, field["source-id"]) or ""
-        value = None
-        if is_in_documents(source, name) and name in rows.columns:
-            value = _value(field["transform"], name, rows.schema, catalog, rows)
-        if value is None:
-            left_out.append(field["name"])
-        else:
-            parts.append(F.concat(F.lit(f"{field['name']}="), F.coalesce(value, F.lit("null"))))
-    if left_out:
-        note = f"Left out of the partitions, as documents do not have their columns as they are: {', '.join(left_out)}."
-    else:
-        note = "" if parts else "The table is not partitioned."
-    return PartitionText(F.concat_ws("/", *parts) if parts else None, note)
-
-
-def is_in_documents(source: Source, name: str) -> bool:
-    """Whether documents have a column of the table as it is."""
-    if source.projection is None:
-        return name in source.columns
-    # Another column may have the name in the documents.
-    origin = source.projection.origins.get(name)
-    return origin is not None and origin.is_identity and origin.columns == {name}
-
-
-def _value(transform: str, name: str, schema: StructType, catalog: str, rows: DataFrame) -> Column | None:
-    value = F.col(quoted(name))
-    if transform == "identity":
-        return scalar_text(value, schema[name].dataType, JSON_OPTIONS)
-    if transform in _LENGTHS:
-        # Iceberg partitions by UTC, as documents have times, and Spark formats in the session's time zone.
-        text = scalar_text(value, schema[name].dataType, JSON_OPTIONS)
-        return F.translate(F.substr(text, F.lit(1), F.lit(_LENGTHS[transform])), "T", "-")
-    sized = _SIZED.fullmatch(transform)
-    if sized is None:
-        return None
-    value = F.call_function(f"{quoted(catalog)}.system.{sized[1]}", F.lit(int(sized[2])), value)
-    try:
-        kind = rows.select(value.alias("value")).schema["value"].dataType
-    except PySparkException:  # not every catalog has Iceberg's functions
-        return None
-    return scalar_text(value, kind, JSON_OPTIONS)
-
-
-_MOST_PARTITIONS = 100
 _KINDS = (UPDATED, INSERTED, DELETED)
 
 
-@dataclass(frozen=True)
-class PartitionChanges:
-    """The changes of one partition; a row that moved counts where it is now."""
-
-    partition: str
-    inserts: int
-    updates: int
-    deletes: int
-
-
 @contextmanager
-def changed_pairs(
-    view: View, source: Source, scans: Sequence[StepScan]
-) -> Iterator[tuple[DataFrame, PartitionText, RowCount | None]]:
-    """Yield the pairs of before and after, their partition, and the rows that were read (None: only inserts)."""
+def changed_pairs(view: View, source: Source, scans: Sequence[StepScan]) -> Iterator[tuple[DataFrame, RowCount | None]]:
+    """Yield the pairs of before and after, and the rows that were read (None: only inserts)."""
     selection = replace(source.selection, with_row_position=False)
     # Rows that a compaction between two steps left as they were cancel only if all are of one step.
     changes = changes_frame(source.table, scans, selection).withColumn(CHANGE_ORDINAL, F.lit(0))
-    partition = partition_text(source, view.config.catalog, changes)
     if is_insert_only(scans):
         # A file that is only added can be as large as the table, so its rows are counted and not kept.
-        yield pair_rows(changes, source.key_columns, partition.column, only_inserts=True), partition, None
+        yield pair_rows(changes, source.key_columns, only_inserts=True), None
         return
     raw = RowCount(changes)
     rows = raw.rows.transform(shuffle_by_identifiers, source.key_columns) if source.key_columns else raw.rows
     with storage_level_for(source.table.spark, file_bytes(source.table, scans)) as level:
-        pairs = pair_rows(remove_carryovers(rows), source.key_columns, partition.column).persist(level)
+        pairs = pair_rows(remove_carryovers(rows), source.key_columns).persist(level)
         try:
-            yield pairs, partition, raw
+            yield pairs, raw
         finally:
             pairs.unpersist()
 
@@ -160,18 +77,6 @@ def count_pairs(pairs: DataFrame) -> tuple[int, int, int]:
         F.coalesce(F.sum(F.col(DELETES) - both), F.lit(0)).alias("deletes"),
     ).collect()[0]
     return row.inserts, row.updates, row.deletes
-
-
-def count_by_partition(pairs: DataFrame) -> tuple[PartitionChanges, ...]:
-    """Return the changes of the partitions with the most of them."""
-    both = F.least(INSERTS, DELETES)
-    counts = pairs.groupBy(PARTITION).agg(
-        F.sum(F.col(INSERTS) - both).alias("inserts"),
-        F.sum(both).alias("updates"),
-        F.sum(F.col(DELETES) - both).alias("deletes"),
-    )
-    most = counts.orderBy(F.desc(F.col("inserts") + F.col("updates") + F.col("deletes")), PARTITION)
-    return tuple(PartitionChanges(*row) for row in most.limit(_MOST_PARTITIONS).collect())
 
 
 def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[RowChange, ...]:
@@ -214,7 +119,6 @@ class Differences(Part):
     deletes: int = 0
     carryovers_removed: int = 0
     sample: tuple[RowChange, ...] = ()
-    partitions: tuple[PartitionChanges, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -246,23 +150,14 @@ class Differences(Part):
         names = ("inserts", "updates", "deletes", "carryovers_removed")
         return pd.DataFrame([{name: getattr(self, name) for name in names}])
 
-    def figure(self) -> Figure:
-        """The partitions with the most changes."""
-        from icecdc_core.explore.figures import partitions_figure
-
-        return partitions_figure(self.partitions)
-
     def _repr_html_(self) -> str:
-        from icecdc_core.explore.figures import as_html
-
         if self.to_snapshot_id is None or self.from_snapshot_id == self.to_snapshot_id or not self.changes:
             carried = f" {self.carryovers_removed:,} rewritten rows are the same." if self.carryovers_removed else ""
             compared = self._compared if self.to_snapshot_id is not None else ""
             return paragraphs(" ".join([compared, *self.notes]).strip(), f"No changes.{carried}")
         head = ("inserts", "updates", "deletes", "carryovers removed")
         counts = [f"{each:,}" for each in (self.inserts, self.updates, self.deletes, self.carryovers_removed)]
-        text = paragraphs(" ".join([self._compared, *self.notes])) + table(head, [counts]) + self._sample()
-        return text + (as_html(self.figure()) if self.partitions else "")
+        return paragraphs(" ".join([self._compared, *self.notes])) + table(head, [counts]) + self._sample()
 
     @property
     def _compared(self) -> str:
@@ -290,12 +185,10 @@ def find_differences(view: View) -> Differences:
         scans = plan_scans(source.table, source.metadata, start, end, "net")
         if not scans:
             return found
-        with changed_pairs(view, source, scans) as (pairs, partition, raw):
+        with changed_pairs(view, source, scans) as (pairs, raw):
             inserts, updates, deletes = count_pairs(pairs)
             carried = (raw.value() - inserts - deletes - 2 * updates) // 2 if raw else 0
             sample = sample_pairs(source, pairs, view.config.sample_rows, is_cached=raw is not None)
-            partitions = count_by_partition(pairs) if partition.column is not None else ()
-    notes = (*found.notes, *((partition.note,) if partition.note else ()))
     return replace(
         found,
         inserts=inserts,
@@ -303,8 +196,6 @@ def find_differences(view: View) -> Differences:
         deletes=deletes,
         carryovers_removed=carried,
         sample=sample,
-        partitions=partitions,
-        notes=notes,
     )
 
 

@@ -13,12 +13,12 @@ from opensearchpy.exceptions import NotFoundError
 from py4j.protocol import Py4JJavaError
 
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import SharedFiles, StepScan, plan_scans
+from icecdc_core.changes.scan_planning import StepScan, plan_scans
 from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.bulk_lines import document_json, epoch_of
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.figures import Part, heading, paragraphs, table, value_text
 from icecdc_core.explore.rows import (
     UPDATED,
     Document,
@@ -29,9 +29,8 @@ from icecdc_core.explore.rows import (
     parse_document,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS
-from icecdc_core.opensearch.content_checksums import without_fields
-from icecdc_core.table.iceberg_table import FileTasks
-from icecdc_core.table.metadata import column_id, column_name
+from icecdc_core.opensearch.checksums import without_fields
+from icecdc_core.reporting.figures import Cell
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 
@@ -73,9 +72,11 @@ def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
     """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
     if source.head is None:
         return []
-    rows = replace(source.selection, with_row_position=False).select(
-        source.table.read(_files(source, source.head, wanted))
-    )
+    try:
+        files = source.table.plan_matching(source.head, wanted.filter_values)
+    except Py4JJavaError:  # Iceberg refuses a value that a column's type of that time cannot have
+        files = source.table.plan(source.head)
+    rows = replace(source.selection, with_row_position=False).select(source.table.read(files))
     found = rows.where(wanted.condition(rows.schema, source.key_columns))
     return [
         dict(parse_document(row[0]) or {})
@@ -95,11 +96,9 @@ def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
         # What the oldest snapshot changed is not known if the one before it has expired.
         start = chain[-1] if oldest is not None and oldest.parent_snapshot_id not in (None, *known) else None
     scans = plan_scans(source.table, source.metadata, start, source.head, "snapshot")
-    planned = _Planned(source, wanted)
-    narrowed = [each for scan in scans if _file_count(each := planned.narrowed(scan))]
-    files = sum(map(_file_count, narrowed))
+    files = sum(map(_file_count, scans))
     searched = len(chain) if start is None else chain.index(start)
-    events = _events(source, wanted, narrowed) if narrowed else ()
+    events = _events(source, wanted, scans) if scans else ()
     problem = "" if events is not None else f"More than {_MOST_CHANGES:,} rows of this identifier changed."
     return History(events or (), searched, files, start is None, problem)
 
@@ -128,63 +127,6 @@ def _event(source: Source, snapshot_id: int, change: RowChange) -> Event:
     snapshot = source.metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
     return Event(snapshot_id, committed_at(snapshot), operation(snapshot), change)
-
-
-class _Planned:
-    """The data files of snapshots that may have a document, each snapshot planned once."""
-
-    def __init__(self, source: Source, wanted: WantedDocument) -> None:
-        self._source = source
-        self._wanted = wanted
-        self._known: dict[int, frozenset[str]] = {}
-
-    def narrowed(self, scan: StepScan) -> StepScan:
-        """Return a scan without the files that cannot have the document, on either side."""
-        table, step = self._source.table, scan.step
-        either = self._at(step.to_snapshot_id)
-        either |= self._at(step.from_snapshot_id) if step.from_snapshot_id is not None else frozenset()
-
-        def kept(tasks: FileTasks) -> list[int]:
-            return [place for place, location in enumerate(table.locations(tasks)) if location in either]
-
-        def shared(files: SharedFiles) -> SharedFiles:
-            places = kept(files.older)
-            return SharedFiles(table.select(files.older, places), table.select(files.newer, places))
-
-        return replace(
-            scan,
-            only_older=table.select(scan.only_older, kept(scan.only_older)),
-            only_newer=table.select(scan.only_newer, kept(scan.only_newer)),
-            deletes_added=shared(scan.deletes_added),
-            deletes_removed=shared(scan.deletes_removed),
-            deletes_changed=shared(scan.deletes_changed),
-        )
-
-    def _at(self, snapshot_id: int) -> frozenset[str]:
-        if snapshot_id not in self._known:
-            files = _files(self._source, snapshot_id, self._wanted)
-            self._known[snapshot_id] = frozenset(self._source.table.locations(files))
-        return self._known[snapshot_id]
-
-
-def _files(source: Source, snapshot_id: int, wanted: WantedDocument) -> FileTasks:
-    """The files of a snapshot that may have a document, by partitions and statistics."""
-    values = _named_at(source, snapshot_id, wanted.filter_values)
-    try:
-        return source.table.plan_matching(snapshot_id, values)
-    except Py4JJavaError:
-        # Iceberg refuses a value that the column's type of that time cannot have.
-        return source.table.plan(snapshot_id)
-
-
-def _named_at(source: Source, snapshot_id: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names that their columns had in a snapshot; columns that it did not have are left out."""
-    metadata, schema = source.metadata, source.metadata.schema
-    snapshot = metadata.snapshot_by_id(snapshot_id)
-    # Iceberg, too, reads a snapshot that names no schema with the current one.
-    used = next((each for each in metadata.schemas if snapshot and each["schema-id"] == snapshot.schema_id), schema)
-    names = {name: column_name(used, column_id(schema, name) or -1) for name in values}
-    return {found: value for name, value in values.items() if (found := names[name]) is not None}
 
 
 def _file_count(scan: StepScan) -> int:

@@ -12,9 +12,10 @@ from opensearchpy.exceptions import RequestError
 from icecdc_core.documents.example_queries import example_queries
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import ConfigError, IcecdcError
-from icecdc_core.explore.figures import Cell, Part, heading, paragraphs, table, value_text
+from icecdc_core.explore.figures import Part, heading, paragraphs, table, value_text
 from icecdc_core.explore.rows import Document
 from icecdc_core.explore.view import OTHER_DOCUMENTS
+from icecdc_core.reporting.figures import Cell
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,10 +18,11 @@ from pyspark.sql import types as T
 from icecdc_core.columns import CHANGE_TYPE, DELETE, INSERT, JSON_OPTIONS, is_document_column, quoted
 from icecdc_core.documents.bulk_lines import DIGEST, document_id, json_ready, scalar_text
 from icecdc_core.errors import ConfigError
-from icecdc_core.explore.figures import Cell, value_text
+from icecdc_core.explore.figures import value_text
+from icecdc_core.reporting.figures import Cell
 
 INSERTED, UPDATED, DELETED = "insert", "update", "delete"
-BEFORE, AFTER, ID, KIND, PARTITION = (f"_icecdc_{name}" for name in ("before", "after", "shown_id", "shown_kind", "at"))
+BEFORE, AFTER, ID, KIND = (f"_icecdc_{name}" for name in ("before", "after", "shown_id", "shown_kind"))
 INSERTS, DELETES = "_icecdc_inserts", "_icecdc_deletes"
 
 Document = Mapping[str, Any]
@@ -57,32 +58,25 @@ class RowChange:
         return Cell(after, UPDATED, before) if name in self.changed_fields else Cell(after)
 
 
-def pair_rows(
-    changes: DataFrame, key_columns: Sequence[str], partition: Column | None, only_inserts: bool = False
-) -> DataFrame:
-    """Return one row for each identifier: its rows before and after, how many there are, and their partition."""
+def pair_rows(changes: DataFrame, key_columns: Sequence[str], only_inserts: bool = False) -> DataFrame:
+    """Return one row for each identifier: its rows before and after, and how many there are."""
     keys = [F.col(quoted(name)) for name in key_columns]
     fields = [quoted(name) for name in changes.columns if is_document_column(name)]
     row, is_delete = F.struct(*fields), F.col(CHANGE_TYPE) == DELETE
-    at = F.lit("") if partition is None else partition
     sides = changes.select(
         *keys,
         F.when(is_delete, row).alias(BEFORE),
         F.when(~is_delete, row).alias(AFTER),
         F.when(is_delete, 0).otherwise(1).alias(INSERTS),
         F.when(is_delete, 1).otherwise(0).alias(DELETES),
-        at.alias(PARTITION),
     )
     if only_inserts or not key_columns:
         return sides
-    # The partition of the newer row, if there is one.
-    last = F.max(F.struct(INSERTS, PARTITION)).getField(PARTITION)
     return sides.groupBy(*keys).agg(
         F.first(BEFORE, ignorenulls=True).alias(BEFORE),
         F.first(AFTER, ignorenulls=True).alias(AFTER),
         F.sum(INSERTS).alias(INSERTS),
         F.sum(DELETES).alias(DELETES),
-        last.alias(PARTITION),
     )
 
 

@@ -1,4 +1,4 @@
-"""The snapshots of a table: what each did, on which branch it lies, and where the index stands; from metadata alone."""
+"""The snapshots of a table: what each did, its branches and tags, and where the index stands; metadata alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.explore.figures import Part, paragraphs, table
 from icecdc_core.table.metadata import Snapshot, TableMetadata
-from icecdc_core.table.snapshots import MAIN_BRANCH, ancestors, committed_at, operation, rows_added, rows_removed
+from icecdc_core.table.snapshots import ancestors, committed_at, operation, rows_added, rows_removed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,13 +22,11 @@ class Entry:
     """One snapshot."""
 
     snapshot_id: int
-    parent_id: int | None
     committed_at: datetime
     operation: str
     rows_added: int
     rows_removed: int
     names: tuple[str, ...]
-    lane: int
     is_reachable: bool
     has_index: bool
 
@@ -65,9 +63,9 @@ class TimeLine(Part):
 
     def figure(self) -> Figure:
         """The snapshots as a figure, newest on top."""
-        from icecdc_core.explore.figures import time_line_figure
+        from icecdc_core.reporting.figures import changes_figure
 
-        return time_line_figure(self.entries)
+        return changes_figure(self.table())
 
     def _repr_html_(self) -> str:
         from icecdc_core.explore.figures import as_html
@@ -86,13 +84,14 @@ class TimeLine(Part):
         ]
         head = ("snapshot", "committed (UTC)", "operation", "rows added", "rows removed", "")
         more = (f"{older:,} older snapshots are not shown; max_snapshots shows more.",) if older else ()
-        return as_html(self.figure()) + paragraphs(*self.notes, *more) + (table(head, rows) if rows else "")
+        shown = as_html(self.figure()) if self.entries else ""
+        return shown + paragraphs(*self.notes, *more) + (table(head, rows) if rows else "")
 
 
 def show_time_line(view: View) -> TimeLine:
     """Return the newest snapshots of the table; reads metadata only."""
-    metadata, branch = view.source.metadata, view.source.branch
-    entries = time_line(metadata, view.source.head, view.position_snapshot_id, view.config.max_snapshots, branch)
+    metadata = view.source.metadata
+    entries = time_line(metadata, view.source.head, view.position_snapshot_id, view.config.max_snapshots)
     notes = view.notes
     position = view.position_snapshot_id
     if position is not None and metadata.snapshot_by_id(position) is None:
@@ -107,42 +106,27 @@ def time_line(
     head: int | None,
     position: int | None,
     most: int,
-    branch: str = MAIN_BRANCH,
 ) -> tuple[Entry, ...]:
     """Return the newest snapshots of a table, newest first."""
     heads = [ref.snapshot_id for ref in metadata.refs.values()] + ([head] if head is not None else [])
     reachable = {each for named in heads for each in ancestors(metadata, named)}
-    lanes = _lanes(metadata, head)
     names: dict[int, list[str]] = {}
-    for name, ref in sorted(metadata.refs.items(), key=lambda item: (item[0] != branch, item[0])):
+    for name, ref in sorted(metadata.refs.items()):
         names.setdefault(ref.snapshot_id, []).append(name)
     newest = sorted(metadata.snapshots, key=_moment, reverse=True)[:most]
     return tuple(
         Entry(
             snapshot_id=each.snapshot_id,
-            parent_id=each.parent_snapshot_id,
             committed_at=committed_at(each),
             operation=operation(each),
             rows_added=rows_added(each),
             rows_removed=rows_removed(each),
             names=tuple(names.get(each.snapshot_id, ())),
-            lane=lanes[each.snapshot_id],
             is_reachable=each.snapshot_id in reachable,
             has_index=each.snapshot_id == position,
         )
         for each in newest
     )
-
-
-def _lanes(metadata: TableMetadata, head: int | None) -> dict[int, int]:
-    """The lane of each snapshot: 0 for the branch that is followed, another one for each chain that left it."""
-    lanes = dict.fromkeys(ancestors(metadata, head), 0)
-    for snapshot in sorted(metadata.snapshots, key=_moment, reverse=True):
-        if snapshot.snapshot_id not in lanes:
-            free = max(lanes.values(), default=0) + 1
-            chain = ancestors(metadata, snapshot.snapshot_id)
-            lanes |= dict.fromkeys((each for each in chain if each not in lanes), free)
-    return lanes
 
 
 def _moment(snapshot: Snapshot) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from icecdc_core.session.catalog import is_catalog_setting, register_catalog
 from icecdc_core.session.job_session import new_job_session
 from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
+from icecdc_core.table.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,8 +145,9 @@ class _Run:
         context = self._spark.sparkContext
         self._began = time.monotonic()
         try:
-            context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
-            context.setLocalProperty("spark.scheduler.pool", self.name)
+            with spark_errors(self._config):
+                context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
+                context.setLocalProperty("spark.scheduler.pool", self.name)
             with active_session(self._spark):
                 self.report = self._result(slots)
         except Stopped:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from io import BytesIO
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -294,30 +294,24 @@ class NotebookFrame(pd.DataFrame):
         if self.empty:
             return f"<p>{escape(self.empty_text)}</p>" if self.empty_text else ""
         named = not isinstance(self.index, pd.RangeIndex)
-        heading = ""
-        if not (named and len(self.columns) == 1):
-            first = [_cell("", "", "th")] if named else []
-            numbers = [_is_number(self[name].iloc[0], name) for name in self.columns]
-            cells = [_cell(name, "", "th", right) for name, right in zip(self.columns, numbers, strict=True)]
-            heading = f"<thead><tr>{''.join([*first, *cells])}</tr></thead>"
-        labelled = zip(self.index if named else [None] * len(self), self._rows, strict=True)
-        rows = "".join(self._row(label, row) for label, row in labelled)
-        note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table>{heading}<tbody>{rows}</tbody></table>{note}"
+        names = [str(name) for name in self.columns]
+        rows = [
+            [
+                Cell(cell_text(value, name), right=_is_number(value, name))
+                for name, value in zip(names, row, strict=True)
+            ]
+            for row in self.itertuples(index=False, name=None)
+        ]
+        head = [Cell(name, right=cell.right) for name, cell in zip(names, rows[0], strict=True)]
+        if named:
+            head = [Cell(""), *head] if len(head) > 1 else []
+            rows = [[Cell(str(label), tag="th"), *row] for label, row in zip(self.index, rows, strict=True)]
+        return html_table(head, rows) + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
     def __repr__(self) -> str:
         if self.empty:
             return self.empty_text
         return "\n".join(filter(None, (super().__repr__(), self.note)))
-
-    @property
-    def _rows(self) -> list[tuple[Any, ...]]:
-        return list(self.itertuples(index=False, name=None))
-
-    def _row(self, label: Hashable | None, row: tuple[Any, ...]) -> str:
-        first = "" if label is None else _cell(label, "", "th")
-        cells = "".join(_cell(value, str(name), "td") for name, value in zip(self.columns, row, strict=True))
-        return f"<tr>{first}{cells}</tr>"
 
 
 def cell_text(value: object, column: str = "") -> str:
@@ -341,8 +335,37 @@ def _is_number(value: object, column: str) -> bool:
     return isinstance(value, Real)
 
 
-def _cell(value: object, column: str, tag: str, right: bool = False) -> str:
-    text = cell_text(value, column)
-    side = "right" if right or _is_number(value, column) else "left"
-    style = _CELL.format(side=side, wrap="pre-wrap" if len(text) > _LONGEST_LINE or "\n" in text else "nowrap")
-    return f'<{tag} style="{style}">{escape(text)}</{tag}>'
+class Cell(NamedTuple):
+    """A cell of a table; ``kind`` is one of `COLOURS`, ``before`` a value that it replaced."""
+
+    text: str
+    kind: str = ""
+    before: str | None = None
+    right: bool = False
+    tag: str = "td"
+
+
+COLOURS: Mapping[str, str] = {
+    "insert": "rgba(42, 157, 143, .22)",
+    "update": "rgba(51, 101, 138, .28)",
+    "delete": "rgba(209, 73, 91, .20)",
+    "before": "rgba(209, 73, 91, .20)",
+    "after": "rgba(42, 157, 143, .22)",
+}
+
+
+def html_table(head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
+    """Return an HTML table; every text in it is escaped."""
+    heads = "".join(_cell(cell._replace(tag="th")) for cell in head)
+    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    heading = f"<thead><tr>{heads}</tr></thead>" if head else ""
+    return f'<div style="overflow-x: auto"><table>{heading}<tbody>{lines}</tbody></table></div>'
+
+
+def _cell(cell: Cell) -> str:
+    is_long = len(cell.text) + len(cell.before or "") > _LONGEST_LINE or "\n" in cell.text
+    style = _CELL.format(side="right" if cell.right else "left", wrap="pre-wrap" if is_long else "nowrap")
+    if cell.kind:
+        style += f"; background: {COLOURS[cell.kind]}"
+    before = "" if cell.before is None else f"<s>{escape(cell.before)}</s> → "
+    return f'<{cell.tag} style="{style}">{before}{escape(cell.text)}</{cell.tag}>'

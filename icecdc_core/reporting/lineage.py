@@ -27,7 +27,6 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
     symlinks_dataset,
 )
-from openlineage.client.facet_v2 import column_lineage_dataset as columns
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -41,7 +40,6 @@ from icecdc_core.reporting.exit_states import reason_without_values
 from icecdc_core.reporting.observers import BackgroundCalls, ObservedRun, Observer
 from icecdc_core.secrets import is_reference, redact
 from icecdc_core.table.iceberg_table import IcebergTable
-from icecdc_core.table.select import FieldOrigin
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ def table_dataset(table: str, metadata: TableMetadata, config: ParameterModel, s
     return Dataset(namespace, name, facets)
 
 
-def index_dataset(config: SyncConfig, source: Source | None = None, table: Dataset | None = None) -> Dataset:
+def index_dataset(config: SyncConfig, source: Source | None = None) -> Dataset:
     """Return the dataset of an index: `opensearch://host:port` and the alias that readers use."""
     url = urlsplit(config.opensearch_url)
     host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
@@ -109,8 +107,6 @@ def index_dataset(config: SyncConfig, source: Source | None = None, table: Datas
             for name in source.schema.names
         ]
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
-        if table is not None:
-            facets["columnLineage"] = _column_lineage(source, table)
     return Dataset(namespace, config.index, facets)
 
 
@@ -175,27 +171,6 @@ def _schema_field(each: Mapping[str, Any]) -> schema_dataset.SchemaDatasetFacetF
         each.get("doc"),
         fields=[_schema_field(child) for child in nested.get("fields", parts)],
     )
-
-
-def _column_lineage(source: Source, table: Dataset) -> columns.ColumnLineageDatasetFacet:
-    if source.projection is not None:
-        origins = dict(source.projection.origins)
-    else:
-        origins = {name: FieldOrigin(frozenset({name}), is_identity=True) for name in source.columns}
-    fields = {name: columns.Fields(_direct(table, origin)) for name, origin in origins.items()}
-    condition = columns.Transformation("INDIRECT", "FILTER", masking=False)
-    conditions = [_column(table, name, condition) for name in sorted(source.filter_columns)]
-    return columns.ColumnLineageDatasetFacet(fields=fields, dataset=conditions)
-
-
-def _direct(table: Dataset, origin: FieldOrigin) -> list[columns.InputField]:
-    subtype = "IDENTITY" if origin.is_identity else "TRANSFORMATION"
-    step = columns.Transformation("DIRECT", subtype, masking=origin.is_masked)
-    return [_column(table, name, step) for name in sorted(origin.columns)]
-
-
-def _column(table: Dataset, name: str, step: columns.Transformation) -> columns.InputField:
-    return columns.InputField(table.namespace, table.name, name, [step])
 
 
 BACKGROUND = BackgroundCalls("OpenLineage")
@@ -316,7 +291,7 @@ class Lineage(Observer):
             read.append(index_dataset(config, source).as_input(**_assertion(facts)))
         if not writes or config.dry_run:
             return read, []
-        index: Dataset = index_dataset(config, source, table)
+        index: Dataset = index_dataset(config, source)
         statistics = {}
         if state is RunState.COMPLETE:
             rows = facts.get("repaired") or facts.get("upserts")

@@ -82,13 +82,6 @@ class BackgroundCalls:
                 self._problem = shorten(mask_secrets(f"{type(error).__name__}: {error}"), _LONGEST_PROBLEM)
 
 
-_OTLP_ENDPOINTS = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-)
-
-
 @dataclass(frozen=True)
 class ObservedRun:
     """The run that is observed."""
@@ -211,16 +204,8 @@ def publish_metrics(metrics: RunMetrics) -> None:
 
 
 def telemetry_is_configured() -> bool:
-    """Whether the application set OpenTelemetry up, or the environment names where to send traces or metrics."""
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    if any(os.environ.get(name) for name in _OTLP_ENDPOINTS):
-        return True
-    api = sys.modules.get("opentelemetry.trace")
-    return api is not None and type(api.get_tracer_provider()).__name__ not in (
-        "ProxyTracerProvider",
-        "NoOpTracerProvider",
-    )
+    """Whether the application loaded OpenTelemetry, which does nothing unless it has providers."""
+    return any(name in sys.modules for name in ("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def lineage_is_configured() -> bool:

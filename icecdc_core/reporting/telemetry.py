@@ -1,5 +1,6 @@
 """OpenTelemetry: a trace for each run, with a span for each stage, and the metrics of `metrics.py`.
 
+The application or `opentelemetry-instrument` says where they go; only the API is used here.
 Spans say what was done and how it ended. They never have a value of a row, a secret or the text of an error.
 """
 
@@ -42,7 +43,7 @@ class Telemetry(Observer):
 
     def __init__(self) -> None:
         self.background = BACKGROUND
-        self._provider = tracer_provider()
+        self._provider = trace.get_tracer_provider()
         self._tracer = self._provider.get_tracer("icecdc", installed_version("icecdc"))
         self._open: list[tuple[Span, Any]] = []
         self._batch: tuple[Span, Any] | None = None
@@ -107,37 +108,13 @@ class Telemetry(Observer):
 
 def send_gauges(run_metrics: RunMetrics) -> None:
     """Set the gauges of `metrics.METRICS` and send them."""
-    provider = meter_provider()
+    provider = metrics.get_meter_provider()
     meter = provider.get_meter("icecdc", installed_version("icecdc"))
     for family in run_metrics.collect():
         for sample in family.samples:
             _gauge(meter, family.name).set(sample.value, dict(sample.labels))
     BACKGROUND.call(lambda: flush(provider))
     BACKGROUND.wait()
-
-
-def tracer_provider() -> TracerProvider:
-    """The application's provider of traces, else one that the environment describes, else one that does nothing."""
-    provider = trace.get_tracer_provider()
-    if type(provider).__name__ != "ProxyTracerProvider":
-        return provider
-    if not _has_address("TRACES"):
-        return trace.NoOpTracerProvider()
-    from icecdc_core.reporting.otlp import own_tracer_provider
-
-    return own_tracer_provider()
-
-
-def meter_provider() -> MeterProvider:
-    """The same for metrics."""
-    provider = metrics.get_meter_provider()
-    if type(provider).__name__ != "_ProxyMeterProvider":
-        return provider
-    if not _has_address("METRICS"):
-        return metrics.NoOpMeterProvider()
-    from icecdc_core.reporting.otlp import own_meter_provider
-
-    return own_meter_provider()
 
 
 def flush(provider: TracerProvider | MeterProvider) -> None:
@@ -151,11 +128,6 @@ def _gauge(meter: Meter, name: str) -> Any:
     metric = next(metric for metric in METRICS if metric.name == name)
     unit = _UNITS.get(metric.unit, "" if metric.unit.startswith("0 or 1") else f"{{{metric.unit}}}")
     return meter.create_gauge(name, unit, metric.help)
-
-
-def _has_address(signal: str) -> bool:
-    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    return os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none" and any(map(os.environ.get, addresses))
 
 
 def _parent() -> Context | None:

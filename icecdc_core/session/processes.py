@@ -7,11 +7,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import psutil
 
@@ -42,13 +41,10 @@ def host_name() -> str:
     return "/".join(parts)
 
 
-def is_running(holder: Mapping[str, Any]) -> bool:
-    """Return whether the process of a holder still runs; it is a process of this host."""
-    pid = holder.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        return False
+def is_running(pid: int, started: str) -> bool:
+    """Return whether a process of this host still runs."""
     try:
-        return holder.get("started") == started_at(pid)
+        return started_at(pid) == started
     except psutil.AccessDenied:
         return True  # the process of another user: only its lease can show that it is gone
     except psutil.NoSuchProcess:

@@ -264,7 +264,7 @@ MUTANTS = [
                 export,
                 "_export",
                 "written = write_batch(",
-                "lock.progress(number)\n                written = write_batch(",
+                "lock.record(groups_done=number)\n                written = write_batch(",
             ),
         ),
         schedules=3000,
@@ -338,8 +338,10 @@ MUTANTS = [
             Change(
                 indexes,
                 "drop_leftovers",
-                "_created_at(entry) < _created_at(found[physical])",
-                "name != physical",
+                """_created_at(entry) < _created_at(found[physical])
+        if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:""",
+                """name != physical
+        if is_earlier and icecdc_meta(entry).get("index") == config.index:""",
                 (batch,),
             ),
         ),

@@ -21,9 +21,11 @@ from icecdc_core.__main__ import main
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
+from icecdc_core.jobs.status import status
 from icecdc_core.session.catalog import register_catalog
 from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.processes import stop_on_sigterm
+from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 
@@ -136,7 +138,7 @@ class DescribeASync:
 
 
 class DescribeTheOtherJobs:
-    def it_runs_them_all(self, spark, tables, run, capsys):
+    def it_runs_them_all(self, spark, tables, run, file, monkeypatch):
         good = ("--only", "first,last", "--json")
         codes = {command: run(command, *good)[0] for command in ("setup", "export", "sync", "validate")}
         spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
@@ -148,6 +150,15 @@ class DescribeTheOtherJobs:
         assert [row["deleted"] for row in pending["first"]["snapshots"]] == [1]
         lag = json.loads(run("status", *good)[1][-1])["indexes"]
         assert [lag[index]["indexes"][0]["lag_snapshots"] for index in ("first", "last")] == [1, 0]
+        with monkeypatch.context() as patched:
+            read = IcebergTable.metadata
+            patched.setattr(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0])
+            code, lines, _ = run("status", *good)
+            of_file = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
+            of_all = json.loads(json.dumps(status(spark, SyncConfig.load(file, "first")).to_dict()))["indexes"]
+        for found in (of_file, of_all):
+            shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in found]
+            assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
         repaired = run("repair", *good)
         replayed = run("replay", *good)
         assert (repaired[0], replayed[0]) == (0, 0)

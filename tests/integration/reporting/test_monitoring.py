@@ -17,10 +17,10 @@ from icecdc_core import export_table, replay_dead_letters, sync_changes, validat
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.ingest import ingest
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.reporting import lineage, otlp, telemetry
+from icecdc_core.reporting import lineage, telemetry
 from icecdc_core.reporting.observers import BackgroundCalls
 from tests.exported_tables import exported_table
-from tests.monitoring_receivers import events_of, gauges_of, receiver, spans_of
+from tests.monitoring_receivers import events_of, gauges_of, receiver, set_up_telemetry, spans_of
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING, email STRING, price DOUBLE) USING iceberg"
 ROWS = "INSERT INTO {t} VALUES (1, 'ann', 'ann@example.com', 1.5), (2, 'bob', 'bob@example.com', 2.5)"
@@ -33,16 +33,12 @@ def watched(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setattr(telemetry, "BACKGROUND", BackgroundCalls("OpenTelemetry"))
     monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls("OpenLineage"))
-    otlp.own_tracer_provider.cache_clear()
-    otlp.own_meter_provider.cache_clear()
     with receiver() as server:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        set_up_telemetry(monkeypatch, server.url)
         monkeypatch.setenv("OPENLINEAGE_URL", server.url)
         yield server
     for name in [name for name in os.environ if name.startswith("OPENLINEAGE__")]:
         del os.environ[name]
-    otlp.own_tracer_provider.cache_clear()
-    otlp.own_meter_provider.cache_clear()
 
 
 @pytest.fixture
@@ -179,38 +175,6 @@ class DescribeLineage:
         assert (statistics["rowCount"], statistics["size"]) == (1, report.bytes)
         kinds = {each["name"]: each["type"] for each in index["facets"]["schema"]["fields"]}
         assert kinds == {"id": "long", "name": "text", "email": "text", "price": "double"}
-
-    def it_knows_the_columns_of_each_field(self, spark, sql, watched, make_config):
-        config = make_config(
-            select=[
-                "id",
-                "upper(name) AS name",
-                "sha2(email, 256) AS owner",
-                "concat(name, ' ', price) AS label",
-                "1 AS n",
-            ],
-            row_filter="price > 1",
-        )
-        sql(CREATE)
-        sql(ROWS)
-        export_table(spark, config)
-        lineage_facet = events_of(watched.posts)[-1]["outputs"][0]["facets"]["columnLineage"]
-        found = {
-            name: [
-                (each["field"], each["transformations"][0]["subtype"], each["transformations"][0]["masking"])
-                for each in field["inputFields"]
-            ]
-            for name, field in lineage_facet["fields"].items()
-        }
-        assert found == {
-            "id": [("id", "IDENTITY", False)],
-            "name": [("name", "TRANSFORMATION", False)],
-            "owner": [("email", "TRANSFORMATION", True)],
-            "label": [("name", "TRANSFORMATION", False), ("price", "TRANSFORMATION", False)],
-            "n": [],
-        }
-        (condition,) = lineage_facet["dataset"]
-        assert (condition["field"], condition["transformations"][0]["subtype"]) == ("price", "FILTER")
 
     def it_has_the_verdict_of_a_validation(self, spark, opensearch, exported, watched):
         opensearch.delete(index=exported.index, id="2", params={"refresh": "true"})

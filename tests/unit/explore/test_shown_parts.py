@@ -10,9 +10,8 @@ import pytest
 from icecdc_core.errors import DuplicateIdentifierError
 from icecdc_core.explore import report
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.differences import Differences, PartitionChanges
+from icecdc_core.explore.differences import Differences
 from icecdc_core.explore.documents import DocumentView, Event, History, IndexedDocument
-from icecdc_core.explore.figures import as_html, partitions_figure
 from icecdc_core.explore.queries import QueryResult
 from icecdc_core.explore.report import NextSync
 from icecdc_core.explore.rows import RowChange
@@ -58,16 +57,6 @@ class DescribeDifferences:
         nameless = RowChange("", BEFORE, AFTER)
         assert Differences(sample=(nameless, RowChange("2", None, AFTER))).example_id == "2"
         assert Differences(sample=(nameless, UPDATE)).example_id == "1"
-
-    def it_draws_the_partitions_with_the_most_changes(self):
-        many = [PartitionChanges(f"day={day}", 1, 2, 100 - day) for day in range(30)]
-        axes = partitions_figure(many).axes[0]
-        assert [label.get_text() for label in axes.get_yticklabels()] == [f"day={day}" for day in range(12)]
-        assert [text.get_text() for text in partitions_figure(()).axes[0].texts] == ["No changes"]
-
-    def it_draws_a_partition_with_dollar_signs_as_it_is(self):
-        named = "price=$\\frac$ or $5^$"
-        assert as_html(partitions_figure([PartitionChanges(named, 1, 0, 0)])).startswith("<img")
 
 
 class DescribeTheNextSync:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from icecdc_core.explore.figures import time_line_figure
 from icecdc_core.explore.time_line import TimeLine, time_line
 from tests.unit.explore.metadata import metadata
 
@@ -17,14 +16,9 @@ SNAPSHOTS = [
 TABLE = metadata(*SNAPSHOTS, main=14, audit=15)
 
 
-def texts(figure):
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
 class DescribeTheTimeLine:
-    def it_has_lanes_for_branches_and_for_what_was_rolled_back(self):
+    def it_names_branches_and_what_was_rolled_back(self):
         found = {each.snapshot_id: each for each in time_line(TABLE, 14, 13, 10)}
-        assert {key: each.lane for key, each in found.items()} == {11: 0, 12: 0, 13: 2, 14: 0, 15: 1}
         assert {key: each.what for key, each in found.items()} == {
             11: "",
             12: "",
@@ -40,20 +34,8 @@ class DescribeTheTimeLine:
     def it_has_the_newest_snapshots_first_and_no_more_than_asked_for(self):
         assert [each.snapshot_id for each in time_line(TABLE, 14, None, 3)] == [15, 14, 13]
 
-    def it_follows_the_branch_that_is_asked_for(self):
-        found = {each.snapshot_id: each.lane for each in time_line(TABLE, 15, None, 10, "audit")}
-        assert (found[15], found[14]) == (0, 1)
-
 
 class DescribeWhatIsShown:
-    def it_is_a_figure_that_suits_light_and_dark_themes(self):
-        figure = time_line_figure(time_line(TABLE, 14, 12, 10))
-        assert figure.get_facecolor()[3] == 0
-        assert {"◀ main", "◀ the index", "◀ rolled back", "+100", "-61"} <= set(texts(figure))
-
-    def it_is_a_sentence_for_an_empty_table(self):
-        assert texts(time_line_figure(())) == ["The table has no snapshot yet"]
-
     def it_is_a_table_with_a_note_on_what_is_left_out(self):
         shown = TimeLine(time_line(TABLE, 14, 12, 3), 5, ("a < b",))
         html = shown._repr_html_()

@@ -9,9 +9,7 @@ import pytest
 
 from icecdc_core.explore import view as module
 from icecdc_core.explore.config import ExploreConfig
-from icecdc_core.explore.differences import is_in_documents
 from icecdc_core.explore.view import View
-from icecdc_core.table.select import FieldOrigin
 from tests.unit.explore.metadata import metadata
 
 CONFIG = ExploreConfig(table="lake.ns.t", opensearch_url="http://search:9200")
@@ -75,19 +73,3 @@ class DescribeNotes:
         assert list(module.index_notes(source, SimpleNamespace(snapshot_id=5))) == [
             "The next sync cannot continue from the position: expired"
         ]
-
-
-class DescribeShownPartitions:
-    @pytest.mark.parametrize(
-        ("origins", "expected"),
-        [
-            ({"region": FieldOrigin(frozenset({"region"}), is_identity=True)}, True),
-            ({"region": FieldOrigin(frozenset({"region"}), is_masked=True)}, False),
-            ({"region": FieldOrigin(frozenset({"other"}), is_identity=True)}, False),
-            ({"r": FieldOrigin(frozenset({"region"}), is_identity=True)}, False),
-        ],
-    )
-    def it_has_a_column_only_as_it_is_in_the_documents(self, origins, expected):
-        # The column is used by another field too, so that it is no question of which columns are used.
-        projection = SimpleNamespace(origins=origins, used_columns=frozenset({"region"}), computed_from=frozenset())
-        assert is_in_documents(SimpleNamespace(projection=projection), "region") is expected

@@ -26,6 +26,11 @@ def it_puts_its_own_tables_beside_the_destination():
     assert config.quoted_dead_letters == "`lake`.`shop`.`icecdc_ingest_dead_letters`"
 
 
+def it_derives_the_namespace_again_for_another_table():
+    assert make().replace(table="lake.store.orders").namespace == "`lake`.`store`"
+    assert make(namespace="lake.own").replace(table="lake.store.orders").namespace == "lake.own"
+
+
 def it_shows_no_secret(monkeypatch):
     monkeypatch.setenv("KAFKA_LOGIN", "very secret")
     config = make(kafka_options={"kafka.sasl.jaas.config": "env:KAFKA_LOGIN", "ssl.key.password": "plain"})

@@ -22,7 +22,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 DISTRIBUTIONS = {
     "opensearchpy": "opensearch-py",
     "openlineage": "openlineage-python",
-    "opentelemetry": "opentelemetry-sdk",
+    "opentelemetry": "opentelemetry-api",
     "yaml": "pyyaml",
 }
 # Parts of another package, and what only Databricks has.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from icecdc_core.explore.figures import Cell, table, value_text
+from icecdc_core.explore.figures import table, value_text
 from icecdc_core.explore.rows import RowChange, net_pairs
+from icecdc_core.reporting.figures import Cell
 
 A, B, C = {"id": 1, "n": "a"}, {"id": 1, "n": "b"}, {"id": 1, "n": "c"}
 

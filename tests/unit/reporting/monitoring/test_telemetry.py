@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError, DuplicateIdentifierError
 from icecdc_core.logs import log_fields, logging_to
-from icecdc_core.reporting import otlp, telemetry
+from icecdc_core.reporting import telemetry
 from icecdc_core.reporting.instrumentation import publish_run_metrics
 from icecdc_core.reporting.metrics import LagMetrics, RunMetrics
 from icecdc_core.reporting.observers import (
@@ -22,9 +21,8 @@ from icecdc_core.reporting.observers import (
     ObservedRun,
     Observers,
     publish_metrics,
-    telemetry_is_configured,
 )
-from tests.monitoring_receivers import gauges_of, receiver, spans_of, units_of, within
+from tests.monitoring_receivers import gauges_of, receiver, set_up_telemetry, spans_of, units_of
 
 LABELS = {"table": "lake.ns.t", "index": "t"}
 FACTS = {"job": "sync", **LABELS, "state": "ok", "seconds": 2.5, "upserts": 3, "to_snapshot_id": 9223372036854775807}
@@ -33,25 +31,17 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture(autouse=True)
-def own_providers(monkeypatch):
-    """Providers and background of this test's own; nothing is configured at first."""
-    for name in ("ENDPOINT", "TRACES_ENDPOINT", "METRICS_ENDPOINT"):
-        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
-    for name in ("TRACEPARENT", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
-        monkeypatch.delenv(name, raising=False)
+def own_background(monkeypatch):
+    """The background of this test's own."""
+    monkeypatch.delenv("TRACEPARENT", raising=False)
     monkeypatch.setattr(telemetry, "BACKGROUND", BackgroundCalls("OpenTelemetry"))
-    otlp.own_tracer_provider.cache_clear()
-    otlp.own_meter_provider.cache_clear()
-    yield
-    otlp.own_tracer_provider.cache_clear()
-    otlp.own_meter_provider.cache_clear()
 
 
 @pytest.fixture
 def collector(monkeypatch):
-    """A receiver of OTLP that the environment names."""
+    """A receiver of OTLP to which the application's providers send."""
     with receiver() as started:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", started.url)
+        set_up_telemetry(monkeypatch, started.url)
         yield started
 
 
@@ -116,13 +106,6 @@ class DescribeATrace:
         run()
         root = spans_of(collector.posts)[0]
         assert (root.trace_id, root.parent) == (PARENT.split("-")[1], PARENT.split("-")[2])
-
-    @pytest.mark.parametrize(("given", "expected"), [("", "icecdc"), ("search", "search")])
-    def it_names_the_service(self, collector, monkeypatch, given, expected):
-        if given:
-            monkeypatch.setenv("OTEL_SERVICE_NAME", given)
-        run()
-        assert spans_of(collector.posts)[0].resource["service.name"] == expected
 
     def it_gives_the_log_its_id(self, collector, tmp_path):
         with logging_to(str(tmp_path / "log")), log_fields():
@@ -222,7 +205,7 @@ class DescribeACollectorThatIsAway:
     def it_neither_fails_nor_delays_a_run(self, monkeypatch, tmp_path, kind):
         with receiver(delay=20) as silent:
             address = silent.url if kind == "does not answer" else "http://127.0.0.1:1"
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+            set_up_telemetry(monkeypatch, address)
             began = time.monotonic()
             with logging_to(str(tmp_path / "log")):
                 run()
@@ -235,57 +218,8 @@ class DescribeACollectorThatIsAway:
         assert "cannot reach a monitoring system: OpenTelemetry" in message
         assert (seconds < 8, again < 2) == (True, True)  # the exporter alone would try for 20 s
 
-    def it_is_no_noise_on_the_standard_error(self):
-        code = """
-from types import SimpleNamespace
-from icecdc_core.reporting.observers import ObservedRun, Observers
-observers = Observers(ObservedRun("sync", "1" * 32, {"table": "a.b.c", "index": "c"}, None, SimpleNamespace()))
-observers.started()
-observers.ended({"state": "ok"}, None)
-observers.wait()
-"""
-        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-
-    def it_is_named_when_it_refuses_what_it_gets(self, monkeypatch, tmp_path):
-        with receiver(status=400) as server, logging_to(str(tmp_path / "log")):
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-            run()
-        assert "the collector did not take the traces" in (tmp_path / "log").read_text()
-
-    def it_gets_the_next_trace_when_it_is_back(self, monkeypatch):
-        with receiver(status=400) as server:
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-            run()
-        with receiver() as server:
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-            otlp.own_tracer_provider.cache_clear()
-            run()
-            assert within(5, lambda: len(spans_of(server.posts)) == 3)
-
 
 class DescribeWithoutConfiguration:
-    @pytest.mark.parametrize(
-        ("variables", "expected"),
-        [
-            ({}, False),
-            ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True),
-            ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318"}, True),
-            ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, False),
-        ],
-    )
-    def it_is_off(self, monkeypatch, variables, expected):
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        assert telemetry_is_configured() is expected
-
-    def it_sends_only_what_has_an_address(self, collector, monkeypatch):
-        monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-        run()
-        publish_metrics(RunMetrics(FACTS, 100.0))
-        assert {path for path, _, _ in collector.posts} == {"/v1/metrics"}
-
     def it_imports_nothing(self):
         code = """
 import sys
@@ -317,14 +251,3 @@ class DescribeObservers:
         with logging_to(str(tmp_path / "log")):
             run(error=CatalogError("away"))
         assert "tracing or lineage is off for this run: Telemetry: KeyError: 'broken'" in (tmp_path / "log").read_text()
-
-    def it_names_a_package_that_is_missing(self, collector, tmp_path, monkeypatch):
-        monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-        monkeypatch.delitem(sys.modules, "icecdc_core.reporting.otlp")
-        with logging_to(str(tmp_path / "log")):
-            run()
-        line = json.loads((tmp_path / "log").read_text().splitlines()[0])
-        assert (line["message"].split(": ")[0], line["remedy"]) == (
-            "a package for monitoring is missing",
-            "pip install 'icecdc[otel]'",
-        )
