@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from benchmarks.tables import create, rows_of
 from icecdc_core import SyncConfig, export_table, sync_changes, validate_table
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.opensearch.bulk import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 
 # Masks one column and renames another, as the spec of an index does.
 SELECT = ["* EXCEPT (name, note)", "sha2(name, 256) AS owner", "named_struct('text', note, 'city', city) AS place"]
@@ -108,7 +108,7 @@ class WholeTableBenchmark:
         self._client.indices.create(index=SINK, body=body)
         rows = self._spark.table(self._job.table).select("*", F.lit("INSERT").alias("_change_type"))
         begin = time.perf_counter()
-        result = write_actions(to_actions(rows, ["id"], 1), BulkSettings.of(self._job, SINK_ALIAS))
+        result = write_actions(to_actions(rows, ["id"], 1), BulkWriter.of(self._job, SINK_ALIAS))
         seconds = time.perf_counter() - begin
         if result.counts.upserts != self._documents:
             raise SystemExit(f"{result.counts.upserts} documents were written, expected {self._documents}")

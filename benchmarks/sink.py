@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from benchmarks.tables import rows_of
 from icecdc_core.config import SyncConfig
 from icecdc_core.documents.bulk_lines import to_actions
-from icecdc_core.opensearch.bulk import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 
 PHYSICAL, ALIAS = "bench--000001", "bench--write"
 DOCUMENTS_PER_REQUEST = 2000
@@ -43,7 +43,7 @@ class SinkBenchmark:
         }
 
     def _icecdc(self) -> None:
-        write_actions(to_actions(self._rows, ["id"], 1), BulkSettings.of(self._config, ALIAS))
+        write_actions(to_actions(self._rows, ["id"], 1), BulkWriter.of(self._config, ALIAS))
 
     def _post(self, connections: int) -> None:
         with ThreadPoolExecutor(connections) as pool:

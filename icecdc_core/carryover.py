@@ -14,6 +14,20 @@ equal INSERT. Within one step equal rows cancel one for one, as in a multiset:
 
 Rows are grouped by all their values. The surplus of a group is its INSERTs minus its DELETEs: a positive surplus
 leaves as many inserted rows, a negative one as many deleted rows.
+
+``remove_narrow_carryovers`` is the same for narrow rows (``changes.narrow_rows``), which are an identifier and a number
+of 63 bits of hash and the side as the last bit. The number of rows of one identifier and step, and the XOR of their
+numbers, show what the step did:
+
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
+    id  step  side    hash       id  step  rows  xor
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
+    1   0     DELETE  a5         1   0     2     1      a carryover: equal hashes cancel
+    1   0     INSERT  a5    ->   2   0     2     odd    an upsert
+    2   0     DELETE  17         3   0     1     even   a delete
+    2   0     INSERT  c4
+    3   0     DELETE  90
+    ==  ====  ======  =====      ==  ====  ====  =====  =================================
 """
 
 from __future__ import annotations
@@ -28,18 +42,22 @@ from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     DELETE,
+    DELETED,
     INSERT,
+    IS_DUPLICATE,
+    KIND,
+    NUMBER,
     RESERVED,
+    ROWS,
+    UPSERTED,
     is_insert,
     quoted,
     require_change_columns,
     unused_name,
-    with_literal_names,
 )
 from icecdc_core.equality import Keys, with_keys
 
 
-@with_literal_names
 def remove_carryovers(changes: DataFrame) -> DataFrame:
     """Cancel equal DELETE and INSERT rows of one step, one for one; extra duplicates stay.
 
@@ -137,3 +155,31 @@ def _named(value: Column | str, field: StructField) -> Column | str:
     if isinstance(value, str):
         return value
     return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)
+
+
+_XOR, _LEFT_BEFORE = "_icecdc_xor", "_icecdc_left_before"
+# SQL texts, because every small sync builds them, and each part of a Column takes several calls to the JVM.
+_HAS_INSERT = f"({_XOR} & 1) = 1"
+_HAS_DELETE = f"({ROWS} = 2 OR NOT {_HAS_INSERT})"
+_IS_CARRYOVER = f"({ROWS} = 2 AND {_XOR} = 1)"
+_TWO_ON_ONE_SIDE = f"NOT ({ROWS} = 1 OR ({ROWS} = 2 AND {_HAS_INSERT}))"
+# A step deletes a row exactly if the step before left one.
+_TWO_IN_ROW = f"coalesce({_HAS_DELETE} <> {_LEFT_BEFORE}, false)"
+
+
+def remove_narrow_carryovers(narrow: DataFrame, identifier_columns: Sequence[str], with_step: bool) -> DataFrame:
+    """Return what each step did to each identifier, without steps that left its row as it was.
+
+    Without ``with_step`` all rows are of one step. Identifiers of two rows are marked as duplicates.
+    """
+    ids = [quoted(name) for name in identifier_columns]
+    step = [CHANGE_ORDINAL] if with_step else []
+    groups = narrow.groupBy(*ids, *step).agg(F.count(F.lit(1)).alias(ROWS), F.bit_xor(NUMBER).alias(_XOR))
+    duplicate = _TWO_ON_ONE_SIDE
+    if with_step:
+        before = f"lag({_HAS_INSERT}) OVER (PARTITION BY {', '.join(ids)} ORDER BY {CHANGE_ORDINAL})"
+        groups = groups.selectExpr("*", f"{before} AS {_LEFT_BEFORE}")
+        duplicate = f"({_TWO_ON_ONE_SIDE} OR {_TWO_IN_ROW})"
+    kind = f"if({_HAS_INSERT}, {UPSERTED}, {DELETED}) AS {KIND}"
+    changed = groups.where(f"NOT {_IS_CARRYOVER} OR {duplicate}")
+    return changed.selectExpr(*ids, *step, kind, f"{duplicate} AS {IS_DUPLICATE}", ROWS)

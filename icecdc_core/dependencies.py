@@ -1,12 +1,14 @@
-"""Packages that not every job needs: imported where they are used, with a plain error when one is missing."""
+"""Packages that not every job needs, the folders of the user, and what Python's workers do at the start of a task."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from pathlib import Path
+from zipimport import zipimporter
 
 from icecdc_core.errors import DependencyError
 
@@ -27,44 +29,25 @@ def required(package: str, extra: str, remedy: str = "") -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def supported_pyspark() -> Iterator[None]:
-    """Import names in the block that an older pyspark does not have."""
-    try:
-        yield
-    except ImportError:
-        # By its name, because it is a module above this one. Its import refuses the versions that are not supported.
-        import_module("icecdc_core.session.compat")
-        raise
-
-
-class ProgressBar(Protocol):
-    """What the jobs do with a bar of tqdm."""
-
-    def update(self, n: float = 1) -> object:
-        """Move the bar on by this much."""
-
-
-class _NoBar:
-    def update(self, n: float = 1) -> None:
-        """Show nothing."""
-
-
-@contextmanager
-def progress_bar(**options: Any) -> Iterator[ProgressBar]:
-    """Show a progress bar for the block; nothing is shown where tqdm is not installed, because no job needs it."""
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        yield _NoBar()
-        return
-    with tqdm(**options) as bar:
-        yield bar
-
-
 def installed_version(package: str) -> str:
     """Return the version of an installed package; one that is imported from a folder is "from source"."""
     try:
         return version(package)
     except PackageNotFoundError:
         return "from source"
+
+
+def user_folder(variable: str, default: str) -> Path:
+    """Return icecdc's folder below the one that an XDG variable names, which must be absolute, or below the default."""
+    base = Path(os.environ.get(variable, ""))
+    return (base if base.is_absolute() else Path.home() / default) / "icecdc"
+
+
+def keep_archive_caches() -> None:
+    """Keep the directories of zip archives in memory, as Python 3.9 did; called first in a task.
+
+    Until version 4.2 (SPARK-54744), Spark invalidates Python's import caches at the start of every task. Python 3.11
+    then reads the directory of each archive again (cpython#103200): 0.2 s for that of PySpark.
+    """
+    if sys.version_info < (3, 12):
+        zipimporter.invalidate_caches = lambda importer: None  # type: ignore[assignment, method-assign]

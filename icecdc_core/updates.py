@@ -12,28 +12,34 @@ step decides, and within a step the INSERT beats the DELETE:
     2     7      DELETE        1
     ====  =====  ============  ===============      ====  =====  ============  ===============
 
-So the rows of each identifier are sorted, the last step and its INSERT first, and the first row of each is kept.
+The rows of each identifier are sorted in that order and the last one is kept. The changes of one row alternate between
+INSERT and DELETE. So two neighbours of one type mean that two rows have the identifier, in one step or over several.
+
+``merge_narrow_updates`` is the same for narrow rows, after ``remove_narrow_carryovers`` has marked such duplicates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.columns import (
     CHANGE_ORDINAL,
     COMMIT_SNAPSHOT_ID,
+    IS_DUPLICATE,
+    KIND,
     RESERVED,
     ROW_POSITION,
+    ROWS,
+    UPSERTED,
     identifier_name,
     is_insert,
     quoted,
     require_change_columns,
     resolve_identifiers,
     unused_name,
-    with_literal_names,
 )
 from icecdc_core.equality import with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
@@ -41,20 +47,17 @@ from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 POLICIES = ("fail", "last")
 
 
-@with_literal_names
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 
-    Equal INSERT rows of one identifier within one step collapse into one; different ones mean that the identifier
-    columns do not identify. Nulls in identifiers are equal to each other. After ``shuffle_by_identifiers`` this adds
-    no exchange.
+    Nulls in identifiers are equal to each other. After ``shuffle_by_identifiers`` this adds no exchange.
 
     Args:
         changes: Change rows, see ``read_changes``; carryovers should be removed.
         identifier_columns: The columns that identify a row.
-        on_duplicate: ``fail``: different INSERT rows of one identifier within one step, in any step, end the query
-            with an error that says "duplicate identifier" and shows it. ``last``: the row with the greatest values,
-            column by column, is kept, which does not depend on the order of files or rows.
+        on_duplicate: ``fail``: two rows of one identifier, equal or not, end the query with an error that says
+            "duplicate identifier" and shows it. ``last``: the row with the greatest values, column by column, is kept,
+            which does not depend on the order of files or rows.
 
     Returns:
         One row per identifier, with the columns of ``changes``.
@@ -70,49 +73,53 @@ def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_dupl
         )
     require_change_columns(changes)
     names = resolve_identifiers(changes, identifier_columns)
-    fields = [field for field in changes.schema.fields if field.name in names or field.name not in RESERVED]
-    rows, keys = with_keys(changes, fields)
+    by_values = on_duplicate == "last"
+    others = [name for name in changes.columns if by_values and name not in (*names, *RESERVED)]
+    rows, keys = with_keys(changes, [changes.schema[name] for name in (*names, *others)])
     identifier = [key for name in names for key in keys[name].columns()]
-    values = [key for field in fields if field.name not in names for key in keys[field.name].columns()]
+    latest_first: list[Column | str] = [CHANGE_ORDINAL, is_insert()]
+    latest_first += [key for name in others for key in keys[name].columns()]
     # Rows with equal values may differ in these, and the choice must not depend on the order of files.
-    ties = [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if on_duplicate == "last" and name in changes.columns]
-    latest_first = [F.desc(key) for key in (CHANGE_ORDINAL, is_insert(), *values, *ties)]
-    window = Window.partitionBy(*identifier).orderBy(*latest_first)
-    kept = _first(rows, window) if on_duplicate == "last" else _first_unless_duplicate(rows, window, names)
-    return kept.select(*(quoted(name) for name in changes.columns))
+    latest_first += [name for name in (COMMIT_SNAPSHOT_ID, ROW_POSITION) if by_values and name in changes.columns]
+    window = Window.partitionBy(*identifier).orderBy(*map(F.desc, latest_first))
+    later = unused_name("_later_is_insert", rows.columns)
+    keep = F.col(later).isNull()
+    if not by_values:
+        keep = keep_unless_duplicate(F.col(later) == is_insert(), keep, names)
+    kept = rows.withColumn(later, F.lag(is_insert()).over(window)).where(keep)
+    return kept.select(*map(quoted, changes.columns))
 
 
-def _first(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    number = unused_name("_row_number", rows.columns)
-    return rows.withColumn(number, F.row_number().over(window)).where(F.col(number) == 1)
-
-
-def _first_unless_duplicate(rows: DataFrame, window: WindowSpec, names: Sequence[str]) -> DataFrame:
-    """Keep the first row of each identifier; two different INSERT rows of one step end the query.
-
-    INSERT rows of one step follow each other, and equal ones share a rank. So a row with a rank of its own, right after
-    another row of its step, differs from that one.
-    """
-    number, rank, step_before = (
-        unused_name(name, rows.columns) for name in ("_row_number", "_rank", "_ordinal_before")
-    )
-    numbered = rows.withColumns(
-        {
-            number: F.row_number().over(window),
-            rank: F.rank().over(window),
-            step_before: F.lag(CHANGE_ORDINAL).over(window),
-        }
-    )
-    differs = (F.col(rank) == F.col(number)) & (F.col(step_before) == F.col(CHANGE_ORDINAL))
-    reason = "two different rows were inserted in one step with "
-    return numbered.where(keep_unless_duplicate(is_insert() & differs, F.col(number) == 1, names, reason))
-
-
-def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str], reason: str) -> Column:
+def keep_unless_duplicate(duplicate: Column, keep: Column, names: Sequence[str]) -> Column:
     """Return a condition for ``where`` that ends the query at a duplicate, with an error that shows its identifier.
 
     A condition, because Spark would prune an unread column together with its error.
     """
     identifier = F.struct(*(F.col(quoted(name)).cast("string").alias(identifier_name(name)) for name in names))
-    message = F.concat(F.lit(f"{DUPLICATE_MESSAGE}: {reason}"), F.to_json(identifier, {"ignoreNullFields": "false"}))
+    shown = F.to_json(identifier, {"ignoreNullFields": "false"})
+    message = F.concat(F.lit(f"{DUPLICATE_MESSAGE}: two rows have "), shown)
     return F.when(duplicate, F.raise_error(message).cast("boolean")).otherwise(keep)
+
+
+# The step and the kind in one number, whose maximum is the last step.
+_DECISION, _KINDS = "_icecdc_decision", 4
+
+IS_UPSERTED, IS_DELETED = (
+    f"(NOT {IS_DUPLICATE} AND {_DECISION} % {_KINDS} {comparison} {UPSERTED})" for comparison in ("=", "<>")
+)
+"""SQL text: what is left to do for an identifier of ``merge_narrow_updates``; neither for a duplicate."""
+
+DECIDING_STEP = f"cast(floor({_DECISION} / {_KINDS}) AS int)"
+"""SQL text: the step that decides it."""
+
+
+def merge_narrow_updates(steps: DataFrame, identifier_columns: Sequence[str], only_step: int | None) -> DataFrame:
+    """Keep one row for each identifier of ``remove_narrow_carryovers``: the last step decides."""
+    ids = [quoted(name) for name in identifier_columns]
+    if only_step is not None:
+        return steps.selectExpr(*ids, f"{only_step * _KINDS} + {KIND} AS {_DECISION}", IS_DUPLICATE, ROWS)
+    return steps.groupBy(*ids).agg(
+        F.expr(f"max({CHANGE_ORDINAL} * {_KINDS} + {KIND}) AS {_DECISION}"),
+        F.expr(f"max({IS_DUPLICATE}) AS {IS_DUPLICATE}"),
+        F.expr(f"sum({ROWS}) AS {ROWS}"),
+    )

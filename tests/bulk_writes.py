@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 
-from icecdc_core.opensearch.bulk import BulkResult, BulkSettings, BulkWriter
+from icecdc_core.opensearch.bulk import BulkResult, BulkWriter
 
 
-def write(settings: BulkSettings, *actions: str) -> BulkResult:
+def write(writer: BulkWriter, *actions: str) -> BulkResult:
     """Send bulk lines as a Spark task sends those of its partition."""
     batch = pa.RecordBatch.from_arrays([pa.array(actions, pa.string())], names=["action"])
-    (answer,) = BulkWriter(settings).write_partition([batch])
-    return BulkResult.from_json(answer.column("result")[0].as_py())
+    (answer,) = writer.write_partition([batch])
+    return pickle.loads(answer.column("result")[0].as_py())

@@ -24,7 +24,7 @@ class Act(Enum):
     RESET = "the connection breaks before the server sees the request"
     RESET_AFTER = "the connection breaks after the server has done it, before the answer"
     STALL = "nobody answers"
-    SLOW = "the answer takes a second"
+    SLOW = "the answer takes a third of a second"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def loopback_proxy(
                 self.hang_up()
                 return
             if made is Act.SLOW:
-                ended.wait(1)
+                ended.wait(0.3)
             if isinstance(made, Page):
                 self.reply(made.status, made.text.encode(), made.content_type)
                 return

@@ -8,8 +8,7 @@ strategy           when                                                  what it
                    changed (copy-on-write before format v3)              changed rows, see ``changed_identifiers``
 ``row-ids``        row lineage shows it, and the older states are large  reads the row ids of the newer states first,
                                                                          see ``row_lineage``
-``at-once``        row lineage, delete files or appends show it          shuffles the changed rows, see
-                                                                         ``merge_unique_changes``
+``at-once``        row lineage, delete files or appends show it          shuffles the changed rows
 ``last-rows``      identifiers may be duplicates; the last row of each   finds identifiers as ``narrow-rows`` does, then
                    counts                                                fetches their rows of the end snapshot
 =================  ====================================================  =============================================
@@ -38,20 +37,11 @@ from dataclasses import dataclass, replace
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from icecdc_core.changes.narrow_rows import (
-    DECIDING_STEP,
-    FAST,
-    IS_DELETED,
-    IS_DUPLICATE,
-    IS_UPSERTED,
-    ROWS,
-    drop_narrow_carryovers,
-    merge_narrow_updates,
-    narrow_rows,
-)
+from icecdc_core.carryover import remove_narrow_carryovers
+from icecdc_core.changes.narrow_rows import FAST, narrow_rows
 from icecdc_core.changes.row_changes import changes_by_row_ids, changes_frame, newer_states
 from icecdc_core.changes.row_lineage import count_unchanged, unchanged_row_ids
 from icecdc_core.changes.scan_planning import StepScan, file_bytes
@@ -59,13 +49,11 @@ from icecdc_core.columns import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
     DELETE,
+    IS_DUPLICATE,
     IS_INSERT,
-    is_insert,
+    ROWS,
     quoted,
-    resolve_identifiers,
-    unused_name,
 )
-from icecdc_core.equality import with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE
 from icecdc_core.session.spark import RowCount, storage_level_for, tuned_for_many_groups
 from icecdc_core.session.threads import active_session
@@ -73,7 +61,14 @@ from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.iceberg_table import IcebergTable
 from icecdc_core.table.schema import require_no_null, require_unique
 from icecdc_core.table.source import Selection
-from icecdc_core.updates import keep_unless_duplicate
+from icecdc_core.updates import (
+    DECIDING_STEP,
+    IS_DELETED,
+    IS_UPSERTED,
+    keep_unless_duplicate,
+    merge_narrow_updates,
+    merge_updates,
+)
 
 
 @dataclass(frozen=True)
@@ -148,29 +143,6 @@ def count_each(frame: DataFrame, total_of: str = "", **conditions: str) -> Row:
     return frame.selectExpr(*counts).collect()[0]
 
 
-TWO_ROWS = "two rows have "
-
-
-def merge_unique_changes(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
-    """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
-
-    After ``shuffle_by_identifiers`` this adds no exchange.
-    """
-    names = resolve_identifiers(changes, identifier_columns)
-    rows, keys = with_keys(changes, [changes.schema[name] for name in names])
-    identifier = [key for name in names for key in keys[name].columns()]
-    window = Window.partitionBy(*identifier).orderBy(F.desc(CHANGE_ORDINAL), F.desc(is_insert()))
-    next_is_insert = unused_name("_next_is_insert", rows.columns)
-    duplicate = F.col(next_is_insert) == is_insert()
-    for name in names:
-        duplicate &= F.col(quoted(name)).isNotNull()
-    is_last = F.col(next_is_insert).isNull()
-    kept = rows.withColumn(next_is_insert, F.lag(is_insert()).over(window)).where(
-        keep_unless_duplicate(duplicate, is_last, names, TWO_ROWS)
-    )
-    return kept.select(*(quoted(name) for name in changes.columns))
-
-
 # Up to here identifiers are sent to every task that reads the newer side; more of them are shuffled, as in any join.
 _BROADCAST_ROWS = 300_000
 
@@ -208,7 +180,7 @@ def find_changed_identifiers(
         counted = RowCount(narrow)
         narrow = counted.rows
     shuffled = shuffle_by_identifiers(narrow, identifier_columns)
-    steps = drop_narrow_carryovers(shuffled, identifier_columns, with_step=only_step is None)
+    steps = remove_narrow_carryovers(shuffled, identifier_columns, with_step=only_step is None)
     decided = merge_narrow_updates(steps, identifier_columns, only_step)
     identifiers = decided.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -250,7 +222,7 @@ def fetch_changed_rows(changes: DataFrame, identifier_columns: Sequence[str], fo
     if not found.duplicates:
         return rows
     complete = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in identifier_columns)
-    fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns, TWO_ROWS)
+    fail = keep_unless_duplicate(F.expr(complete), F.lit(True), identifier_columns)
     duplicates = found.identifiers.where(IS_DUPLICATE).where(fail)
     return _with_deletes(rows, duplicates, identifier_columns)
 
@@ -417,4 +389,4 @@ def _by_row_ids(planned: PlannedRange, older_rows: int) -> NetChanges | None:
 def _merged(changes: DataFrame, planned: PlannedRange) -> DataFrame:
     """Shuffle and updates; carryovers are not among these changes."""
     ids = planned.identifier_columns
-    return changes.transform(shuffle_by_identifiers, ids).transform(merge_unique_changes, ids)
+    return changes.transform(shuffle_by_identifiers, ids).transform(merge_updates, ids)

@@ -1,19 +1,22 @@
-"""The lock of an index while a run works on it: batches begin and end under it, and a thread renews its lease."""
+"""The lock of an index while a run works on it: batches begin and end under it, and a thread renews its lease.
+
+A run on the same machine whose process ended loses its lock at once.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextvars import copy_context
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.lease import LeaseHolder, unregister_active_run
-from icecdc_core.commits.position import Batch, Position
+from icecdc_core.commits.position import Batch, LeaseHolder, Position
 from icecdc_core.errors import FencedError
 from icecdc_core.logs import event, set_fields
-from icecdc_core.opensearch.client import without_retries
+from icecdc_core.session.processes import is_running
 
 if TYPE_CHECKING:
     from icecdc_core.commits.store import PositionStore
@@ -24,6 +27,25 @@ MAX_EPOCH = 2**52
 
 # How long a run that ends waits for a renewal in flight, and for each answer when it releases the lock.
 _RELEASE_SECONDS = 10.0
+
+
+active_runs: set[str] = set()
+"""Runs of this process that hold a lock."""
+
+
+def is_gone(holder: LeaseHolder, here: LeaseHolder) -> bool | None:
+    """Return whether a holder lost its lock; None if this machine cannot know.
+
+    A process that polls outlives its runs; it knows which of its own runs still hold a lock.
+    """
+    if holder.host != here.host:
+        return None
+    if (holder.pid, holder.started) == (here.pid, here.started):
+        if holder.run_id not in active_runs:
+            return True
+    elif not is_running(holder.pid, holder.started):
+        return True
+    return not 0 <= time.monotonic() - holder.renewed < holder.lease_seconds
 
 
 class IndexLock:
@@ -68,17 +90,10 @@ class IndexLock:
         }
         event("batch begun", kind=batch.kind, **snapshot_range)
 
-    def record_index(self, uuid: str, digest: str) -> None:
-        """Record the index that the begun export created, before the first document is written to it."""
+    def record(self, **changes: Any) -> None:
+        """Record fields of the begun batch: its index before the first document, its progress, why it failed."""
         if self.position.batch:
-            batch = replace(self.position.batch, index_uuid=uuid, index_digest=digest)
-            self.write(replace(self.position, batch=batch))
-
-    def progress(self, groups_done: int, rejected: int = 0) -> None:
-        """Record the progress of an export."""
-        if self.position.batch:
-            batch = replace(self.position.batch, groups_done=groups_done, rejected=rejected)
-            self.write(replace(self.position, batch=batch))
+            self.write(replace(self.position, batch=replace(self.position.batch, **changes)))
 
     def commit(self, position: Position, entry: dict[str, Any]) -> None:
         """Write the entry of the commit log, then move the position; in this order no entry is ever missing."""
@@ -89,11 +104,6 @@ class IndexLock:
             self._store.append_log(batch.epoch, log)
         self.write(replace(position, batch=None))
         event("batch committed", snapshot_id=position.snapshot_id)
-
-    def fail(self, reason: str) -> None:
-        """Record why the begun batch ended without a commit."""
-        if self.position.batch:
-            self.write(replace(self.position, batch=replace(self.position.batch, failure=reason[:2000])))
 
     def write(self, position: Position) -> None:
         """Write the position."""
@@ -122,34 +132,31 @@ class IndexLock:
         cannot be released, the next run finds that this run ended or that its lease expired.
         """
         self._released.set()
-        unregister_active_run(self._holder.run_id)
+        active_runs.discard(self._holder.run_id)
         if not self._mutex.acquire(timeout=_RELEASE_SECONDS):
             event("the lock was not released: a renewal is in flight", logging.WARNING)
             return
         try:
             if not self._lost:
-                with without_retries(self._store.client):
-                    self._store.write(self.position, None, self._version, self._holder.run_id, _RELEASE_SECONDS)
+                self._renewals.write(self.position, None, self._version, self._holder.run_id)
         except Exception as error:
             event(f"the lock was not released: {error}", logging.WARNING)
         finally:
             self._lost = True
             self._mutex.release()
         self._thread.join()
+        self._renewals.client.close()
 
     def _renew(self) -> None:
-        try:
-            while not self._released.wait(self._interval):
-                with self._mutex:
-                    if self._lost or self._unanswered:
-                        return
-                    try:
-                        version = self._renewals.write(self.position, self._holder, self._version, self._holder.run_id)
-                    except Exception as error:
-                        # A later renewal may succeed, and a lost lock shows at the next write.
-                        event(f"the lease was not renewed: {error}", logging.WARNING)
-                        continue
-                    self._lost = version is None
-                    self._version = version or self._version
-        finally:
-            self._renewals.client.close()
+        while not self._released.wait(self._interval):
+            with self._mutex:
+                if self._lost or self._unanswered:
+                    return
+                try:
+                    version = self._renewals.write(self.position, self._holder, self._version, self._holder.run_id)
+                except Exception as error:
+                    # A later renewal may succeed, and a lost lock shows at the next write.
+                    event(f"the lease was not renewed: {error}", logging.WARNING)
+                    continue
+                self._lost = version is None
+                self._version = version or self._version

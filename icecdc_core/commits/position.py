@@ -1,29 +1,54 @@
-"""Positions and batches: their fields, how they are stored, and which stored positions are refused."""
+"""Positions, batches and the holder of a lock: their fields, and how they are stored."""
 
 from __future__ import annotations
 
-import json
+import os
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from icecdc_core.commits.lease import LeaseHolder
-from icecdc_core.errors import OpenSearchRequestError, PositionError
+from icecdc_core.config.values import MAX_LEASE_SECONDS
+from icecdc_core.errors import PositionError
+from icecdc_core.session.processes import host_name, started_at
 
 FORMAT = 2
-"""The format of a stored position. It grows when an older release could misread it; a position without one has 1."""
+"""The format of a stored position. It grows when an older release could misread it."""
 
 _DOCUMENT_FIELDS = frozenset({"type", "format", "owner", "updated_at"})
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class LeaseHolder:
+    """The run that holds the lock of an index."""
+
+    __pydantic_config__ = _STRICT
+
+    run_id: str
+    host: str
+    pid: PositiveInt
+    started: str
+    since: str
+    lease_seconds: Annotated[float, Field(ge=0, le=MAX_LEASE_SECONDS)]
+    renewed: float
+
+    @classmethod
+    def this_process(cls, run_id: str, lease_seconds: float = 0.0) -> LeaseHolder:
+        """Return this process as the holder."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        pid = os.getpid()
+        return cls(run_id, host_name(), pid, started_at(pid), now, lease_seconds, time.monotonic())
 
 
 @dataclass(frozen=True)
 class Batch:
     """A begun batch."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = _STRICT
 
     kind: str
     epoch: int
@@ -48,7 +73,7 @@ class Batch:
 class Position:
     """The state of an index: which snapshot it is in sync with, and the batch that was begun."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = _STRICT
 
     index: str
     table: str
@@ -77,129 +102,36 @@ class Position:
         return self.batch.physical_index if self.batch and self.batch.kind == "export" else ""
 
 
-_READER = TypeAdapter(Position)
+_POSITION, _HOLDER = TypeAdapter(Position), TypeAdapter(LeaseHolder | None)
 
 
 def position_document(position: Position, holder: LeaseHolder | None) -> dict[str, Any]:
-    """Return the document of a position."""
+    """Return the document of a position; it renews the lease of the holder."""
     return {
         "type": "position",
         "format": FORMAT,
         **asdict(position),
-        "owner": asdict(holder.renewed_now()) if holder else None,
+        "owner": asdict(replace(holder, renewed=time.monotonic())) if holder else None,
         "updated_at": datetime.now(UTC).isoformat(),
     }
 
 
-def parse_position(source: Mapping[str, Any]) -> Position:
-    """Return the position of a document."""
-    index, stored_format = source.get("index"), source.get("format", 1)
-    if not isinstance(stored_format, int) or not 1 <= stored_format <= FORMAT:
+def parse_position(source: Mapping[str, Any]) -> tuple[Position, LeaseHolder | None]:
+    """Return the position of a document, and the run that holds the lock."""
+    try:
+        if source.get("format") != FORMAT:
+            raise ValueError(f"it has format {source.get('format')!r}, and this release reads {FORMAT}")
+        fields = {name: source[name] for name in source.keys() - _DOCUMENT_FIELDS}
+        return _POSITION.validate_python(fields), _HOLDER.validate_python(source.get("owner"))
+    except ValueError as error:
+        problem = str(error)
+        if isinstance(error, ValidationError):
+            found = error.errors(include_url=False)
+            problem = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
         raise PositionError(
-            f"The position of '{index}' has format {stored_format!r}, this release knows up to {FORMAT}",
+            f"The position of '{source.get('index')}' cannot be read: {problem}",
             subject="index",
-            value=index,
-            remedy="use the release of icecdc that wrote it, or a newer one",
-        )
-    try:
-        position = _READER.validate_python({name: source[name] for name in source.keys() - _DOCUMENT_FIELDS})
-    except ValidationError as error:
-        problems = [(".".join(map(str, each["loc"])), each) for each in error.errors(include_url=False)]
-        raise _unreadable_error(index, [_problem(name, each["type"], each["msg"]) for name, each in problems]) from None
-    schemas = {"schema": position.schema, "batch.schema": position.batch.schema if position.batch else ""}
-    if wrong := [name for name, text in schemas.items() if text and not _is_schema(text)]:
-        raise _unreadable_error(index, [_problem(name, "", "it is not an Iceberg schema as JSON") for name in wrong])
-    holder = source.get("owner")
-    if not isinstance(holder, (dict, type(None))):
-        raise _unreadable_error(index, [_problem("owner", "", "it is not an object")])
-    if unknown := sorted((holder or {}).keys() - LeaseHolder.__dataclass_fields__.keys()):
-        raise _unreadable_error(
-            index, [_problem(f"owner.{name}", "unexpected_keyword_argument", "") for name in unknown]
-        )
-    texts = ("run_id", "host", "started", "since")
-    if wrong := [name for name in texts if not isinstance((holder or {}).get(name, ""), str)]:
-        raise _unreadable_error(index, [_problem(f"owner.{name}", "", "it is not a string") for name in wrong])
-    return position
-
-
-def _is_schema(text: str) -> bool:
-    """Whether a text is an Iceberg schema as JSON, as far as schemas are compared."""
-    try:
-        return _is_struct(json.loads(text))
-    except (ValueError, RecursionError):
-        return False
-
-
-def _is_struct(value: object) -> bool:
-    fields = value.get("fields") if isinstance(value, dict) else None
-    return isinstance(fields, list) and all(
-        isinstance(field, dict)
-        and isinstance(field.get("id"), int)
-        and isinstance(field.get("name"), str)
-        and _is_type(field.get("type"))
-        for field in fields
-    )
-
-
-def _is_type(value: object) -> bool:
-    if not isinstance(value, dict):
-        return isinstance(value, str)
-    if value.get("type") == "struct":
-        return _is_struct(value)
-    parts = ("element",) if value.get("type") == "list" else ("key", "value")
-    return all(isinstance(value.get(f"{part}-id"), int) and _is_type(value.get(part)) for part in parts)
-
-
-def _problem(name: str, kind: str, message: str) -> str:
-    return f"{name} is unknown" if kind == "unexpected_keyword_argument" else f"{name}: {message}"
-
-
-def _unreadable_error(index: Any, problems: list[str]) -> PositionError:
-    return PositionError(
-        f"The position of '{index}' cannot be read: {'; '.join(problems)}",
-        subject="index",
-        value=index,
-        remedy="if a newer release of icecdc wrote it, use that release; if somebody edited it, undo the edit, or "
-        "delete the position and run the export",
-    )
-
-
-def source_of(answer: Any, doing: str) -> dict[str, Any]:
-    """Return the source of a document."""
-    found = answer.get("_source") if isinstance(answer, dict) else None
-    if isinstance(answer, dict) and "_id" in answer and "_source" not in answer:
-        raise PositionError(
-            f"The index '{answer.get('_index')}' does not store `_source`, so no position can be read from it",
-            subject="positions_index",
-            value=answer.get("_index"),
-            remedy="find the index template that switches `_source` off and exclude this index; then restore the "
-            "index, or delete it and run the exports",
-        )
-    if not isinstance(found, dict):
-        raise _unusable_error(doing)
-    return found
-
-
-def sources_of(answer: Any, doing: str) -> list[dict[str, Any]]:
-    """Return the sources of the hits of a search."""
-    hits = answer.get("hits") if isinstance(answer, dict) else None
-    found = hits.get("hits") if isinstance(hits, dict) else None
-    if not isinstance(found, list):
-        raise _unusable_error(doing)
-    return [source_of(hit, doing) for hit in found]
-
-
-def version_of(answer: Any, doing: str) -> tuple[int, int]:
-    """Return the sequence number and the primary term of a document."""
-    found = (answer.get("_seq_no"), answer.get("_primary_term")) if isinstance(answer, dict) else (None, None)
-    if not isinstance(found[0], int) or not isinstance(found[1], int):
-        raise _unusable_error(doing)
-    return found[0], found[1]
-
-
-def _unusable_error(doing: str) -> OpenSearchRequestError:
-    return OpenSearchRequestError(
-        f"OpenSearch gave no usable answer while {doing}",
-        subject="opensearch_url",
-        remedy="check the proxy or gateway in front of OpenSearch; run again",
-    )
+            value=source.get("index"),
+            remedy="if a newer release of icecdc wrote it, use that release; if somebody edited it, undo the edit, or "
+            "delete the position and run the export",
+        ) from None

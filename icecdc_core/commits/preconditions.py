@@ -67,6 +67,22 @@ def _other_identity(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list
     return [*changed, *(name for name in _DROPPABLE if stored.get(name) and not given.get(name))]
 
 
+def parameter_changes(position: Position, source: Source) -> list[str]:
+    """What a run changes of an index that this position describes; expressions are named without their texts."""
+    if not position.exists:
+        return []
+    given = source.stored_selection
+    table = ["table"] if position.table != source.table.name else []
+    spec = spec_changes(position.selection, given, (), source.schema, source.number_of_shards)
+    return [*table, *_changed(position.selection, given), *map(str, spec)]
+
+
+def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The parts of a selection, other than its spec, that differ; another release may have more or fewer of them."""
+    keys = (stored.keys() | given.keys()) - SPEC_KEYS
+    return sorted(key for key in keys if stored.get(key) != given.get(key))
+
+
 def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
     return ", ".join(_value(name, values.get(name)) for name in names)
 
@@ -144,11 +160,8 @@ def _no_current_snapshot(position: Position, source: Source) -> FailedPreconditi
 
 
 def _other_selection(position: Position, source: Source) -> FailedPrecondition | None:
-    # The position of another release may have more or fewer parts of a selection.
     stored, current = position.selection, source.stored_selection
-    keys = (stored.keys() | current.keys()) - SPEC_KEYS
-    changed = sorted(key for key in keys if stored.get(key) != current.get(key))
-    if not changed:
+    if not (changed := _changed(stored, current)):
         return None
     return FailedPrecondition(
         _SCHEMA_POLICY,

@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConflictError, NotFoundError, RequestError
 
-from icecdc_core.commits.lease import (
-    LeaseHolder,
-    is_gone,
-    lease_seconds_of,
-    register_active_run,
-    unregister_active_run,
-)
-from icecdc_core.commits.lock import IndexLock
-from icecdc_core.commits.position import Position, parse_position, position_document, source_of, sources_of, version_of
+from icecdc_core.commits.lock import IndexLock, active_runs, is_gone
+from icecdc_core.commits.position import LeaseHolder, Position, parse_position, position_document
 from icecdc_core.errors import IndexNotFoundError, PositionError, TableLockedError
 from icecdc_core.opensearch.client import Connection, typed_errors
 from icecdc_core.opensearch.indexes import write_alias
@@ -76,25 +69,17 @@ def ensure_positions_index(client: OpenSearch, positions_index: str) -> None:
         )
     ((name, entry),) = found.items()
     require_mapping(name, entry["mappings"])
-    if alias not in entry["aliases"]:  # an older release created the index
+    if alias not in entry["aliases"]:  # somebody restored the index without it
         client.indices.update_aliases(body={"actions": [{"add": {"index": name, "alias": alias}}]})
 
 
 def require_mapping(name: str, mappings: Mapping[str, Any]) -> None:
     """Check that a positions index has the mapping it was created with."""
-    properties = mappings.get("properties") or {}
-    wrong = [
-        f"{field} is mapped as {properties[field].get('type')}"
-        for field, mapped in MAPPING["properties"].items()
-        if field in properties and properties[field].get("type") != mapped["type"]
-    ]
-    if str(mappings.get("dynamic")).lower() != "false":
-        wrong.insert(0, "its mapping was guessed")
-    if mappings.get("_source"):
-        wrong.append("it does not store whole sources")
-    if wrong:
+    found = {field: mapped.get("type") for field, mapped in (mappings.get("properties") or {}).items()}
+    wrong = {field: kind for field, kind in found.items() if MAPPING["properties"].get(field, {}).get("type") != kind}
+    if wrong or str(mappings.get("dynamic")).lower() != "false" or mappings.get("_source"):
         raise PositionError(
-            f"icecdc did not create the positions index '{name}': {', '.join(wrong)}",
+            f"icecdc did not create the positions index '{name}': its mapping is another one",
             subject="positions_index",
             value=name,
             remedy="restore it from a snapshot of the cluster, or delete it and run the exports; make sure that no "
@@ -109,9 +94,6 @@ def _indexes_of(client: OpenSearch, name: str) -> dict[str, Any]:
         return {}
 
 
-_READING, _WRITING, _READING_LOG = "reading the position", "writing the position", "reading the commit log"
-
-
 def committed_batches(
     client: OpenSearch, positions_index: str, index: str, size: int, highest_epoch: int | None = None
 ) -> list[dict[str, Any]]:
@@ -120,7 +102,11 @@ def committed_batches(
     if highest_epoch is not None:
         wanted.append({"range": {"epoch": {"lte": highest_epoch}}})
     body = {"query": {"bool": {"filter": wanted}}, "sort": [{"epoch": "desc"}], "size": size}
-    return sources_of(client.search(index=positions_index, body=body), _READING_LOG)
+    return [hit["_source"] for hit in client.search(index=positions_index, body=body)["hits"]["hits"]]
+
+
+def _version_of(answer: dict[str, Any]) -> tuple[int, int]:
+    return answer["_seq_no"], answer["_primary_term"]
 
 
 class PositionStore:
@@ -132,18 +118,16 @@ class PositionStore:
         self._typed_errors = partial(typed_errors, config.opensearch_url, username=config.opensearch_username)
         self._positions_index = config.positions_index
         self._index = config.index
-        default = float(type(config).model_fields["lease_seconds"].default)
-        self._fallback_lease = max(config.lease_seconds, default)
 
     def read(self) -> Position | None:
         """Return the position of the index, None when it has none."""
         document = self._get()
-        return parse_position(source_of(document, _READING)) if document else None
+        return parse_position(document["_source"])[0] if document else None
 
     def log(self, size: int = 100, highest_epoch: int | None = None) -> list[dict[str, Any]]:
         """Return the newest committed batches of the index, newest first."""
         client = self.client
-        with self._typed_errors(_READING_LOG):
+        with self._typed_errors("reading the commit log"):
             if not client.indices.exists(index=self._positions_index):
                 return []
             client.indices.refresh(index=self._positions_index)
@@ -164,19 +148,17 @@ class PositionStore:
                 if document is None:
                     position, version = Position(self._index, table, table_uuid), None
                 else:
-                    source = source_of(document, _READING)
-                    position, version = parse_position(source), version_of(document, _READING)
-                    holder = source.get("owner") or {}
+                    version = _version_of(document)
+                    position, holder = parse_position(document["_source"])
                     gone = is_gone(holder, this_run) if holder else True
                     # A holder on another machine is alive if its renewals change the version. So the clocks of the
                     # two machines need not agree.
-                    if gone is False or (gone is None and seen not in (None, version)):
+                    if holder and (gone is False or (gone is None and seen not in (None, version))):
                         raise self._locked(holder)
-                    if gone is None:
+                    if holder and gone is None:
                         seen, seen_since = version, seen_since or time.monotonic()
-                        lease = lease_seconds_of(holder, self._fallback_lease)
-                        if time.monotonic() - seen_since < lease:
-                            time.sleep(min(1.0, lease / 4))
+                        if time.monotonic() - seen_since < holder.lease_seconds:
+                            time.sleep(min(1.0, holder.lease_seconds / 4))
                             continue
                 if (lock := self._locked_by(this_run, position, version)) is not None:
                     return lock
@@ -185,14 +167,14 @@ class PositionStore:
         """Write the position with this run as the holder; None when another run wrote it in the meantime."""
         lock = None
         # Another run of this process must not take it for one that has ended, from the moment it can read the write.
-        register_active_run(run.run_id)
+        active_runs.add(run.run_id)
         try:
             if (written := self.write(position, run, version, run.run_id)) is not None:
                 lock = IndexLock(self, position, run, written)
             return lock
         finally:
             if lock is None:
-                unregister_active_run(run.run_id)
+                active_runs.discard(run.run_id)
 
     def without_retries(self, timeout_seconds: float) -> PositionStore:
         """Return a store with a client of its own, which waits this long for an answer and never retries."""
@@ -205,32 +187,28 @@ class PositionStore:
         holder: LeaseHolder | None,
         version: tuple[int, int] | None,
         run_id: str,
-        timeout_seconds: float | None = None,
     ) -> tuple[int, int] | None:
         """Write the position, unless another run wrote it since."""
         condition: dict[str, Any] = {"op_type": "create"}
         if version is not None:
             condition = {"if_seq_no": version[0], "if_primary_term": version[1]}
-        if timeout_seconds is not None:
-            condition["request_timeout"] = timeout_seconds
-        with self._typed_errors(_WRITING):
+        with self._typed_errors("writing the position"):
             try:
                 answer = self._put(f"position:{self._index}", position_document(position, holder), condition)
-                return version_of(answer, _WRITING)
+                return _version_of(answer)
             except ConflictError:
-                document = self._get(timeout_seconds)
+                document = self._get()
         if document is None:
             if version is not None:
                 raise self._deleted()
             return None
         # If the answer to an earlier write of this run was lost, the conflict is with that write.
-        found, source = version_of(document, _WRITING), source_of(document, _WRITING)
-        stored = source.get("owner")
+        found, stored = _version_of(document), document["_source"].get("owner")
         if not isinstance(stored, dict) or stored.get("run_id") != run_id or version == found:
             return None
         if holder is None:  # a release changes nothing else, so it leaves what that write stored
-            position = parse_position(source)
-        return self.write(position, holder, found, run_id, timeout_seconds)
+            position, _ = parse_position(document["_source"])
+        return self.write(position, holder, found, run_id)
 
     def append_log(self, epoch: int, entry: dict[str, Any]) -> None:
         """Add an entry to the commit log; an entry of the same epoch stays as it is."""
@@ -240,20 +218,19 @@ class PositionStore:
             except ConflictError:
                 return  # an earlier attempt committed the same batch and died before it moved the position
 
-    def _locked(self, holder: dict[str, Any]) -> TableLockedError:
+    def _locked(self, holder: LeaseHolder) -> TableLockedError:
         return TableLockedError(
-            f"Another run has the lock of the index '{self._index}': run {holder.get('run_id')}, "
-            f"process {holder.get('pid')} on {str(holder.get('host', '')).split('/')[0]}, since {holder.get('since')}",
+            f"Another run has the lock of the index '{self._index}': run {holder.run_id}, process {holder.pid} on "
+            f"{holder.host.split('/')[0]}, since {holder.since}",
             subject="index",
             value=self._index,
             remedy="wait until it ends; schedule at most one run at a time for each index",
         )
 
-    def _get(self, timeout_seconds: float | None = None) -> Any:
-        params = {} if timeout_seconds is None else {"request_timeout": timeout_seconds}
-        with self._typed_errors(_READING):
+    def _get(self) -> Any:
+        with self._typed_errors("reading the position"):
             try:
-                return self.client.get(index=self._positions_index, id=f"position:{self._index}", params=params)
+                return self.client.get(index=self._positions_index, id=f"position:{self._index}")
             except NotFoundError:
                 return None
 

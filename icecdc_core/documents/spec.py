@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from icecdc_core.config.values import iterate_leaves
+from icecdc_core.config.values import iterate_leaves, iterate_settings
 from icecdc_core.documents.mapping import (
     Properties,
     copy_targets,
@@ -179,12 +179,9 @@ def dynamic_settings(stored: Mapping[str, Any], current: Mapping[str, Any]) -> d
 
 
 def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by their dotted names without `index.`, with values as OpenSearch returns them: texts."""
-    return {
-        name.removeprefix("index."): _text(value)
-        for name, value in iterate_leaves(spec.get(SETTINGS) or {})
-        if value is not None
-    }
+    """The settings by their dotted names, with values as OpenSearch returns them: texts."""
+    given = iterate_settings(spec.get(SETTINGS) or {})
+    return {name: _text(value) for name, value in given if value is not None}
 
 
 def _text(value: Any) -> Any:

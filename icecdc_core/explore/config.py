@@ -35,23 +35,19 @@ class ExploreConfig(SyncConfig):
 
     from_snapshot: Text = Field(
         default="",
-        examples=["-3"],
         description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
         "-2 and so on to count back from current. Default: position; if that is current, before the newest change.",
     )
     to_snapshot: Text = Field(
         default="",
-        examples=["current"],
         description="Snapshot with the changes: as from_snapshot, or current. Default: current.",
     )
     document_id: Text = Field(
         default="",
-        examples=['{"order_id": 7, "line": 2}'],
         description="Document to look up: its _id, or its identifier values as JSON. Default: one that changed.",
     )
     query: Query = Field(
         default="",
-        examples=["title:galaxy AND year:>2000"],
         description="Query to try: a query string, or an OpenSearch query as JSON. Default: all documents.",
     )
     sample_rows: int = Field(

@@ -34,7 +34,7 @@ from icecdc_core.explore.differences import (
     value_text,
 )
 from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
-from icecdc_core.opensearch.content_checksums import without_fields
+from icecdc_core.opensearch.checksums import without_fields
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 

@@ -105,7 +105,7 @@ def check_namespace(text: str) -> str:
 def parse_metadata_columns(value: object) -> object:
     """Check that the names are in `METADATA`."""
     names = parse_column_names(value)
-    if unknown := sorted(set(names) - set(METADATA)):  # type: ignore[call-overload]
+    if unknown := sorted(set(names) - set(METADATA)):
         raise parameter_problem(f"names {', '.join(unknown)}", f"choose of {', '.join(METADATA)}")
     return names
 

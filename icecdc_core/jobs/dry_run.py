@@ -6,12 +6,13 @@ from contextlib import closing
 from dataclasses import replace
 
 from icecdc_core.commits.position import Position
+from icecdc_core.commits.preconditions import parameter_changes
 from icecdc_core.jobs.export import dry_run_export
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import position_at
+from icecdc_core.runs.batch import noted_changes, position_at
 from icecdc_core.runs.changes import compute_changes, plan_batch
 from icecdc_core.runs.plan import decide_start, needs_reexport, next_range
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.source import Source
 
 
@@ -24,7 +25,7 @@ def dry_run_sync(run: Run, look: Look) -> RunReport:
         position = position_at(position, source, position.snapshot_id)
     if not start.exports:
         return _catch_up(run, source, position)
-    export = dry_run_export(run, source, position.batch)
+    export = dry_run_export(run, Look(position, source))
     if export.to_snapshot_id == source.head:
         return export
     exported = replace(position_at(position, source, export.to_snapshot_id), batch=None)
@@ -34,13 +35,15 @@ def dry_run_sync(run: Run, look: Look) -> RunReport:
 
 def _catch_up(run: Run, source: Source, position: Position) -> RunReport:
     if needs_reexport(position, source, run.config):
-        run.require_identity(Look(position, source))
-        return replace(dry_run_export(run, source), strategy="reexport")
+        look = Look(position, source)
+        require_identity(run.client, run.config, look)
+        return replace(dry_run_export(run, look), strategy="reexport")
+    notes = noted_changes(parameter_changes(position, source))
     report: RunReport | None = None
     while report is None or position.snapshot_id != source.head:
         part = _batch(run, source, position)
         position = replace(position, snapshot_id=part.to_snapshot_id, batch=None)
-        report = part if report is None else report.then(part)
+        report = replace(part, notes=notes) if report is None else report.then(part)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Batch
-from icecdc_core.commits.preconditions import index_identity
+from icecdc_core.commits.preconditions import index_identity, parameter_changes
 from icecdc_core.documents.bulk_lines import to_actions
 from icecdc_core.errors import ConfigError, HistoryGapError, TableReplacedError
 from icecdc_core.logs import event
 from icecdc_core.opensearch.bulk import BulkResult
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import (
     count_operations,
     create_physical,
@@ -27,10 +27,10 @@ from icecdc_core.opensearch.indexes import (
 )
 from icecdc_core.reporting.progress import progress
 from icecdc_core.reporting.reports import RunReport
-from icecdc_core.runs.batch import begun_batch, commit_batch, report_fields, write_batch
+from icecdc_core.runs.batch import begun_batch, commit_batch, noted_changes, report_fields, write_batch
 from icecdc_core.runs.changes import FileGroups, file_groups
 from icecdc_core.runs.plan import resumed_groups
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -63,10 +63,10 @@ def export_table(spark: SparkSession, config: SyncConfig) -> RunReport:
         with run.stage("check"):
             look = run.look()
             require_own_alias(run.client, config)
-            require_server_features(run.client, config)
-            run.require_identity(look)
+            require_pipelines(run.client, config)
+            require_identity(run.client, config, look)
         if config.dry_run:
-            return run.finish(dry_run_export(run, look.source, look.position.batch))
+            return run.finish(dry_run_export(run, look))
         with run.lock(look) as (lock, source):
             return run.finish(export_locked(run, source, lock))
 
@@ -93,7 +93,9 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
     seen = run.confirm_readers_indexes(lock)
     groups, notes = _resume(run, source, lock)
     if groups is None:
+        changes = parameter_changes(lock.position, source)
         groups = _begin(run, source, lock)
+        notes += noted_changes(changes)
     batch, total = begun_batch(lock), BulkResult()
     with run.stage("plan"):
         rows = [sum(source.table.row_counts(tasks)) for tasks in groups.tasks]
@@ -107,7 +109,7 @@ def _export(run: Run, source: Source, lock: IndexLock) -> RunReport:
                 written = write_batch(run, lock, actions, batch.rejected + total.counts.rejected)
             total += written
             source.table.release()
-            lock.progress(number, batch.rejected + total.counts.rejected)
+            lock.record(groups_done=number, rejected=batch.rejected + total.counts.rejected)
             bar.update(written.counts.operations)
         bar.complete(done + total.counts.operations)
     with run.stage("publish"):
@@ -142,7 +144,7 @@ def _resume(run: Run, source: Source, lock: IndexLock) -> tuple[FileGroups | Non
 def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
     """Begin an export of the table's current snapshot: batch and physical index are recorded before any document."""
     config, snapshot_id, earlier = run.config, source.head, lock.position.batch
-    run.require_identity(Look(lock.position, source))
+    require_identity(run.client, config, Look(lock.position, source))
     with run.stage("plan"):
         groups = file_groups(source, snapshot_id, config.export_group_bytes, config.on_duplicate_identifier)
     if source.identifier_columns and groups.tasks:
@@ -175,15 +177,17 @@ def _begin(run: Run, source: Source, lock: IndexLock) -> FileGroups:
             # Nothing was created, so the next run goes on from where the index is.
             lock.write(replace(lock.position, batch=earlier))
             raise
-        lock.record_index(*created)
+        lock.record(index_uuid=created.uuid, index_digest=created.digest)
         if earlier is not None and earlier.kind == "export":
             drop_unless_read(run.client, config, earlier.physical_index)
     return groups
 
 
-def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunReport:
-    """Check and count what an export would write, and write nothing."""
-    config, snapshot_id = run.config, source.head
+def dry_run_export(run: Run, look: Look) -> RunReport:
+    """Check and count what an export would write, and write nothing; a begun export continues if it can."""
+    position, source = look
+    config, snapshot_id, begun = run.config, source.head, position.batch
+    notes: list[str] = []
     groups: FileGroups | None = None
     if begun is not None and begun.kind == "export":
         with run.stage("plan"):
@@ -191,6 +195,7 @@ def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunR
     if begun is not None and groups is not None:
         snapshot_id, files = begun.to_snapshot_id, source.table.union(*groups.tasks[begun.groups_done :])
     else:
+        notes = noted_changes(parameter_changes(position, source))
         with run.stage("check identifiers"):
             source.require_unique_identifiers(config.on_duplicate_identifier)
             source.table.release()
@@ -198,4 +203,5 @@ def dry_run_export(run: Run, source: Source, begun: Batch | None = None) -> RunR
     with run.stage("count"):
         count = source.rows_as_inserts(files, config.on_duplicate_identifier).count()
     snapshots = 1 if snapshot_id is not None else 0
-    return run.report("export", None, snapshot_id, "export", upserts=count, snapshots=snapshots, dry_run=True)
+    found = {"upserts": count, "snapshots": snapshots, "notes": notes}
+    return run.report("export", None, snapshot_id, "export", **found, dry_run=True)

@@ -15,9 +15,11 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import failure_of, failure_report, state_of
 from icecdc_core.reporting.reports import ManyReport, Report, RunReport
 from icecdc_core.secrets import mask_secrets
-from icecdc_core.session.catalog import is_catalog_setting, open_own_session
+from icecdc_core.session.catalog import is_catalog_setting, register_catalog
+from icecdc_core.session.job_session import new_job_session
 from icecdc_core.session.processes import Stopped, StopRequest, stop_on_sigterm
 from icecdc_core.session.threads import Slots, active_session, run_in_threads
+from icecdc_core.table.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,8 +96,8 @@ def run_many(
     began = time.monotonic()
     polls = job is follow_changes and any(config.polls for config in configs.values())
     stop = StopRequest()
-    # Those of one catalog describe it alike, and to look at a session's settings takes time.
-    catalogs = {config.catalog: config for config in configs.values()}.values()
+    for config in {config.catalog: config for config in configs.values()}.values():
+        register_catalog(spark, config)
     runs: dict[str, _Run] = {}
     one_at_a_time = threading.Lock()
 
@@ -112,7 +114,7 @@ def run_many(
                 on_poll(so_far())
 
     for name, config in configs.items():
-        runs[name] = _Run(name, command, job, config, open_own_session(spark, catalogs), polled)
+        runs[name] = _Run(name, command, job, config, new_job_session(spark), polled)
     if job is follow_changes:
         with stop_on_sigterm(or_interrupt=polls) as stop:
             run_in_threads(spark, runs, Slots(parallel, stop))
@@ -143,8 +145,9 @@ class _Run:
         context = self._spark.sparkContext
         self._began = time.monotonic()
         try:
-            context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
-            context.setLocalProperty("spark.scheduler.pool", self.name)
+            with spark_errors(self._config):
+                context.setJobGroup(f"icecdc {self.name}", f"{self._command} {self.name}")
+                context.setLocalProperty("spark.scheduler.pool", self.name)
             with active_session(self._spark):
                 self.report = self._result(slots)
         except Stopped:

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, stored_actions, upsert_version
 from icecdc_core.errors import ConfigError
-from icecdc_core.opensearch.bulk import BulkResult, BulkSettings, write_actions
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.bulk import BulkResult, BulkWriter, write_actions
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import write_alias
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import report_fields
@@ -65,7 +65,7 @@ def replay_dead_letters(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("replay", spark, config) as run:
         with run.stage("check"):
             look = run.look(needs_history=False)
-            require_server_features(run.client, config)
+            require_pipelines(run.client, config)
             run.require_position(look)
         with run.lock(look) as (lock, source):
             with run.stage("check"):
@@ -85,7 +85,7 @@ def _replay(run: Run, source: Source, position: Position) -> RunReport:
         if counts.get("replayed"):
             with run.stage("write"):
                 alias, highest = write_alias(position.physical_index), upsert_version(position.epoch)
-                settings = BulkSettings.of(run.config, alias, highest)
+                settings = BulkWriter.of(run.config, alias, highest)
                 settings = replace(settings, max_rejected_documents=counts["replayed"])
                 result = write_actions(stored_actions(dead_letters.where(F.col("resolution") == "replayed")), settings)
                 run.client.indices.refresh(index=position.physical_index)

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from opensearchpy.exceptions import NotFoundError, TransportError
 
+from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.example_queries import as_text, example_queries, with_values
 from icecdc_core.documents.mapping import index_mapping
 from icecdc_core.errors import IcecdcError
 from icecdc_core.opensearch.client import typed_errors
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.reports import Report, check_report_path, text_table
-from icecdc_core.runs.run import connect, open_indexable_source
+from icecdc_core.runs.run import Look, connect, open_indexable_source, require_identity
 from icecdc_core.session.catalog import require_catalog
+from icecdc_core.session.compat import versions
 from icecdc_core.session.job_session import with_job_session
-from icecdc_core.session.versions import versions
 from icecdc_core.table.failures import spark_errors
 from icecdc_core.table.source import Source
 
@@ -238,8 +239,11 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
     with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
         found["versions"]["OpenSearch"] = str(client.info()["version"]["number"])
         require_own_alias(client, config)
-        require_server_features(client, config)
+        require_pipelines(client, config)
     position = PositionStore(client, config).read()
+    if source is not None:
+        known = position or Position(config.index, config.table, source.table_uuid)
+        require_identity(client, config, Look(known, source))
     if position is None or not position.exists:
         return
     found["position_snapshot_id"] = position.snapshot_id

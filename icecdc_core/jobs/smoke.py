@@ -32,10 +32,9 @@ from icecdc_core.reporting.reports import check_report_path, text_table
 from icecdc_core.runs.dead_letters import table_name
 from icecdc_core.runs.run import connect
 from icecdc_core.secrets import mask_secrets, shorten
-from icecdc_core.session.compat import inspect_session
+from icecdc_core.session.compat import inspect_session, versions
 from icecdc_core.session.job_session import job_session
 from icecdc_core.session.jvm import iceberg_class, java_class
-from icecdc_core.session.versions import versions
 from icecdc_core.table.failures import spark_errors
 
 if TYPE_CHECKING:

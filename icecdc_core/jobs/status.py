@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icecdc_core.commits.lease import LeaseHolder, is_gone
-from icecdc_core.commits.position import Position, parse_position, sources_of
+from icecdc_core.commits.lock import is_gone
+from icecdc_core.commits.position import LeaseHolder, Position, parse_position
 from icecdc_core.commits.preconditions import check_preconditions
 from icecdc_core.commits.store import committed_batches
 from icecdc_core.config.sync import StatusConfig
@@ -121,7 +121,8 @@ def _statuses(spark: SparkSession, config: SyncConfig, *only: dict[str, Any]) ->
             client.indices.refresh(index=config.positions_index)
             wanted = {"bool": {"filter": [{"term": {"type": "position"}}, *only]}}
             body = {"query": wanted, "sort": [{"index": "asc"}], "size": _MOST_TABLES}
-            positions = sources_of(client.search(index=config.positions_index, body=body), _READING)
+            hits = client.search(index=config.positions_index, body=body)["hits"]["hits"]
+            positions = [hit["_source"] for hit in hits]
             last = [_last_commit(client, config, str(source.get("index"))) for source in positions]
     finally:
         client.close()
@@ -135,11 +136,11 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], last_run: dict[str, Any]) -> IndexStatus:
     try:
-        position = parse_position(source)
+        position, holder = parse_position(source)
     except Exception as error:
         index, table = str(source.get("index")), str(source.get("table"))
         return IndexStatus(index, table, last_run=last_run, **_problem(error))
-    batch, owner = source.get("batch"), source.get("owner")
+    batch = source.get("batch")
     names = ("kind", "epoch", "from_snapshot_id", "to_snapshot_id", "groups_done", "failure")
     found: dict[str, Any] = {}
     problems = []
@@ -154,7 +155,7 @@ def _status(spark: SparkSession, config: SyncConfig, source: dict[str, Any], las
         snapshot_id=source.get("snapshot_id"),
         last_run=last_run,
         pending={name: batch.get(name) for name in names} if batch else None,
-        running=_running(owner) if owner else None,
+        running=_running(holder) if holder else None,
         problem=" ".join(dict.fromkeys(each["problem"] for each in problems)),
         state=min((each["state"] for each in problems), key=WORST_FIRST.index, default="ok"),
         **found,
@@ -198,10 +199,10 @@ def _spec(spark: SparkSession, config: SyncConfig, source: dict[str, Any], posit
     return {}
 
 
-def _running(owner: dict[str, Any]) -> dict[str, Any] | None:
-    gone = is_gone(owner, LeaseHolder.this_process(""))
+def _running(holder: LeaseHolder) -> dict[str, Any] | None:
+    gone = is_gone(holder, LeaseHolder.this_process(""))
     # Whether a run on another machine is alive shows only when its lease expires.
-    shown = {"run_id": owner.get("run_id"), "since": owner.get("since"), "host": str(owner.get("host")).split("/")[0]}
+    shown = {"run_id": holder.run_id, "since": holder.since, "host": holder.host.split("/")[0]}
     return None if gone else {**shown, "alive": None if gone is None else True}
 
 

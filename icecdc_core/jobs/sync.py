@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from icecdc_core.commits.lock import IndexLock
 from icecdc_core.commits.position import Position
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_preconditions, parameter_changes
 from icecdc_core.errors import (
     HistoryGapError,
     IndexConflictError,
@@ -18,7 +18,7 @@ from icecdc_core.errors import (
 )
 from icecdc_core.jobs.dry_run import dry_run_sync
 from icecdc_core.jobs.export import export_locked
-from icecdc_core.opensearch.index_settings import require_server_features
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.opensearch.indexes import require_own_alias, require_readable_index
 from icecdc_core.reporting.reports import RunReport
 from icecdc_core.runs.batch import (
@@ -26,13 +26,14 @@ from icecdc_core.runs.batch import (
     commit_batch,
     create_empty_index,
     follow_spec,
+    noted_changes,
     prepared_index,
     report_fields,
     write_batch,
 )
 from icecdc_core.runs.changes import compute_changes, plan_batch, to_documents
 from icecdc_core.runs.plan import decide_start, has_other_spec, needs_reexport, next_range
-from icecdc_core.runs.run import Look, Run
+from icecdc_core.runs.run import Look, Run, require_identity
 from icecdc_core.table.snapshots import sequence_number
 from icecdc_core.table.source import Source
 
@@ -69,7 +70,7 @@ def sync_changes(spark: SparkSession, config: SyncConfig) -> RunReport:
     with Run("sync", spark, config) as run:
         with run.stage("check"):
             look = _checked_look(run)
-            require_server_features(run.client, config)
+            require_pipelines(run.client, config)
         if config.dry_run:
             return run.finish(dry_run_sync(run, look))
         position, source = look
@@ -106,7 +107,7 @@ def _checked_look(run: Run) -> Look:
             if not position.exists or position.begun_export:
                 # A begun export makes the index whole. Readers may see that of an export which it took over from.
                 require_own_alias(run.client, run.config)
-                run.require_identity(look)
+                require_identity(run.client, run.config, look)
             else:
                 require_readable_index(run.client, *position.committed_index)
             return look
@@ -119,13 +120,16 @@ def _checked_look(run: Run) -> Look:
 def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
     """Sync batch after batch until the index equals the table's current snapshot; a begun batch comes first."""
     config, report = run.config, None
+    notes: list[str] = []
     if needs_reexport(lock.position, source, config):
         return _reexport(run, source, lock)
     if has_other_spec(lock.position, source):
+        changes = parameter_changes(lock.position, source)
         with run.stage("follow spec"):
             followed = follow_spec(run, source, lock)
         if not followed:
             return _reexport(run, source, lock)
+        notes = noted_changes(changes)
     while report is None or lock.position.snapshot_id != source.head:
         try:
             part = _sync_batch(run, source, lock)
@@ -142,7 +146,7 @@ def _catch_up(run: Run, source: Source, lock: IndexLock) -> RunReport:
                     raise
                 return _reexport(run, source, lock, report)
             continue  # The position reaches the new current snapshot without the snapshots that expired.
-        report = part if report is None else report.then(part)
+        report = replace(part, notes=notes) if report is None else report.then(part)
     return replace(report, seconds=run.seconds, stage_seconds=run.stage_seconds)
 
 

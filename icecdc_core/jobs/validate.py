@@ -16,10 +16,15 @@ from icecdc_core.commits.position import Position
 from icecdc_core.documents.bulk_lines import document_id, document_json
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.repair import repair_differences, require_repairable
-from icecdc_core.opensearch.content_checksums import index_checksums, source_checksums
+from icecdc_core.opensearch.checksums import (
+    index_checksums,
+    index_text_checksums,
+    source_checksums,
+    source_text_checksums,
+    texts_are_comparable,
+)
 from icecdc_core.opensearch.index_pages import index_parts
-from icecdc_core.opensearch.index_settings import require_server_features
-from icecdc_core.opensearch.text_checksums import index_text_checksums, source_text_checksums, texts_are_comparable
+from icecdc_core.opensearch.index_settings import require_pipelines
 from icecdc_core.reporting.progress import Progress, progress
 from icecdc_core.reporting.reports import ValidationReport
 from icecdc_core.runs.run import Run
@@ -93,7 +98,7 @@ def validate_table(spark: SparkSession, config: SyncConfig) -> ValidationReport:
             look = run.look(needs_history=False)
             position, source = look
             if config.repair:
-                require_server_features(run.client, config)
+                require_pipelines(run.client, config)
             at_position = config.validate_at == "position" or config.repair
             run.require_position(look, needs_history=at_position)
             if config.repair:

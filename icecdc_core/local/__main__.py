@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from icecdc_core.errors import IcecdcError
 from icecdc_core.local.kafka import kafka_status, start_kafka, stop_kafka
-from icecdc_core.local.opensearch import ServerState, start_opensearch, status, stop_opensearch
+from icecdc_core.local.opensearch import start_opensearch, status, stop_opensearch
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m icecdc_core.local") -> int:
@@ -20,9 +20,6 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the server in the background, or use the running one")
     up.add_argument("--port", type=int, default=0, help="default: 9200 if free, else any free one")
-    up.add_argument("--heap", default="1g", help="default: 1g")
-    up.add_argument("--version", help="2.19.1.0 or 3.8.0.0; default: the one that fits the Java of Spark")
-    up.add_argument("--data-folder", help="folder for the data; default: in the user's state folder")
     up.add_argument("--kafka", action="store_true", help="start a Kafka broker too, at port 9092 if that is free")
     down = commands.add_parser("down", help="stop the servers")
     down.add_argument("--remove-data", action="store_true", help="remove their data too")
@@ -30,29 +27,23 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
     given = parser.parse_args(arguments)
     try:
         if given.command == "up":
-            state: ServerState | None = start_opensearch(
-                data_folder=given.data_folder, heap=given.heap, version=given.version, port=given.port
-            )
+            start_opensearch(port=given.port)
             if given.kafka:
                 start_kafka()
         elif given.command == "down":
             stopped = any([stop_opensearch(remove_data=given.remove_data), stop_kafka(remove_data=given.remove_data)])
             sys.stdout.write("stopped\n" if stopped else "nothing to stop\n")
             return 0
-        else:
-            state = status()
     except IcecdcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    broker = kafka_status()
-    if broker is not None:
-        sys.stdout.write(
-            f"Kafka {broker.version} at {broker.bootstrap_servers} (process {broker.pid}, log {broker.log})\n"
-        )
-    if state is None:
+    found = {"Kafka": kafka_status(), "OpenSearch": status()}
+    for name, state in found.items():
+        if state is not None:
+            sys.stdout.write(f"{name} {state.version} at {state.url} (process {state.pid}, log {state.log})\n")
+    if found["OpenSearch"] is None:
         sys.stdout.write("OpenSearch is not running\n")
         return 1
-    sys.stdout.write(f"OpenSearch {state.version} at {state.url} (process {state.pid}, log {state.log})\n")
     return 0
 
 

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 from opensearchpy import OpenSearch
-from opensearchpy.exceptions import OpenSearchException, TransportError
+from opensearchpy.exceptions import NotFoundError, OpenSearchException, TransportError
 
+from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.errors import (
     IcecdcError,
     IndexNotFoundError,
-    OpenSearchAuthError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
@@ -35,14 +36,13 @@ from icecdc_core.opensearch.client import (
     RETRIED_STATUSES,
     Backoff,
     Connection,
-    FastAnswers,
+    error_reason,
     is_transient,
     typed_error,
     unusable_answer_error,
 )
 from icecdc_core.opensearch.counts import Counts
 from icecdc_core.secrets import shorten
-from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,70 +89,6 @@ def _offsets(actions: pa.Array) -> np.ndarray[Any, Any]:
     return offsets[actions.offset : actions.offset + len(actions) + 1]
 
 
-_ERRORS: dict[str, type[IcecdcError]] = {
-    error.__name__: error
-    for error in (IndexNotFoundError, OpenSearchAuthError, OpenSearchRequestError, OpenSearchUnreachableError)
-}
-
-
-def failure_error(failure: Mapping[str, Any]) -> IcecdcError:
-    """Return the typed error of a failure."""
-    details = dict(failure)
-    return _ERRORS[details.pop("error")](details.pop("message"), **details)
-
-
-def alias_missing(alias: str) -> dict[str, Any]:
-    """Return the failure for a write alias that does not exist."""
-    return _failure(
-        IndexNotFoundError(
-            f"The write alias '{alias}' is gone: the index was deleted while it was written",
-            subject="index",
-            value=alias,
-            remedy="run the export again; it builds a new index behind the alias",
-        )
-    )
-
-
-def writes_refused(alias: str, status: int, error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the failure for an index that accepts no writes."""
-    return _failure(
-        OpenSearchRequestError(
-            shorten(f"OpenSearch rejects all writes: {status} {error.get('type')}: {error.get('reason')}"),
-            subject="index",
-            value=alias,
-            remedy="remove the cause (a write block, a full disk, missing permissions), then run again",
-        )
-    )
-
-
-def retries_exhausted(reason: Any, seconds: float) -> dict[str, Any]:
-    """Return the failure for operations that the cluster refused until the retries ended."""
-    return _failure(
-        OpenSearchUnreachableError(
-            f"OpenSearch kept refusing documents for {seconds:g} s: {shorten(str(reason))}",
-            subject="retry_timeout_seconds",
-            value=seconds,
-            remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",
-        )
-    )
-
-
-def request_failed(error: OpenSearchException, connection: Connection) -> dict[str, Any]:
-    """Return the failure for a request that failed as a whole."""
-    known = typed_error(error, connection.url, "a bulk request", connection.username)
-    return _failure(known if isinstance(known, IcecdcError) else OpenSearchRequestError(str(known)))
-
-
-def _failure(error: IcecdcError) -> dict[str, Any]:
-    return {
-        "error": type(error).__name__,
-        "message": error.message,
-        "subject": error.subject,
-        "value": error.value,
-        "remedy": error.remedy,
-    }
-
-
 SAMPLES = 20
 """Rejected documents that a result shows."""
 
@@ -172,9 +108,8 @@ class BulkResult:
     """What happened to the operations of one or more bulk requests; results are added with ``+``."""
 
     counts: Counts = Counts()  # noqa: RUF009 (it is frozen)
-    rejected_samples: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: list[dict[str, Any]] = field(default_factory=list)
-    failure: dict[str, Any] | None = None
+    failure: IcecdcError | None = None
     newest_version: int = 0
     newest_id: str = ""
 
@@ -183,22 +118,19 @@ class BulkResult:
         newest = max(self, other, key=lambda result: result.newest_version)
         return BulkResult(
             self.counts + other.counts,
-            [*self.rejected_samples, *other.rejected_samples][:SAMPLES],
             [*self.dead_letters, *other.dead_letters],
             self.failure or other.failure,
             newest.newest_version,
             newest.newest_id,
         )
 
-    def to_json(self) -> str:
-        """Return the result as the text that an executor sends to the driver."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> BulkResult:
-        """Read what `to_json` wrote."""
-        found = json.loads(text)
-        return cls(Counts(**found.pop("counts")), **found)
+    @property
+    def rejected_samples(self) -> list[dict[str, Any]]:
+        """Some rejected documents, as a report shows them."""
+        return [
+            {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
+            for letter in self.dead_letters[:SAMPLES]
+        ]
 
 
 def require_accepted(result: BulkResult, max_rejected_documents: int, before: int = 0) -> None:
@@ -218,9 +150,6 @@ def require_accepted(result: BulkResult, max_rejected_documents: int, before: in
         raise error
 
 
-FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
-"""The `filter_path` of a bulk request: only what `item_outcomes` reads."""
-
 # Refusals with the status of a wrong document (400) that are about the index.
 _INDEX_ERRORS = frozenset({"index_closed_exception"})
 _DROPPED = {"type": "dropped", "reason": "an ingest pipeline dropped the document"}
@@ -228,22 +157,14 @@ _DROPPED = {"type": "dropped", "reason": "an ingest pipeline dropped the documen
 _CURRENT_VERSION = re.compile(r".*current version \[(\d+)\]", re.DOTALL)
 
 
-class CountedOutcomes(NamedTuple):
-    """What one request achieved."""
-
-    result: BulkResult
-    again: pa.Array
-    reason: Any
-
-
 def count_outcomes(
     answer: Any, actions: pa.Array, alias: str, max_rejected_documents: int, highest_version: int
-) -> CountedOutcomes:
-    """Count the outcomes of the operations of one request."""
+) -> tuple[BulkResult, pa.Array, Any]:
+    """Count what one request achieved; return the operations to send again, too, and why OpenSearch refused them."""
     upserts = deletes = already_applied = 0
     newest_version, newest_id = 0, ""
     rejected: list[dict[str, Any]] = []
-    failure: dict[str, Any] | None = None
+    failure: IcecdcError | None = None
     again: list[int] = []
     reason: Any = None
     for number, (operation, outcome) in enumerate(item_outcomes(answer, are_upserts(actions))):
@@ -256,16 +177,20 @@ def count_outcomes(
             else:
                 deletes += 1
         elif status == 409:
-            if (version := _current_version(error)) > newest_version:
+            # Only the text of the reason names the version of the document.
+            found = _CURRENT_VERSION.match(error.get("reason") or "")
+            if (version := int(found[1]) if found else 0) > newest_version:
                 newest_version, newest_id = version, document_id_of(actions[number].as_py())
             if version <= highest_version:
                 already_applied += 1
             else:
-                rejected.append(_dead_letter(actions[number].as_py(), status, _foreign_version(version)))
+                text = f"the index has version {version} of the document, which icecdc did not give it"
+                foreign = {"type": "foreign_version", "reason": f"{text}: somebody else wrote it"}
+                rejected.append(_dead_letter(actions[number].as_py(), status, foreign))
         elif status == 404 and operation == "delete" and "error" not in outcome:
             already_applied += 1
         elif status == 404:
-            failure = alias_missing(alias)
+            failure = _alias_missing(alias)
         elif status in RETRIED_STATUSES:
             again.append(number)
             reason = error
@@ -273,83 +198,79 @@ def count_outcomes(
             rejected.append(_dead_letter(actions[number].as_py(), status, error))
         else:
             # A closed (400) or blocked (403) index or a broken shard (500) says nothing about the document.
-            failure = writes_refused(alias, status, error)
-    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied)
-    result = BulkResult(counts, failure=failure, newest_version=newest_version, newest_id=newest_id)
-    if rejected:
-        result += _rejections(rejected, max_rejected_documents)
-    return CountedOutcomes(result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason)
-
-
-def too_large_result(action: str) -> BulkResult:
-    """Return the result of one operation that is larger than any request may be (413)."""
-    error = {"type": "too_large", "reason": "larger than a request may be"}
-    return _rejections([_dead_letter(action, 413, error)], 0)
+            failure = OpenSearchRequestError(
+                shorten(f"OpenSearch rejects all writes: {status} {error_reason(error)}"),
+                subject="index",
+                value=alias,
+                remedy="remove the cause (a write block, a full disk, missing permissions), then run again",
+            )
+    counts = Counts(upserts=upserts, deletes=deletes, already_applied=already_applied, rejected=len(rejected))
+    kept = rejected[: max_rejected_documents + FAILED_DEAD_LETTERS]
+    result = BulkResult(counts, kept, failure, newest_version, newest_id)
+    return result, actions.take(pa.array(again, pa.int64())) if again else actions[:0], reason
 
 
 def item_outcomes(answer: Any, upserts: np.ndarray[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return operation and outcome of each item, in the order of the operations that were sent."""
+    """Return operation and outcome of each item; there must be one of every operation that was sent, in its order."""
     items = answer.get("items") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != len(upserts):
-        found = len(items) if isinstance(items, list) else "no"
-        raise unusable_answer_error(f"the answer has {found} items for {len(upserts)} operations", answer)
+        raise unusable_answer_error(f"the answer has no items for {len(upserts)} operations", answer)
+    outcomes = []
     for item, is_upsert in zip(items, upserts.tolist(), strict=True):
         kind = "index" if is_upsert else "delete"
         outcome = item.get(kind) if isinstance(item, dict) and len(item) == 1 else None
         if not isinstance(outcome, dict) or not _is_outcome(outcome.get("status"), outcome.get("error")):
             raise unusable_answer_error(f"the answer has an item that is not the outcome of '{kind}'", item)
-    return [next(iter(item.items())) for item in items]
+        outcomes.append((kind, outcome))
+    return outcomes
 
 
 def _is_outcome(status: object, error: object) -> bool:
-    """Whether an item has a status that OpenSearch gives, and no error or one of OpenSearch's shape."""
-    if type(status) is not int or not (status in (200, 201) or 400 <= status < 600):
+    if type(status) is not int:
         return False
-    if error is None:
-        return True
-    if status in (200, 201) or not isinstance(error, dict):
-        return False
-    cause = error.get("caused_by") or {}
-    if not isinstance(cause, dict):
-        return False
-    texts = (error.get("type"), error.get("reason"), cause.get("reason"))
-    return all(text is None or isinstance(text, str) for text in texts)
+    return error is None if status in (200, 201) else 400 <= status < 600 and isinstance(error or {}, dict)
+
+
+def _alias_missing(alias: str) -> IndexNotFoundError:
+    return IndexNotFoundError(
+        f"The write alias '{alias}' is gone: the index was deleted while it was written",
+        subject="index",
+        value=alias,
+        remedy="run the export again; it builds a new index behind the alias",
+    )
 
 
 def _dead_letter(action: str, status: int, error: dict[str, Any]) -> dict[str, Any]:
-    reason = f"{error.get('type')}: {error.get('reason')}"
-    cause = (error.get("caused_by") or {}).get("reason")
-    return {"action": action, "status": status, "reason": shorten(f"{reason} ({cause})" if cause else reason)}
-
-
-def _foreign_version(version: int) -> dict[str, Any]:
-    reason = f"the index has version {version} of the document, which icecdc did not give it: somebody else wrote it"
-    return {"type": "foreign_version", "reason": reason}
-
-
-def _rejections(dead_letters: list[dict[str, Any]], max_rejected_documents: int) -> BulkResult:
-    samples = [
-        {"id": document_id_of(letter["action"]), "status": letter["status"], "reason": letter["reason"]}
-        for letter in dead_letters[:SAMPLES]
-    ]
-    kept = dead_letters[: max_rejected_documents + FAILED_DEAD_LETTERS]
-    return BulkResult(Counts(rejected=len(dead_letters)), samples, kept)
-
-
-def _current_version(error: dict[str, Any]) -> int:
-    """Return the document's version that a conflict names; only the text of its reason has it."""
-    found = _CURRENT_VERSION.match(error.get("reason") or "")
-    return int(found[1]) if found else 0
+    return {"action": action, "status": status, "reason": shorten(error_reason(error))}
 
 
 _FIRST_PAUSE_SECONDS = 0.1
 ANY_VERSION = 2**63 - 1
 """As `highest_version`: a conflict with whatever version counts as already applied."""
 
+# Only what `count_outcomes` reads of an answer.
+_FILTER = "items.*.status,items.*.result,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
+
+
+def write_actions(actions: DataFrame, writer: BulkWriter) -> BulkResult:
+    """Send every bulk action of a frame to OpenSearch, from the executors."""
+    fields = current_fields()
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with log_fields(**fields):
+            yield from writer.write_partition(batches)
+
+    partitions = actions.select("action").mapInArrow(write, "result binary").collect()
+    total = sum((pickle.loads(row["result"]) for row in partitions), BulkResult())  # noqa: S301 (our own tasks wrote it)
+    if total.failure:
+        raise total.failure
+    require_accepted(total, writer.max_rejected_documents)
+    return total
+
 
 @dataclass(frozen=True)
-class BulkSettings:
-    """Where and how to write."""
+class BulkWriter:
+    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight."""
 
     connection: Connection
     alias: str
@@ -360,8 +281,8 @@ class BulkSettings:
     highest_version: int = ANY_VERSION
 
     @classmethod
-    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkSettings:
-        """Return the settings of a job."""
+    def of(cls, config: SyncConfig, alias: str, highest_version: int = ANY_VERSION) -> BulkWriter:
+        """Return the writer of a job."""
         return cls(
             Connection.of(config),
             alias,
@@ -372,78 +293,64 @@ class BulkSettings:
             highest_version,
         )
 
-
-def write_actions(actions: DataFrame, settings: BulkSettings) -> BulkResult:
-    """Send every bulk action of a frame to OpenSearch, from the executors."""
-    writer = BulkWriter(settings, current_fields())
-    partitions = actions.select("action").mapInArrow(writer.write_partition, "result string").collect()
-    total = sum((BulkResult.from_json(row["result"]) for row in partitions), BulkResult())
-    if total.failure:
-        raise failure_error(total.failure)
-    require_accepted(total, settings.max_rejected_documents)
-    return total
-
-
-class BulkWriter:
-    """Writes partitions, each in a Spark task: it prepares the next request while earlier ones are in flight."""
-
-    def __init__(self, settings: BulkSettings, fields: Mapping[str, Any] | None = None) -> None:
-        self._settings = settings
-        self._fields = dict(fields or {})
-        self._path = bulk_path(settings.alias)
-        self._parameters = {"require_alias": "true", "filter_path": FILTER}
-
     def write_partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all actions; stop early when more are rejected than allowed or a request cannot succeed."""
-        reread_only_changed_archives()
-        settings, total = self._settings, BulkResult()
-        client = settings.connection.client(settings.bulk_connections, answers=FastAnswers())
+        keep_archive_caches()
+        total = BulkResult()
+        client = self.connection.client(self.bulk_connections)
         pending: deque[Future[BulkResult]] = deque()
         # An executor has no log file of the job; Spark keeps what it writes to its standard error.
         log = logging_to("-")
-        with log, log_fields(**self._fields), closing(client), ThreadPoolExecutor(settings.bulk_connections) as pool:
-            requests = (part for batch in batches for part in bulk_requests(batch.column(0), settings.bulk_bytes))
+        with log, closing(client), ThreadPoolExecutor(self.bulk_connections) as pool:
+            requests = (part for batch in batches for part in bulk_requests(batch.column(0), self.bulk_bytes))
             for actions in requests:
+                total += BulkResult(Counts(bytes=request_body(actions).nbytes))
                 pending.append(pool.submit(copy_context().run, self._send, client, actions))
                 # One request more than there are connections waits, so that no connection idles.
-                if len(pending) > settings.bulk_connections:
+                if len(pending) > self.bulk_connections:
                     total += pending.popleft().result()
-                if total.failure or total.counts.rejected > settings.max_rejected_documents:
+                if total.failure or total.counts.rejected > self.max_rejected_documents:
                     break
             for future in pending:
                 total += future.result()
-        yield pa.RecordBatch.from_pydict({"result": [total.to_json()]})
+        yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(total)]})
 
     def _send(self, client: OpenSearch, actions: pa.Array) -> BulkResult:
         """Send one request until each of its operations is applied, already applied or rejected."""
-        settings = self._settings
-        result = BulkResult(Counts(bytes=request_body(actions).nbytes))
-        backoff = Backoff(settings.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
+        result = BulkResult()
+        backoff = Backoff(self.retry_timeout_seconds, _FIRST_PAUSE_SECONDS)
         while len(actions):
             result += BulkResult(Counts(requests=1))
             try:
                 answer = client.transport.perform_request(
-                    "POST", self._path, params=dict(self._parameters), body=bytes(request_body(actions))
+                    "POST",
+                    bulk_path(self.alias),
+                    params={"require_alias": "true", "filter_path": _FILTER},
+                    body=bytes(request_body(actions)),
                 )
                 part, actions, cause = count_outcomes(
-                    answer, actions, settings.alias, settings.max_rejected_documents, settings.highest_version
+                    answer, actions, self.alias, self.max_rejected_documents, self.highest_version
                 )
                 result += part
             except OpenSearchException as error:
-                if _status(error) == 413 and len(actions) > 1:
+                if isinstance(error, TransportError) and error.status_code == 413:
+                    if len(actions) == 1:
+                        reason = {"type": "too_large", "reason": "larger than a request may be"}
+                        letter = _dead_letter(actions[0].as_py(), 413, reason)
+                        return result + BulkResult(Counts(rejected=1), [letter])
                     half = len(actions) // 2
-                    result += _without_bytes(self._send(client, actions[:half]))
+                    result += self._send(client, actions[:half])
                     if result.failure:
                         return result
                     actions = actions[half:]
                     continue
                 if not is_transient(error):
-                    return result + self._refused(error, actions)
+                    return result + BulkResult(failure=self._failure(error))
                 cause = error
             if not len(actions):
                 break
             if backoff.is_exhausted():
-                return result + BulkResult(failure=self._retries_exhausted(cause))
+                return result + BulkResult(failure=self._failure(cause))
             event(
                 "bulk operations failed; they are retried",
                 logging.WARNING,
@@ -454,29 +361,20 @@ class BulkWriter:
             result += BulkResult(Counts(retries=1))
         return result
 
-    def _refused(self, error: OpenSearchException, actions: pa.Array) -> BulkResult:
-        """Return the result of a request that was refused as a whole and is not retried."""
-        if _status(error) == 413:
-            return too_large_result(actions[0].as_py())
-        if _status(error) == 404:
-            return BulkResult(failure=alias_missing(self._settings.alias))
-        return BulkResult(failure=request_failed(error, self._settings.connection))
-
-    def _retries_exhausted(self, cause: Any) -> dict[str, Any]:
+    def _failure(self, cause: Any) -> IcecdcError:
+        """Return the error for a request that failed as a whole, or for operations that were refused to the end."""
+        if isinstance(cause, NotFoundError):
+            return _alias_missing(self.alias)
         if isinstance(cause, OpenSearchException):
-            return request_failed(cause, self._settings.connection)
-        return retries_exhausted(cause, self._settings.retry_timeout_seconds)
+            return typed_error(cause, self.connection.url, "a bulk request", self.connection.username)
+        return OpenSearchUnreachableError(
+            f"OpenSearch kept refusing documents for {self.retry_timeout_seconds:g} s: {error_reason(cause)}",
+            subject="retry_timeout_seconds",
+            value=self.retry_timeout_seconds,
+            remedy="relieve the cluster (disk space, write queue) or allow more time; the position did not move",
+        )
 
 
 def bulk_path(alias: str) -> str:
     """Return the path of bulk requests to one alias, whatever characters its name has."""
     return f"/{quote(alias, safe='')}/_bulk"
-
-
-def _status(error: OpenSearchException) -> Any:
-    return error.status_code if isinstance(error, TransportError) else None
-
-
-def _without_bytes(result: BulkResult) -> BulkResult:
-    """Return the result of a part of a request, whose bytes are counted with the whole."""
-    return replace(result, counts=replace(result.counts, bytes=0))

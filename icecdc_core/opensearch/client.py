@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,15 @@ from opensearchpy.exceptions import (
     AuthorizationException,
     ConnectionError,
     OpenSearchException,
-    SerializationError,
     SSLError,
     TransportError,
 )
-from opensearchpy.serializer import Deserializer, JSONSerializer, Serializer
+from opensearchpy.serializer import Deserializer
 
 from icecdc_core.errors import (
     ConfigError,
     DependencyError,
+    IcecdcError,
     OpenSearchAuthError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
@@ -40,20 +40,13 @@ if TYPE_CHECKING:
 
 
 _JSON = frozenset({"application/json", "application/vnd.elasticsearch+json"})
-# The field that an answer always has, by the name of the API in the path; "": creation and deletion of an index.
+# The field that an answer always has, by the API in the path; "": creation and deletion of an index.
 _REQUIRED_FIELDS = {
-    "_search": "hits",
-    "_doc": "_id",
+    **dict.fromkeys(("", "_aliases", "_mapping", "_settings"), "acknowledged"),
     "_count": "count",
     "_refresh": "_shards",
     "_search_shards": "shards",
-    "_aliases": "acknowledged",
-    "_mapping": "acknowledged",
-    "_settings": "acknowledged",
-    "": "acknowledged",
 }
-# Statuses that say something about the content of the cluster. The page of another server must not pass for one.
-_CONTENT_STATUSES = frozenset({404, 409})
 
 
 class UnusableAnswerError(TransportError):
@@ -67,79 +60,70 @@ def unusable_answer_error(problem: str, text: object = "", status: int = 200) ->
     return UnusableAnswerError("N/A", f"{problem} (HTTP status {status}): {beginning[:200]!r}", None)
 
 
+class AnswerReader(Deserializer):
+    """Reads answers only if they are JSON, several times faster than the client's own deserializer."""
+
+    def __init__(self, parses: bool) -> None:
+        self._parses = parses
+
+    def loads(self, s: str, mimetype: str | None = None) -> Any:
+        """Read an answer; one of a search stays a text if it is not to be parsed."""
+        if mimetype and mimetype.partition(";")[0].strip() not in _JSON:
+            raise unusable_answer_error(f"the answer is {mimetype}, not JSON", s)
+        if not self._parses and s.endswith("]}}"):
+            return s
+        try:
+            return orjson.loads(s)
+        except orjson.JSONDecodeError:
+            try:
+                return json.loads(s)  # lone surrogates, which orjson refuses
+            except (ValueError, RecursionError) as error:
+                raise unusable_answer_error("the answer is no JSON", s) from error
+
+
 class AnswerConnection(Urllib3HttpConnection):
     """A connection that accepts only JSON objects as details of an error."""
 
     def _raise_error(self, status_code: int, raw_data: str | bytes, content_type: str | None = None) -> None:
         text = raw_data if isinstance(raw_data, str) else raw_data.decode(errors="replace")
-        is_json = (content_type or "").partition(";")[0].strip() in _JSON
-        details: object = None
-        if is_json:
+        try:
             # The error of a HEAD request has no body.
-            with suppress(ValueError, RecursionError):
-                details = json.loads(text or "{}")
-        if isinstance(details, dict):
-            super()._raise_error(status_code, text, content_type)
-        if status_code in _CONTENT_STATUSES:
+            is_object = isinstance(AnswerReader(True).loads(text or "{}", content_type or "no JSON"), dict)
+        except UnusableAnswerError:
+            is_object = False
+        # The page of another server must not pass for a status that says something about the content of the cluster.
+        if not is_object and status_code in (404, 409):
             raise unusable_answer_error("the error is no JSON object", text, status_code)
-        super()._raise_error(status_code, text, "text/plain")
-
-
-class FastAnswers(JSONSerializer):
-    """Reads answers several times faster than the client's own serializer."""
-
-    def loads(self, s: str) -> Any:
-        """Read an answer."""
-        try:
-            return orjson.loads(s)
-        except orjson.JSONDecodeError:
-            # The standard library reads lone surrogates, which orjson refuses.
-            return super().loads(s)
-
-
-class AnswerDeserializer(Deserializer):
-    """Reads answers only if they are JSON."""
-
-    def loads(self, s: str, mimetype: str | None = None) -> Any:
-        """Read an answer."""
-        if mimetype and mimetype.partition(";")[0].strip() not in _JSON:
-            raise unusable_answer_error(f"the answer is {mimetype}, not JSON", s)
-        try:
-            return self.default.loads(s)
-        except (SerializationError, ValueError, RecursionError) as error:
-            raise unusable_answer_error("the answer is no JSON", s) from error
+        super()._raise_error(status_code, text, content_type if is_object else "text/plain")
 
 
 def require_usable(method: str, path: str, answer: Any) -> None:
-    """Check the content of an answer. An answer that a serializer left as text is checked by its reader."""
+    """Check the content of an answer; one that is still a text is checked by its reader."""
     if method == "HEAD" or (isinstance(answer, str) and answer):
         return
     if not isinstance(answer, dict):
-        raise unusable_answer_error("the answer is no JSON object" if answer else "the answer is empty", answer or "")
+        raise unusable_answer_error("the answer is no JSON object", answer or "")
     parts = path.partition("?")[0].strip("/").split("/")
     api = next((part for part in parts if part.startswith("_")), "")
     if parts == [""]:
-        required = "version"
+        is_usable = "version" in answer
     elif parts[-1] == "point_in_time":
-        required = "pit_id" if method == "POST" else "pits"
+        is_usable = ("pit_id" if method == "POST" else "pits") in answer
     elif method == "GET" and api in ("", "_alias", "_mapping", "_settings"):
-        # These answers have one entry for each index.
-        if not all(isinstance(entry, dict) for entry in answer.values()):
-            raise unusable_answer_error("the answer has entries that are not indexes", answer)
-        return
+        is_usable = all(isinstance(entry, dict) for entry in answer.values())  # one entry for each index
+    elif api == "_search":
+        is_usable = isinstance(hits := answer.get("hits"), dict) and isinstance(hits.get("hits"), list)
+    elif api == "_doc":
+        is_usable = all(isinstance(answer.get(name), int) for name in ("_seq_no", "_primary_term"))
+        is_usable = is_usable and (method != "GET" or isinstance(answer.get("_source"), dict))
     else:
-        required = _REQUIRED_FIELDS.get(api, "")
-    if required and required not in answer:
-        raise unusable_answer_error(f"the answer has no '{required}'", answer)
-    if required == "hits" and not (isinstance(answer["hits"], dict) and isinstance(answer["hits"].get("hits"), list)):
-        raise unusable_answer_error("the answer has no list of hits", answer)
+        is_usable = api not in _REQUIRED_FIELDS or _REQUIRED_FIELDS[api] in answer
+    if not is_usable:
+        raise unusable_answer_error(f"the answer to {method} {api} lacks what OpenSearch answers", answer)
 
 
 def request_signer(region: str, service: str) -> Any:
-    """Return a signer with the credentials of this machine: environment, profile or role.
-
-    The driver and each executor find their own credentials, so no credentials travel.
-    """
+    """Return a signer; the driver and each executor find their own credentials, so that none travel."""
     try:
         import botocore.session
         from opensearchpy import Urllib3AWSV4SignerAuth
@@ -169,11 +153,7 @@ _LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Backoff:
-    """Growing pauses between the attempts of one request, until it has failed for some time.
-
-    tenacity would replace only the loops around it: its clock starts with the first attempt and not with the first
-    failure, so a single timeout could use up all the time, and a bulk request changes between two attempts.
-    """
+    """Growing pauses between the attempts of one request, until some time has passed since its first failure."""
 
     def __init__(self, seconds: float, first_pause: float) -> None:
         self._seconds = seconds
@@ -206,10 +186,10 @@ class RetryingTransport(Transport):
     repetition from the write of another run.
     """
 
-    def __init__(self, *args: Any, retry_seconds: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, retry_seconds: float = 0.0, parses: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.retry_seconds = retry_seconds
-        self.deserializer = AnswerDeserializer(self.deserializer.serializers)
+        self.deserializer = AnswerReader(parses)
 
     def perform_request(self, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         """Perform a request as the client asks for it, and repeat it while that may help."""
@@ -288,7 +268,7 @@ class Connection:
             config.resolved_username(),
         )
 
-    def client(self, connections: int = 4, retry_seconds: float = 0.0, answers: Serializer | None = None) -> OpenSearch:
+    def client(self, connections: int = 4, retry_seconds: float = 0.0, parses: bool = True) -> OpenSearch:
         """Open a client."""
         options: dict[str, Any] = {
             "timeout": self.timeout_seconds,
@@ -297,9 +277,8 @@ class Connection:
             "transport_class": RetryingTransport,
             "connection_class": AnswerConnection,
             "retry_seconds": retry_seconds,
+            "parses": parses,
         }
-        if answers is not None:
-            options["serializers"] = {answers.mimetype: answers}
         if self.username:
             options["http_auth"] = (self.user or self.username, self.password)
         elif self.aws_region:
@@ -335,18 +314,19 @@ def typed_errors(url: str, doing: str, username: str = "") -> Iterator[None]:
         raise typed_error(error, url, doing, username) from error
 
 
-def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> Exception:
+def typed_error(error: OpenSearchException, url: str, doing: str, username: str = "") -> IcecdcError:
     """Return the typed error for an exception of the client."""
+    reason = exception_reason(error)
     if isinstance(error, (AuthenticationException, AuthorizationException)):
         return OpenSearchAuthError(
-            f"OpenSearch refused the user or its permissions ({doing}): {_reason(error)}",
+            f"OpenSearch refused the user or its permissions ({doing}): {reason}",
             subject="opensearch_username",
             value=username or None,
             remedy="check opensearch_username, the secret behind opensearch_password, and the role's permissions",
         )
     if isinstance(error, SSLError):
         return OpenSearchUnreachableError(
-            f"No trusted TLS connection to OpenSearch ({doing}): {_reason(error)}",
+            f"No trusted TLS connection to OpenSearch ({doing}): {reason}",
             subject="opensearch_ca_certs",
             remedy="set opensearch_ca_certs to the file with the server's CA; check the host name in the URL",
         )
@@ -359,24 +339,30 @@ def typed_error(error: OpenSearchException, url: str, doing: str, username: str 
         )
     if isinstance(error, ConnectionError) or (isinstance(error, TransportError) and error.status_code == 503):
         return OpenSearchUnreachableError(
-            f"Cannot connect to OpenSearch ({doing}): {_reason(error)}",
+            f"Cannot connect to OpenSearch ({doing}): {reason}",
             subject="opensearch_url",
             value=url,
             remedy="check the URL, that the cluster runs, and that this machine can reach it",
         )
     return OpenSearchRequestError(
-        f"OpenSearch refused a request ({doing}): {_reason(error)}",
+        f"OpenSearch refused a request ({doing}): {reason}",
         subject="opensearch_url",
         value=url,
         remedy="see the reason in this message; the log of the cluster has the details",
     )
 
 
-def _reason(error: OpenSearchException) -> str:
+def exception_reason(error: OpenSearchException) -> str:
+    """Return the status and the reason that OpenSearch gives."""
     if not isinstance(error, TransportError):
         return str(error)
-    info = error.info
-    if isinstance(info, dict) and isinstance(info.get("error"), dict):
-        cause = (info["error"].get("root_cause") or [info["error"]])[0]
-        return f"{error.status_code} {cause.get('type')}: {cause.get('reason')}"
-    return f"{error.status_code} {error.error}"
+    details = error.info.get("error") if isinstance(error.info, dict) else None
+    return f"{error.status_code} {error_reason(details) if isinstance(details, dict) else error.error}"
+
+
+def error_reason(details: dict[str, Any]) -> str:
+    """Return type, reason and cause of an error of OpenSearch."""
+    text = f"{details.get('type')}: {details.get('reason')}"
+    deeper = details.get("caused_by") or next(iter(details.get("root_cause") or ()), None) or {}
+    cause = str(deeper.get("reason") or "")
+    return text if cause in text else f"{text} ({cause})"

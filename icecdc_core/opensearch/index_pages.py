@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from opensearchpy.exceptions import OpenSearchException
-from opensearchpy.serializer import JSONSerializer
 from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.dependencies import keep_archive_caches
 from icecdc_core.opensearch.client import Connection, typed_error
-from icecdc_core.opensearch.pages import PAGE_DOCUMENTS
-from icecdc_core.session.python_workers import reread_only_changed_archives
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
@@ -31,8 +29,12 @@ It fails if a shard does not answer; by default the others would answer alone. A
 the default one of an index may hide documents or fields.
 """
 
+PAGE_DOCUMENTS = 5000
 # Documents that one task reads, approximately. Each page searches its range again, so the range must be short.
 RANGE_DOCUMENTS = 200_000
+
+Page = tuple[list[tuple[str, str, int | None]], Any]
+"""Id, digest and version of each document of an answer, and what the next page is searched after."""
 
 
 class IndexPart(NamedTuple):
@@ -74,52 +76,39 @@ def read_index(
     config: SyncConfig,
     pit: str,
     parts: list[IndexPart],
-    answers: JSONSerializer,
-    pages: Callable[[OpenSearch, dict[str, Any]], Iterator[pa.RecordBatch]],
-    columns: str,
+    page_of: Callable[[Any], Page],
+    parses: bool,
     read: Accumulator[int] | None = None,
 ) -> DataFrame:
-    """Read the parts of an index page by page, one task for each part."""
+    """Read the parts of an index page by page, one task for each part; return id, digest and version of documents."""
     connection, retry_seconds = Connection.of(config), config.retry_timeout_seconds
 
     def read_part(part: IndexPart) -> Iterator[pa.RecordBatch]:
-        client = connection.client(1, retry_seconds=retry_seconds, answers=answers)
-        # Within one shard, `_doc` is an order without ties.
+        # Within one shard, `_doc` is an order without ties. With a filter_path the server would parse each document
+        # instead of passing its bytes on.
         query: dict[str, Any] = {**part.query(pit), "size": PAGE_DOCUMENTS, "sort": ["_doc"], "version": True}
+        with closing(connection.client(1, retry_seconds=retry_seconds, parses=parses)) as client:
+            while True:
+                rows, query["search_after"] = page_of(client.search(body=query, params=WHOLE))
+                if not rows:
+                    return
+                if read is not None:
+                    read.add(len(rows))
+                columns = zip(*rows, strict=True)
+                types = (pa.string(), pa.string(), pa.int64())
+                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, names=["id", "digest", "version"])
+
+    def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_archive_caches()
+        gc.disable()  # parsed JSON is many objects without cycles
         try:
-            with _without_cycle_detection():
-                yield from pages(client, query)
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from read_part(parts[number])
         except OpenSearchException as error:
             raise typed_error(error, connection.url, "reading the index", connection.username) from error
         finally:
-            client.close()
-
-    def read_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reread_only_changed_archives()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for page in read_part(parts[number]):
-                    if read is not None:
-                        read.add(page.num_rows)
-                    yield page
-
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, columns)
-
-
-def record_batch(columns: str, *values: Any) -> pa.RecordBatch:
-    """Return an Arrow batch."""
-    names = [column.split()[0] for column in columns.split(", ")]
-    arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in values]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-@contextmanager
-def _without_cycle_detection() -> Iterator[None]:
-    """Switch Python's cycle detection off: it is slow with many objects, and parsed JSON has no cycles."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
             gc.enable()
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_parts, "id string, digest string, version long")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,18 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError
 
-from icecdc_core.config.values import UNIT_SECONDS
-from icecdc_core.documents.mapping import VECTOR, has_field_type, index_limits, index_mapping
+from icecdc_core.documents.mapping import index_limits, index_mapping
 from icecdc_core.documents.spec import spec_digest
 from icecdc_core.errors import ConfigError, FencedError, IndexConflictError, IndexNotFoundError, SchemaChangeError
-from icecdc_core.opensearch.client import without_retries
+from icecdc_core.opensearch.client import exception_reason, without_retries
 from icecdc_core.opensearch.index_settings import (
     definition_errors,
-    error_reason,
-    flat_settings,
-    major_version,
+    given_settings,
     new_index_settings,
     published_settings,
+    vector_settings,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ def write_alias(physical: str) -> str:
 
 def index_uuid(client: OpenSearch, physical: str) -> str:
     """Return the identity of a physical index, an empty string when there is none."""
-    entry = indexes_behind(client, physical).get(physical, {})
+    entry = indexes_behind(client, physical).get(physical)
     return str(entry["settings"]["index"]["uuid"]) if entry else ""
 
 
@@ -80,11 +77,7 @@ class CreatedIndex(NamedTuple):
 
 
 def unused_epoch(client: OpenSearch, index: str, epoch: int) -> int:
-    """Return the epoch, or the next one whose physical index does not exist.
-
-    If the positions were lost, an index of that epoch may exist. A new export could not overwrite its documents,
-    because their versions are not lower.
-    """
+    """Return the epoch, or the next one whose physical index does not exist: its documents could not be overwritten."""
     while client.indices.exists(index=physical_index(index, epoch)):
         epoch += 1
     return epoch
@@ -101,8 +94,8 @@ def create_physical(
 ) -> CreatedIndex:
     """Create an index with an explicit mapping and its write alias."""
     mapping = index_mapping(schema, config.mapping, config.pipeline_fields)
-    server_major = major_version(client) if has_field_type(config.mapping, VECTOR) else None
-    settings = new_index_settings(config, _limits(config, schema), loading, server_major)
+    needed = _limits(config, schema) | vector_settings(client, config)
+    settings = new_index_settings(config, needed, loading)
     meta = {"table": config.table, "index": config.index, "run": run_id, **(identity or {})}
     mapping["_meta"] = {"icecdc": {**meta, "spec": spec_digest(config.mapping, config.settings)}}
     body = {"settings": {"index": settings}, "mappings": mapping, "aliases": {write_alias(physical): {}}}
@@ -122,24 +115,27 @@ def create_physical(
             remedy="find out who creates indexes of that name, then run again",
         )
     if (entry["mappings"].get("_source") or {"enabled": True}) != {"enabled": True}:
-        client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+        _delete(client, physical)
         raise ConfigError(
             "An index template changes `_source`, so the index would not keep whole documents",
             subject="index",
             value=config.index,
             remedy=f"remove `_source` from the template for '{physical}' (GET /_index_template), then run again",
         )
-    return CreatedIndex(entry["settings"]["index"]["uuid"], _digest(entry, write_alias(physical)))
+    parts = (
+        {name: value for name, value in entry["settings"]["index"].items() if name not in _OWN_SETTINGS},
+        {name: value for name, value in entry["mappings"].items() if name != "_meta"},
+        {name: value for name, value in entry["aliases"].items() if name != write_alias(physical)},
+    )
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return CreatedIndex(entry["settings"]["index"]["uuid"], digest)
 
 
 def probe_new_index_digest(client: OpenSearch, config: SyncConfig, schema: StructType, run_id: str, epoch: int) -> str:
-    """Create an empty physical index, delete it, and return its digest.
-
-    Only the cluster knows which settings its templates and defaults add to a new index.
-    """
+    """Return the digest of an index that is created and deleted: only the cluster knows what its templates add."""
     probe = physical_index(config.index, unused_epoch(client, config.index, epoch))
     created = create_physical(client, config, probe, schema, run_id)
-    client.indices.delete(index=probe, params={"ignore_unavailable": "true"})
+    _delete(client, probe)
     return created.digest
 
 
@@ -147,7 +143,7 @@ def drop_unless_read(client: OpenSearch, config: SyncConfig, physical: str) -> N
     """Delete a physical index unless it is behind the readers' alias or icecdc did not create it."""
     entry = indexes_behind(client, physical).get(physical, {})
     if icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
-        client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
+        _delete(client, physical)
 
 
 def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> None:
@@ -161,7 +157,7 @@ def drop_leftovers(client: OpenSearch, config: SyncConfig, physical: str) -> Non
     for name, entry in found.items():
         is_earlier = _created_at(entry) < _created_at(found[physical])
         if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:
-            client.indices.delete(index=name, params={"ignore_unavailable": "true"})
+            _delete(client, name)
 
 
 def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema: StructType) -> None:
@@ -176,12 +172,16 @@ def evolve_mapping(client: OpenSearch, config: SyncConfig, physical: str, schema
         client.indices.put_mapping(index=physical, body={"properties": properties, "_meta": {"icecdc": meta}})
     except RequestError as error:
         raise SchemaChangeError(
-            f"The table's new columns cannot be added to the mapping of index '{physical}': {error_reason(error)}",
+            f"The table's new columns cannot be added to the mapping of index '{physical}': {exception_reason(error)}",
             subject="on_schema_change",
             value="fail",
             remedy="run the export (it builds a new index behind the alias, without downtime), "
             "or set on_schema_change=reexport",
         ) from error
+
+
+def _delete(client: OpenSearch, physical: str) -> None:
+    client.indices.delete(index=physical, params={"ignore_unavailable": "true"})
 
 
 def _created_at(entry: dict[str, Any]) -> int:
@@ -190,21 +190,8 @@ def _created_at(entry: dict[str, Any]) -> int:
 
 def _limits(config: SyncConfig, schema: StructType) -> dict[str, int]:
     """The limits that the mapping needs and the user does not set."""
-    given = flat_settings(config.settings)
     limits = index_limits(schema, config.mapping, config.pipeline_fields)
-    return {name: value for name, value in limits.items() if name not in given}
-
-
-def _digest(entry: dict[str, Any], own_alias: str) -> str:
-    settings = {name: value for name, value in entry["settings"]["index"].items() if name not in _OWN_SETTINGS}
-    mapping = {name: value for name, value in entry["mappings"].items() if name != "_meta"}
-    aliases = {name: value for name, value in entry["aliases"].items() if name != own_alias}
-    return hashlib.sha256(json.dumps([settings, mapping, aliases], sort_keys=True).encode()).hexdigest()
-
-
-def indexes_of_readers(client: OpenSearch, index: str) -> frozenset[str]:
-    """Return the names of the physical indexes that readers see."""
-    return frozenset(indexes_behind(client, index))
+    return {name: value for name, value in limits.items() if name not in given_settings(config.settings)}
 
 
 def publish_index(
@@ -259,10 +246,6 @@ def _moved_aliases(old: str, entry: dict[str, Any], physical: str, index: str) -
     return actions
 
 
-# Properties of an alias that hide a part of its index from readers.
-_NARROWING = {"filter", "search_routing"}
-
-
 def require_own_alias(client: OpenSearch, config: SyncConfig) -> None:
     """Check that the name of the alias is free or belongs to this table's index."""
     index = config.index
@@ -313,55 +296,31 @@ def require_readable_index(client: OpenSearch, index: str, physical: str, export
             value=index,
             remedy="run the export again; it builds a new index behind the alias",
         )
-    remedy = f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)"
-    if not seen:
-        raise IndexNotFoundError(
-            f"The alias '{index}', through which readers see '{physical}', is gone",
+    # A filter or a routing of an alias hides a part of its index from readers.
+    narrowed = any({"filter", "search_routing"} & entry["aliases"].get(index, {}).keys() for entry in seen.values())
+    if len(seen) != 1 or not seen.keys() <= {physical, exported or physical} or narrowed:
+        found = f"only a part of {sorted(seen)}" if narrowed else f"{sorted(seen)}" if seen else "nothing: it is gone"
+        kind = IndexConflictError if seen else IndexNotFoundError
+        raise kind(
+            f"The alias '{index}' must show readers '{physical}', and shows {found}",
             subject="index",
             value=index,
-            remedy=f"{remedy}, or run the export again",
+            remedy=f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)",
         )
-    if len(seen) != 1 or not seen.keys() <= {physical, exported or physical}:
-        what = "an index of that name" if index in seen else ", ".join(sorted(seen))
-        raise IndexConflictError(
-            f"Readers of '{index}' see {what} instead of '{physical}'", subject="index", value=index, remedy=remedy
-        )
-    if any(entry["aliases"][index].keys() & _NARROWING for entry in seen.values()):
-        raise IndexConflictError(
-            f"Readers of '{index}' see only a part of '{physical}': the alias has a filter or a routing",
-            subject="index",
-            value=index,
-            remedy=f"{remedy}, or run the export again",
-        )
-
-
-_KEEP_ALIVE = "10m"
-_KEEP_ALIVE_LIMIT = re.compile(
-    rf"must be less than \(([\d.]+)({'|'.join(UNIT_SECONDS)})\)[^\n]*point_in_time\.max_keep_alive"
-)
 
 
 @contextmanager
 def point_in_time(client: OpenSearch, index: str) -> Iterator[str]:
     """Open a point in time of all shards of an index, for readers on the executors, and close it after the block.
 
-    Each search extends it, so it may only not be idle for more than 10 minutes, or for what the cluster allows
-    (``point_in_time.max_keep_alive``). With segment replication, replicas may be behind their primary shards, which are
-    therefore read.
+    Each search extends it, so it may only not be idle for more than 10 minutes. With segment replication, replicas may
+    be behind their primary shards, which are therefore read.
     """
-    params = {"keep_alive": _KEEP_ALIVE, "allow_partial_pit_creation": "false", "preference": "_primary"}
+    params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", "preference": "_primary"}
+    pit = client.create_pit(index=index, params=params)["pit_id"]
     try:
-        created = client.create_pit(index=index, params=params)
-    except RequestError as error:
-        limit = _KEEP_ALIVE_LIMIT.search(str(error.info))
-        if limit is None:
-            raise
-        # The server rounds its limit down in the message, such as 1.5m, but accepts no fractions.
-        shorter = f"{round(float(limit[1]) * UNIT_SECONDS[limit[2]] * 1000)}ms"
-        created = client.create_pit(index=index, params={**params, "keep_alive": shorter})
-    try:
-        yield created["pit_id"]
+        yield pit
     finally:
         # If it cannot be closed, it expires by itself.
         with suppress(OpenSearchException), without_retries(client):
-            client.delete_pit(body={"pit_id": [created["pit_id"]]})
+            client.delete_pit(body={"pit_id": [pit]})

@@ -27,7 +27,7 @@ EXIT_STATES: dict[str, ExitState] = {
     "reexport": ExitState(
         4,
         "the changes can no longer be read",
-        "follow the remedy: run the export, or set on_history_gap or on_schema_change",
+        "follow the remedy: correct a parameter, run the export, or set on_history_gap or on_schema_change",
     ),
     "retry": ExitState(5, "a service did not answer, or not in time", "run again; alert if it persists"),
     "locked": ExitState(
@@ -35,7 +35,9 @@ EXIT_STATES: dict[str, ExitState] = {
     ),
     "access": ExitState(7, "credentials or permissions were refused", "correct them; a retry does not help"),
     "differs": ExitState(
-        8, "a validation found a difference", "validate with repair; find out who else writes the index"
+        8,
+        "a validation or a status found a difference",
+        "follow the remedy; after a validation, validate with repair and find out who else writes the index",
     ),
     "partial": ExitState(
         9, "an ingest could not write some of its tables", "remove the cause; the next run reads their records again"

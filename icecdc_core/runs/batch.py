@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,7 +16,7 @@ from icecdc_core.documents.bulk_lines import upsert_version
 from icecdc_core.documents.spec import dynamic_settings
 from icecdc_core.errors import ConfigError, FencedError, IcecdcError, RejectedDocumentsError, SchemaChangeError
 from icecdc_core.logs import event
-from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkSettings, require_accepted, write_actions
+from icecdc_core.opensearch.bulk import ANY_VERSION, BulkResult, BulkWriter, require_accepted, write_actions
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.opensearch.index_settings import definition_errors, settings_in_place
 from icecdc_core.opensearch.indexes import (
@@ -95,14 +95,14 @@ def write_batch(run: Run, lock: IndexLock, actions: DataFrame | None, rejected_b
     spark, config = actions.sparkSession, run.config
     # A repair goes above whatever versions it meets.
     highest = ANY_VERSION if batch.kind == "repair" else upsert_version(batch.epoch)
-    settings = BulkSettings.of(config, write_alias(batch.physical_index), highest)
+    writer = BulkWriter.of(config, write_alias(batch.physical_index), highest)
     try:
-        result = write_actions(actions, settings)
+        result = write_actions(actions, writer)
         store_dead_letters(spark, config, batch, run.run_id, result.dead_letters)
         require_accepted(result, config.max_rejected_documents, rejected_before)
     except RejectedDocumentsError as error:
         try:
-            lock.fail(str(error))
+            lock.record(failure=str(error)[:2000])
         except IcecdcError as unrecorded:
             if isinstance(unrecorded, FencedError) and {letter["status"] for letter in error.dead_letters} == {409}:
                 raise  # the newer versions are those of the run that has the lock now
@@ -179,6 +179,15 @@ def follow_spec(run: Run, source: Source, lock: IndexLock) -> bool:
         return False
     lock.write(replace(lock.position, selection=source.stored_selection, unfinished_specs=[]))
     return True
+
+
+def noted_changes(changes: Sequence[str]) -> list[str]:
+    """Log how the parameters of the index changed, and return the note for the report."""
+    if not changes:
+        return []
+    note = f"the parameters of the index changed: {'; '.join(changes)}"
+    event(note)
+    return [note]
 
 
 def create_empty_index(run: Run, source: Source, lock: IndexLock, start: Position) -> None:

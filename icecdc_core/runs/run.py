@@ -19,7 +19,6 @@ from icecdc_core.opensearch.index_settings import check_settings
 from icecdc_core.opensearch.indexes import (
     icecdc_meta,
     indexes_behind,
-    indexes_of_readers,
     point_in_time,
     require_index_of_table,
     require_readable_index,
@@ -105,23 +104,6 @@ class Run(JobRun["SyncConfig"]):
         self.opened_source = source
         return source
 
-    def require_identity(self, look: Look) -> None:
-        """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
-
-        Both the position and the index that readers see know the identity, so one of them may be lost.
-        """
-        position, source = look
-        # A begun export of the same selection was allowed when it began.
-        resumed = position.batch if position.begun_export else None
-        if self.config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
-            return
-        stored = [{"table": position.table, **position.selection}] if position.exists else []
-        with self.typed_errors("reading the alias"):
-            stored += [icecdc_meta(entry) for entry in indexes_behind(self.client, self.config.index).values()]
-        for each in stored:
-            if (error := check_identity(self.config.index, each, source)) is not None:
-                raise error
-
     def note_lag(self, look: Look) -> None:
         """Note how far the index is behind its table; one that does not exist lacks every snapshot."""
         position, source = look
@@ -152,7 +134,7 @@ class Run(JobRun["SyncConfig"]):
         A write of the unchanged position after the look shows that the lock was still held.
         """
         with self.typed_errors("reading the alias"):
-            seen = indexes_of_readers(self.client, self.config.index)
+            seen = frozenset(indexes_behind(self.client, self.config.index))
         lock.write(lock.position)
         return seen
 
@@ -189,9 +171,27 @@ class Run(JobRun["SyncConfig"]):
         )
 
 
+def require_identity(client: OpenSearch, config: SyncConfig, look: Look) -> None:
+    """Refuse an export that would give the existing index another identity, unless ``replace_index`` allows it.
+
+    Both the position and the index that readers see know the identity, so one of them may be lost.
+    """
+    position, source = look
+    # A begun export of the same selection was allowed when it began.
+    resumed = position.batch if position.begun_export else None
+    if config.replace_index or (resumed is not None and resumed.selection == source.stored_selection):
+        return
+    stored = [{"table": position.table, **position.selection}] if position.exists else []
+    with typed_errors(config.opensearch_url, "reading the alias", config.opensearch_username):
+        stored += [icecdc_meta(entry) for entry in indexes_behind(client, config.index).values()]
+    for each in stored:
+        if (error := check_identity(config.index, each, source)) is not None:
+            raise error
+
+
 def open_indexable_source(spark: SparkSession, config: SyncConfig, needs_history: bool = True) -> Source:
     """Open the table as `open_source` does, and check that documents can contain its columns."""
-    check_settings(config.settings, config.number_of_shards)
+    check_settings(config.settings)
     source = open_source(spark, config, needs_history=needs_history)
     index_mapping(source.schema, config.mapping, config.pipeline_fields)
     spec = stored_spec(config.mapping, config.settings)

@@ -1,17 +1,16 @@
-"""The gate: which sessions icecdc supports, and every private class of Spark and Iceberg that it uses.
+"""The gate: which sessions icecdc supports; everything else is one `DependencyError`, before any work.
 
 icecdc reads Iceberg's files below Spark's public interface, so a session must be a classic one (its Python process
-talks to the driver's JVM), and Spark and Iceberg must be of versions that are tested together. Everything else is
-refused with one `DependencyError`, before any work.
+talks to the driver's JVM), and Spark and Iceberg must be of versions that are tested together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import platform
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from icecdc_core.dependencies import required
+from icecdc_core.dependencies import installed_version, required
 from icecdc_core.errors import DependencyError
 
 with required("pyspark", "local", "or install pyspark 4.0 or 4.1; on Databricks run this on a cluster"):
@@ -28,76 +27,6 @@ from icecdc_core.session.jvm import iceberg_class, java_class
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 AVRO_READER = "org.apache.spark.sql.avro.AvroDataToCatalyst"
-_SPARK = "org.apache.spark"
-_ICEBERG = "org.apache.iceberg"
-
-PRIVATE_CLASSES: Mapping[str, tuple[str, ...]] = {
-    f"{_SPARK}.sql.MergeIntoWriter": ("merge",),
-    f"{_SPARK}.sql.catalyst.parser.ParserInterface": ("parseMultipartIdentifier",),
-    f"{_SPARK}.sql.catalyst.optimizer.ReplaceExpressions": ("apply",),
-    f"{_SPARK}.sql.catalyst.optimizer.SpecialDatetimeValues": ("apply",),
-    f"{_SPARK}.sql.catalyst.plans.logical.LogicalPlan": (
-        *("canonicalized", "deterministic", "fastEquals", "nodeName", "toJSON"),
-    ),
-    f"{_SPARK}.sql.catalyst.plans.logical.Project": ("child", "projectList"),
-    f"{_SPARK}.sql.classic.SparkSession": (
-        *("getActiveSession", "setActiveSession", "clearActiveSession"),
-        "sessionState",
-    ),
-    f"{_SPARK}.sql.classic.Dataset": ("queryExecution",),
-    f"{_SPARK}.sql.classic.ExpressionUtils": ("column",),
-    f"{_SPARK}.sql.connector.catalog.CatalogManager": ("catalog",),
-    f"{_SPARK}.sql.execution.QueryExecution": ("analyzed",),
-    f"{_SPARK}.sql.internal.SessionState": ("catalogManager", "sqlParser"),
-    f"{_SPARK}.sql.types.DataType": ("fromJson",),
-    f"{_SPARK}.sql.util.CaseInsensitiveStringMap": ("empty",),
-    f"{_SPARK}.util.Utils": ("getContextOrSparkClassLoader",),
-    f"{_ICEBERG}.BaseFileScanTask": (),
-    f"{_ICEBERG}.BaseTable": ("operations",),
-    f"{_ICEBERG}.HasTableOperations": ("operations",),
-    f"{_ICEBERG}.IcebergBuild": ("version",),
-    f"{_ICEBERG}.ManifestFiles": ("readDeleteManifest",),
-    f"{_ICEBERG}.ManifestReader": (),
-    f"{_ICEBERG}.SnapshotChanges": (
-        *("builderFor", "addedDataFiles", "removedDataFiles", "addedDeleteFiles", "removedDeleteFiles"),
-    ),
-    f"{_ICEBERG}.SnapshotChanges$Builder": ("snapshot", "build"),
-    f"{_ICEBERG}.StaticTableOperations": (),
-    f"{_ICEBERG}.TableMetadata": ("buildFrom", "formatVersion", "metadataFileLocation", "snapshots"),
-    f"{_ICEBERG}.TableMetadata$Builder": ("setBranchSnapshot", "build"),
-    f"{_ICEBERG}.TableMetadataParser": ("toJson", "read"),
-    f"{_ICEBERG}.TableOperations": ("current", "commit"),
-    f"{_ICEBERG}.spark.CommitMetadata": ("withCommitProperties",),
-    f"{_ICEBERG}.spark.ScanTaskSetManager": ("get", "stageTasks", "removeTasks"),
-    f"{_ICEBERG}.spark.Spark3Util": ("loadIcebergTable", "loadIcebergCatalog"),
-    f"{_ICEBERG}.spark.SparkReadConf": ("adaptiveSplitSizeEnabled", "parallelism", "splitSize", "splitOpenFileCost"),
-    f"{_ICEBERG}.spark.SparkSchemaUtil": ("convert",),
-    f"{_ICEBERG}.spark.SparkTableCache": ("get", "add", "remove"),
-    f"{_ICEBERG}.spark.actions.SparkActions": ("get", "rewriteDataFiles"),
-    f"{_ICEBERG}.types.Conversions": ("fromByteBuffer",),
-    f"{_ICEBERG}.util.ContentFileUtil": ("referencedDataFileLocation", "isDV"),
-    f"{_ICEBERG}.util.TableScanUtil": ("adjustSplitSize",),
-}
-"""Every class of Spark and Iceberg that is used though it is no public interface, with the methods that are called.
-
-Public interfaces (`Table`, `Schema`, `PartitionSpec`, ...) keep their methods from release to release and are not
-listed. Tests check that these classes and methods are there, and that no other ones are used.
-"""
-
-PRIVATE_ATTRIBUTES = (
-    *("SparkSession._jvm", "SparkSession._jsparkSession", "SparkContext._gateway", "SparkContext._jsc"),
-    *("DataFrame._jdf", "DataFrameReader._jreader", "MergeIntoWriter._jwriter", "Observation._jo"),
-    *(
-        "SparkSession._activeSession",
-        "SparkContext._active_spark_context",
-        "SparkContext._ensure_initialized",
-        "CapturedException._origin",
-    ),
-)
-"""The private attributes of PySpark that are used."""
-
-_OLDEST_MAJOR = 4
-
 _supported: WeakSet[Any] = WeakSet()
 """The JVMs whose session was checked and is supported."""
 
@@ -108,11 +37,10 @@ class SessionInfo(NamedTuple):
     kind: str
     spark: str = ""
     iceberg: str = ""
-    missing: tuple[str, ...] = ()
 
 
 def unsupported_reason(found: SessionInfo) -> str:
-    """Say why a session is not supported; pure."""
+    """Say why a session is not supported; empty if it is."""
     if found.kind == "connect":
         return "a Spark Connect session (Spark Connect, Databricks Connect or Databricks serverless compute)"
     if found.kind == "blocked":
@@ -124,8 +52,6 @@ def unsupported_reason(found: SessionInfo) -> str:
         return f"Spark {found.spark} without Iceberg"
     if _line(found.iceberg) != _line(ICEBERG_RUNTIMES[line]):
         return f"Spark {found.spark} with Iceberg {found.iceberg}"
-    if found.missing:
-        return f"Spark {found.spark} with Iceberg {found.iceberg} without {', '.join(found.missing)}"
     return ""
 
 
@@ -134,28 +60,25 @@ def require_supported(spark: SparkSession) -> None:
     if _jvm_of(spark) in _supported:
         return
     found = inspect_session(spark)
-    problem = unsupported_reason(found)
-    if problem:
-        raise _unsupported_error(problem, found)
+    if unsupported_reason(found):
+        raise _unsupported_error(found)
     _supported.add(_jvm_of(spark))
 
 
 def require_pyspark(version: str) -> None:
     """Refuse an older pyspark, with which other modules of this package cannot be imported."""
-    if int(version.partition(".")[0]) < _OLDEST_MAJOR:
-        found = SessionInfo("classic", version)
-        raise _unsupported_error(unsupported_reason(found), found)
+    if int(version.partition(".")[0]) < 4:
+        raise _unsupported_error(SessionInfo("classic", version))
 
 
 def refuse_remote_mode() -> None:
     """Refuse to start a session where PySpark would start one of Spark Connect."""
     if is_remote():
-        found = SessionInfo("connect")
-        raise _unsupported_error(unsupported_reason(found), found)
+        raise _unsupported_error(SessionInfo("connect"))
 
 
 def inspect_session(spark: SparkSession) -> SessionInfo:
-    """Look at a session: its kind, its versions, and the private classes that it lacks."""
+    """Look at a session: its kind and its versions."""
     if not isinstance(spark, SparkSession) or ".connect." in type(spark).__module__:
         return SessionInfo("connect")
     try:
@@ -168,8 +91,7 @@ def inspect_session(spark: SparkSession) -> SessionInfo:
         return SessionInfo("blocked")
     if not _has(loader, SPARK_CATALOG):
         return SessionInfo("classic", version)
-    missing = tuple(name for name in PRIVATE_CLASSES if not _has(loader, name))
-    return SessionInfo("classic", version, str(iceberg_class(spark, "IcebergBuild").version()), missing)
+    return SessionInfo("classic", version, str(iceberg_class(spark, "IcebergBuild").version()))
 
 
 def require_kafka(spark: SparkSession) -> None:
@@ -200,7 +122,7 @@ def _has(loader: Any, name: str) -> bool:
     return True
 
 
-def _unsupported_error(problem: str, found: SessionInfo) -> DependencyError:
+def _unsupported_error(found: SessionInfo) -> DependencyError:
     pairs = " or ".join(f"Spark {line} with Iceberg {_line(version)}" for line, version in ICEBERG_RUNTIMES.items())
     remedy = "use a classic session: run Python on the driver, on Databricks a cluster with dedicated access mode"
     if found.kind == "classic":
@@ -209,11 +131,24 @@ def _unsupported_error(problem: str, found: SessionInfo) -> DependencyError:
             library = iceberg_packages(found.spark)[0]
             remedy = f"attach the library {library} to the cluster, or stop the session and let get_spark start one"
     return DependencyError(
-        f"icecdc does not support this Spark session: found {problem}; supported: a classic session of {pairs}",
+        f"icecdc does not support this Spark session: found {unsupported_reason(found)}; "
+        f"supported: a classic session of {pairs}",
         subject="spark",
         value=found.spark or found.kind,
         remedy=remedy,
     )
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """Return the versions of icecdc, Python, Java, Spark, Iceberg and the OpenSearch client by their names."""
+    return {
+        "icecdc": installed_version("icecdc"),
+        "Python": platform.python_version(),
+        "Java": str(java_class(spark, "java.lang.System").getProperty("java.version")),
+        "Spark": spark.version,
+        "Iceberg": str(iceberg_class(spark, "IcebergBuild").version()),
+        "opensearch-py": installed_version("opensearch-py"),
+    }
 
 
 def _line(version: str) -> str:

@@ -14,8 +14,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +23,9 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from icecdc_core.dependencies import progress_bar
+from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import DependencyError, DiskFullError, DownloadError
 from icecdc_core.session.java import JavaHome
-from icecdc_core.user_folders import user_folder
 
 IVY_SETTINGS_VARIABLE = "ICECDC_IVY_SETTINGS"
 _DOWNLOAD_SECONDS = 1200
@@ -58,23 +57,6 @@ class Jar:
         return "-".join(filter(None, (self.group, self.artifact, self.version, self.classifier))) + f".{self.extension}"
 
 
-def fetch_jars(jars: list[Jar], temporary: Path, java: JavaHome, ivy_settings: str) -> Path:
-    """Download the jars, without their dependencies, into a folder within the temporary one."""
-    (temporary / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
-    settings = Path(ivy_settings).expanduser().resolve() if ivy_settings else temporary / "ivysettings.xml"
-    if not ivy_settings:
-        settings.write_text(_IVY_SETTINGS, encoding="utf-8")
-    # fmt: off
-    command = [
-        str(java.executable), "-jar", str(spark_jar("ivy")), "-ivy", str(temporary / "ivy.xml"),
-        "-settings", str(settings), "-cache", str(temporary / "cache"),
-        "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision](-[classifier]).[ext]",
-    ]
-    # fmt: on
-    _run_ivy(command, temporary, sum(jar.size for jar in jars), ivy_settings)
-    return temporary / "jars"
-
-
 def _ivy_module(jars: list[Jar]) -> str:
     # Ivy accepts each module once, so jars that differ only by classifier become artifacts of one dependency.
     modules: dict[tuple[str, str, str], list[str]] = {}
@@ -91,7 +73,7 @@ def _ivy_module(jars: list[Jar]) -> str:
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
         '<info organisation="icecdc" module="embedded-services"/>'
-        f'<configurations><conf name="default"/></configurations>'
+        '<configurations><conf name="default"/></configurations>'
         f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
     )
 
@@ -110,74 +92,39 @@ def spark_jar(name: str) -> Path:
     )
 
 
-def _run_ivy(command: list[str], temporary: Path, total_bytes: int, ivy_settings: str) -> None:
-    log = temporary / "ivy.log"
-    with log.open("w") as output, progress_bar(total=total_bytes, unit="B", unit_scale=True, desc="jars") as bar:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-        deadline, seen = time.monotonic() + _DOWNLOAD_SECONDS, 0
-        try:
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.3)
-                size = max(seen, _size_of_jars(temporary / "cache"))
-                bar.update(size - seen)
-                seen = size
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        if process.returncode == 0:
-            bar.update(total_bytes - seen)
-            return
-    text = log.read_text(encoding="utf-8", errors="replace")
+def _run_ivy(command: list[str]) -> None:
+    try:
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
+        )
+        text, failed = ended.stdout + ended.stderr, ended.returncode != 0
+    except subprocess.TimeoutExpired:
+        text, failed = f"Exception: not finished after {_DOWNLOAD_SECONDS} seconds", True
+    if not failed:
+        return
     if _NO_SPACE in text:
-        raise disk_error(OSError(errno.ENOSPC, _NO_SPACE), temporary.parent)
+        raise OSError(errno.ENOSPC, _NO_SPACE)
     signs = ("ERROR:", "FAILED", "not found", "Exception", "could not", "unknown host")
     lines = [line.strip() for line in text.splitlines() if any(sign in line for sign in signs)] or text.splitlines()
     raise DownloadError(
         "The jars of the embedded service could not be fetched: " + " / ".join(lines[:5]),
         subject=IVY_SETTINGS_VARIABLE,
-        value=ivy_settings,
+        value=os.environ.get(IVY_SETTINGS_VARIABLE, ""),
         remedy="check the network and the proxy (JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... -Dhttps.proxyPort=...), "
         f"or set {IVY_SETTINGS_VARIABLE} to an Ivy settings file that names your mirror, "
         "or use a server of your own (opensearch_url, bootstrap_servers)",
     )
 
 
-def _size_of_jars(folder: Path) -> int:
-    size = 0
-    for path in folder.rglob("*ar*"):
-        try:
-            size += path.stat().st_size
-        except OSError:  # renamed by Ivy between listing and looking
-            continue
-    return size
-
-
-def disk_error(error: OSError, folder: Path) -> DiskFullError | DownloadError:
-    """The typed error for an error of the operating system in the cache folder."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(
-            "No room left for the jars of the embedded service (about 120 MB while fetching)",
-            subject="folder",
-            value=str(folder),
-            remedy="free some space, or set XDG_CACHE_HOME to a folder on another disk",
-        )
-    return DownloadError(
-        f"The cache folder cannot be used: {error}",
-        subject="folder",
-        value=str(folder),
-        remedy="make it writable, or set XDG_CACHE_HOME to a folder that is",
-    )
-
-
-def kafka_jars(part: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
+def kafka_jars(part: str, java: JavaHome) -> list[Path]:
     """The jars of one part of Kafka in the cache folder; they are downloaded if they are missing."""
-    return jars_in_cache(
-        read_jars(read_manifest("icecdc_core.session", "kafka_jars.json")[part]),
-        f"kafka-{part}",
-        java,
-        ivy_settings,
-    )
+    return jars_in_cache(read_manifest("icecdc_core.session", "kafka_jars.json")[part], f"kafka-{part}", java)
+
+
+def read_manifest(package: str, name: str) -> dict[str, list[Jar]]:
+    """The jars of each version or part, as a manifest in a package lists them."""
+    manifest = json.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+    return {part: read_jars(entries) for part, entries in manifest.items()}
 
 
 def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
@@ -189,25 +136,30 @@ def read_jars(entries: list[dict[str, str | int]]) -> list[Jar]:
     return jars
 
 
-def jars_in_cache(jars: list[Jar], name: str, java: JavaHome, ivy_settings: str = "") -> list[Path]:
+def jars_in_cache(jars: list[Jar], name: str, java: JavaHome) -> list[Path]:
     """Return jars in the cache folder; download them if they are missing."""
     cache = _cache()
     folder = cache / name
     try:
         with one_process_at_a_time(name):
             if not all((folder / jar.file_name).is_file() for jar in jars):
-                _fetch(jars, folder, java, ivy_settings or os.environ.get(IVY_SETTINGS_VARIABLE, ""))
+                _fetch(jars, folder, java)
             _check(jars, folder)
     except OSError as error:
-        raise disk_error(error, cache) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                "No room left for the jars of the embedded service (about 120 MB while fetching)",
+                subject="folder",
+                value=str(cache),
+                remedy="free some space, or set XDG_CACHE_HOME to a folder on another disk",
+            ) from error
+        raise DownloadError(
+            f"The cache folder cannot be used: {error}",
+            subject="folder",
+            value=str(cache),
+            remedy="make it writable, or set XDG_CACHE_HOME to a folder that is",
+        ) from error
     return [folder / jar.file_name for jar in jars]
-
-
-def read_manifest(package: str, name: str) -> dict[str, list[dict[str, str | int]]]:
-    """Return a manifest of jars from a package: the jars of each version or part."""
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    manifest: dict[str, list[dict[str, str | int]]] = json.loads(text)
-    return manifest
 
 
 @contextmanager
@@ -236,14 +188,27 @@ def _check(jars: list[Jar], folder: Path) -> None:
             )
 
 
-def _fetch(jars: list[Jar], folder: Path, java: JavaHome, ivy_settings: str) -> None:
+def _fetch(jars: list[Jar], folder: Path, java: JavaHome) -> None:
     """Download into a temporary folder beside the final one, check, then rename: the folder is complete or missing."""
+    size = sum(jar.size for jar in jars) // 1_000_000
+    print(f"icecdc downloads {len(jars)} jars ({size} MB) to {folder}", file=sys.stderr)  # noqa: T201
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        fetched = fetch_jars(jars, temporary, java, ivy_settings)
-        _check(jars, fetched)
+        (temporary / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
+        (temporary / "ivysettings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
+        given = os.environ.get(IVY_SETTINGS_VARIABLE, "")
+        settings = Path(given).expanduser().resolve() if given else temporary / "ivysettings.xml"
+        # fmt: off
+        command = [
+            str(java.executable), "-jar", str(spark_jar("ivy")), "-ivy", str(temporary / "ivy.xml"),
+            "-settings", str(settings), "-cache", str(temporary / "cache"),
+            "-retrieve", f"{temporary}/jars/[organisation]-[artifact]-[revision](-[classifier]).[ext]",
+        ]
+        # fmt: on
+        _run_ivy(command)
+        _check(jars, temporary / "jars")
         shutil.rmtree(folder, ignore_errors=True)
-        fetched.rename(folder)
+        (temporary / "jars").rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

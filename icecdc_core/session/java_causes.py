@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,13 +51,13 @@ class Cause:
         """Whether a file does not exist; temporary files of Spark do not count."""
         # Java says FileNotFoundException also for a file that exists and cannot be opened.
         exists = self.text.endswith(("(Too many open files)", "(Permission denied)"))
-        return self.kind in _MISSING and not exists and not self._is_wrapper and self._is_of_files
+        return self.kind in _MISSING and not exists and not self._is_wrapper and bool(_OF_FILES.match(self.thrower))
 
     @property
     def is_refused_file(self) -> bool:
         """Whether the file system does not let a file be read; temporary files of Spark do not count."""
         is_denied = self.kind in _DENIED or self.text.endswith("(Permission denied)")
-        return self._is_of_files and is_denied
+        return is_denied and _OF_FILES.match(self.thrower) is not None
 
     @property
     def is_damaged_file(self) -> bool:
@@ -72,10 +72,6 @@ class Cause:
     def is_network(self) -> bool:
         """Whether a connection failed or broke off."""
         return _NETWORK.match(self.kind) is not None
-
-    @property
-    def _is_of_files(self) -> bool:
-        return _OF_FILES.match(self.thrower) is not None
 
     @property
     def _is_wrapper(self) -> bool:
@@ -114,8 +110,8 @@ def _chain(error: PySparkException | Py4JError) -> list[Cause]:
     while each is not None:
         kind, text = str(each.getClass().getSimpleName()), str(each.getMessage() or "")
         frames = each.getStackTrace()
-        throwers = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
-        chain.append(Cause(kind, text, next((name for name in throwers if not _JAVA.match(name)), "")))
+        classes = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
+        chain.append(Cause(kind, text, _thrower(classes)))
         each = each.getCause()
     # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
@@ -132,12 +128,15 @@ def _java_exception(error: BaseException) -> Any:
 def _in_text(text: str) -> list[Cause]:
     found = []
     for name, message, frames in _IN_A_TEXT.findall(text):
-        throwers = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
-        throwers = (name.rsplit("/", 1)[-1].rsplit(".", 1)[0] for name in throwers)
-        found.append(
-            Cause(name.rsplit(".", 1)[-1], message, next((name for name in throwers if not _JAVA.match(name)), ""))
-        )
+        methods = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
+        classes = (method.rsplit("/", 1)[-1].rsplit(".", 1)[0] for method in methods)
+        found.append(Cause(name.rsplit(".", 1)[-1], message, _thrower(classes)))
     return found
+
+
+def _thrower(classes: Iterable[str]) -> str:
+    """The first class that is not Java's own."""
+    return next((name for name in classes if not _JAVA.match(name)), "")
 
 
 def failure_message(text: str) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from icecdc_core.errors import SparkJobError
 from icecdc_core.session.compat import require_supported
-from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, has_ended, java_ended
 from icecdc_core.session.threads import active_session
 
 _SQL = "spark.sql."
@@ -53,12 +53,7 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     except SPARK_HAS_ENDED as error:
         if not has_ended(spark):
             raise
-        raise SparkJobError(
-            f"The Spark session's Java process has ended ({type(error).__name__})",
-            subject="spark_conf",
-            remedy="restart the kernel or the program; if it ends again, give it more memory "
-            "(spark.driver.memory through spark_conf)",
-        ) from error
+        raise java_ended(SparkJobError, error) from error
     try:
         with active_session(own):
             yield own
@@ -78,11 +73,9 @@ def with_job_session(function: Callable[Concatenate[SparkSession, P], R]) -> Cal
     return within  # type: ignore[return-value]  # spark may be given by name, too
 
 
-def new_job_session(spark: SparkSession, leave_out: str = "") -> SparkSession:
-    """Return another session for jobs; settings whose name begins with ``leave_out`` are not taken over."""
-    settings = _taken_over(spark)
-    kept = {key: value for key, value in settings.items() if not leave_out or not key.startswith(leave_out)}
-    return _open(spark, kept)
+def new_job_session(spark: SparkSession) -> SparkSession:
+    """Return another session for jobs, which nobody else uses: runs at the same time change SQL settings."""
+    return _open(spark, _taken_over(spark))
 
 
 def _session_for(spark: SparkSession) -> SparkSession:
@@ -106,13 +99,12 @@ def _is_taken_over(key: str) -> bool:
 def _open(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
     own = spark.newSession()
     present = own.conf.getAll
-    for key in present:
-        if not _is_taken_over(key) and key not in _FIXED:
-            with suppress(PySparkException):  # a setting of the whole application
+    wanted = {**settings, **_FIXED}
+    for key in {*present, *wanted}:
+        with suppress(PySparkException):  # a setting of the whole application
+            if key in wanted and present.get(key) != wanted[key]:
+                own.conf.set(key, wanted[key])
+            elif key not in wanted and not _is_taken_over(key):
                 own.conf.unset(key)
-    for key, value in {**settings, **_FIXED}.items():
-        if present.get(key) != value:
-            with suppress(PySparkException):
-                own.conf.set(key, value)
     _own.add(own)
     return own

@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
+from icecdc_core.errors import IcecdcError
+
 SPARK_HAS_ENDED = (Py4JError, OSError)
 """What cleaning up raises once Spark's Java process is gone. It must not hide the error that ended it."""
 
@@ -21,12 +23,18 @@ _compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """Return a class of Spark's JVM, as the gateway shows it, by its whole name.
-
-    For ``spark._jvm.org.apache.iceberg.Schema`` the gateway asks for each part of the name whether it is a class, and
-    the JVM then looks into all its jars. In a small sync that was a third of the driver's work.
-    """
+    """Return a class of Spark's JVM by its whole name: part by part, the JVM looks into all its jars for each."""
     return getattr(spark._jvm, name)
+
+
+def java_ended(kind: type[IcecdcError], error: Exception) -> IcecdcError:
+    """The error that says that Spark's Java process is gone."""
+    return kind(
+        f"The Spark session's Java process has ended ({type(error).__name__})",
+        subject="spark_conf",
+        remedy="restart the kernel or the program; if it ends again, give it more memory "
+        "(spark.driver.memory through spark_conf)",
+    )
 
 
 def has_ended(spark: SparkSession) -> bool:
@@ -65,10 +73,9 @@ def file_lists(spark: SparkSession) -> Any:
 
 
 def create_java_helper(spark: SparkSession, name: str) -> Any:
-    """Return an object of a Java class of ours, whose source is beside this module.
+    """Return an object of a Java class of ours, whose source is beside this module; Spark brings the compiler.
 
-    Spark brings the compiler. It takes a quarter of a second once in a JVM; a session whose classes come from elsewhere
-    (a Databricks notebook with jars of its own) gets another one.
+    A session whose classes come from elsewhere (a Databricks notebook with jars of its own) gets another one.
     """
     gateway: Any = spark.sparkContext._gateway
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
@@ -89,9 +96,7 @@ def fetch_text(answer: Any) -> str:
     """Return a text from ``FileLists``: a short one is a ``str``, a long one a Java object that is read in parts."""
     if isinstance(answer, str):
         return answer
-    # The gateway sends more than 8 KB in two writes. The second waits until Python's TCP acknowledges the first, which
-    # it delays by 40 ms. Measured (median of 9): 9,000 characters take 43 ms as a whole and 4 ms in parts, 20,000 take
-    # 43 ms and 1 ms, 1,000,000 take 26 ms and 16 ms. A sync reads the table's metadata and several lists of files.
+    # The gateway sends more than 8 KB in two writes, and the second waits 40 ms for Python's delayed acknowledgement.
     length = int(answer.length())
     part = _PART if length < _LONG else length
     return "".join(answer.substring(start, min(start + part, length)) for start in range(0, length, part))

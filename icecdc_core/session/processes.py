@@ -1,4 +1,4 @@
-"""When a process started: process ids are used again, an id and a start time together identify one process."""
+"""Processes: which one it is, whether it still runs, and how a signal asks it to stop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import psutil
 
 
 def started_at(pid: int) -> str:
-    """Return when a process started, as text."""
+    """Return when a process started, as text; process ids are used again, both together identify one process."""
     process = psutil.Process(pid)
     if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
         raise psutil.ZombieProcess(pid)
@@ -42,21 +41,14 @@ def host_name() -> str:
     return "/".join(parts)
 
 
-def is_running(holder: Mapping[str, Any]) -> bool:
-    """Return whether the process of a holder still runs; it is a process of this host."""
-    pid = holder.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        return False
+def is_running(pid: int, started: str) -> bool:
+    """Return whether a process of this host still runs."""
     try:
-        # Where there is no /proc, an older release stored no start time.
-        return holder.get("started") in ("", started_at(pid))
+        return started_at(pid) == started
     except psutil.AccessDenied:
         return True  # the process of another user: only its lease can show that it is gone
     except psutil.NoSuchProcess:
         return False
-
-
-_LOOK_SECONDS = 0.1
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
@@ -73,7 +65,7 @@ class StopRequest:
         # Not an Event: the code that the signal interrupts may hold its lock.
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(_LOOK_SECONDS, left))
+            time.sleep(min(0.1, left))
 
 
 # Signals reach the process, so all runs in it share one request: those of other threads too.

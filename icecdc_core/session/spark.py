@@ -9,10 +9,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -23,8 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from icecdc_core.errors import DependencyError, JavaNotFoundError
-from icecdc_core.session.catalog import catalog_settings, remember_catalog, secret_settings, with_catalog
+from icecdc_core.errors import DependencyError
+from icecdc_core.session.catalog import register_catalog, registered_settings, secret_settings
 from icecdc_core.session.compat import refuse_remote_mode, require_kafka, require_supported
 from icecdc_core.session.jars import (
     avro_package,
@@ -36,6 +34,7 @@ from icecdc_core.session.jars import (
     one_process_at_a_time,
 )
 from icecdc_core.session.java import find_spark_java
+from icecdc_core.session.jvm import SPARK_HAS_ENDED, java_ended
 
 if TYPE_CHECKING:
     from icecdc_core.config.model import ParameterModel
@@ -51,9 +50,7 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
 
     A running session is used (Databricks, a notebook, a test run). Without one, a local session is started with the
     Iceberg runtime that fits the installed pyspark. If the session has no catalog of that name, the catalog is
-    registered. If it has another one than the parameters describe, another session of the same Spark application is
-    returned, because Spark never replaces a catalog that it has created. Parameters that do not describe the catalog
-    accept that of the session.
+    registered. Parameters that do not describe the catalog accept that of the session.
 
     Args:
         config: The job's parameters; ``catalog_properties``, ``warehouse`` and ``spark_conf`` are used here.
@@ -66,6 +63,7 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
     Raises:
         DependencyError: The session is not a classic one of a supported Spark and Iceberg, see `compat`; or it has no
             Kafka connector, for an ingest.
+        ConfigError: The session has another catalog of that name, and Spark never replaces one.
         JavaNotFoundError: No JVM that Spark supports was found.
         SecretError: A secret reference in ``catalog_properties`` cannot be resolved.
     """
@@ -78,7 +76,8 @@ def get_spark(config: ParameterModel, *others: ParameterModel) -> SparkSession:
     require_supported(running)
     if config.reads_kafka:
         require_kafka(running)
-    return with_catalog(running, config)
+    register_catalog(running, config)
+    return running
 
 
 def running_session() -> SparkSession | None:
@@ -92,12 +91,7 @@ def running_session() -> SparkSession | None:
             return SparkSession.builder.getOrCreate()
         return active
     except (Py4JNetworkError, OSError) as error:
-        raise DependencyError(
-            f"The Spark session's Java process has ended ({type(error).__name__})",
-            subject="spark_conf",
-            remedy="restart the kernel or the program; if it ends again, give it more memory "
-            "(spark.driver.memory through spark_conf)",
-        ) from error
+        raise java_ended(DependencyError, error) from error
 
 
 @contextmanager
@@ -109,25 +103,25 @@ def settings_unless_set(spark: SparkSession, settings: Mapping[str, str]) -> Ite
     try:
         yield
     finally:
-        with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
+        with suppress(*SPARK_HAS_ENDED):
             for name in ours:
                 spark.conf.unset(name)
-
-
-def _set_environment() -> None:
-    """Name the Java and the Python that Spark runs."""
-    if "JAVA_HOME" not in os.environ or not _is_spark_java(os.environ["JAVA_HOME"]):
-        os.environ["JAVA_HOME"] = str(find_spark_java().path)
-    # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """The settings of a new session: our defaults, then those of the catalogs, then those of `spark_conf`."""
     config = configs[0]
     given = config.resolved_spark_conf()
-    packages = merge_packages(_needed_packages(config, catalogs), given.pop("spark.jars.packages", None))
+    bundles = [
+        bundle
+        for name, settings in catalogs.items()
+        for bundle in needed_bundles(
+            {key.removeprefix(f"spark.sql.catalog.{name}."): settings[key] for key in settings}
+        )
+    ]
+    needed = iceberg_packages(pyspark.__version__, list(dict.fromkeys(bundles)))
+    needed += [avro_package(pyspark.__version__)] if config.reads_kafka else []
+    packages = merge_packages(needed, given.pop("spark.jars.packages", None))
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "icecdc",
@@ -144,46 +138,24 @@ def _settings(configs: Sequence[ParameterModel], catalogs: Mapping[str, Mapping[
         **({"spark.scheduler.mode": "FAIR"} if len(configs) > 1 else {}),
     }
     if config.reads_kafka:
-        own = [given["spark.jars"]] if given.get("spark.jars") else []
-        given["spark.jars"] = ",".join(
-            [*own, *map(str, kafka_jars(kafka_connector(pyspark.__version__), find_spark_java()))]
-        )
+        connector = kafka_jars(kafka_connector(pyspark.__version__), find_spark_java())
+        given["spark.jars"] = ",".join(filter(None, [given.get("spark.jars"), *map(str, connector)]))
     return {**defaults, **{key: value for each in catalogs.values() for key, value in each.items()}, **given}
 
 
-def _needed_packages(config: ParameterModel, catalogs: Mapping[str, Mapping[str, str]]) -> list[str]:
-    bundles = {
-        bundle: None
-        for name, of_catalog in catalogs.items()
-        for bundle in needed_bundles(
-            {key.removeprefix(f"spark.sql.catalog.{name}."): value for key, value in of_catalog.items()}
-        )
-    }
-    return [
-        *iceberg_packages(pyspark.__version__, list(bundles)),
-        *([avro_package(pyspark.__version__)] if config.reads_kafka else []),
-    ]
-
-
-def _redaction(settings: Mapping[str, str], secret: Collection[str]) -> str:
-    """The expression that matches the names of secret settings.
-
-    Spark's web pages and event log show all settings except those whose name matches.
-    """
-    shown = settings.get("spark.redaction.regex", _REDACTED_BY_SPARK)
-    # Hadoop's settings are also shown under their own names.
-    names = sorted(key.removeprefix("spark.hadoop.") for key in secret)
-    return "|".join([shown, *map(re.escape, names)])
-
-
 def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
-    config, catalogs = configs[0], {each.catalog: catalog_settings(each) for each in reversed(configs)}
-    _set_environment()
+    catalogs = {each.catalog: registered_settings(each) for each in reversed(configs)}
+    java = os.environ["JAVA_HOME"] = str(find_spark_java().path)
+    # Workers otherwise run `python3` of the PATH, which in a virtual environment is the wrong interpreter.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = _settings(configs, catalogs)
     # No setting says where Spark's web pages listen. Without this variable they listen on every address.
     os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
     secret = set().union(*(secret_settings(each, settings) for each in configs))
-    settings["spark.redaction.regex"] = _redaction(settings, secret)
+    # Spark's web pages and event log show all settings but those that this matches; Hadoop's under their own names too.
+    names = sorted(re.escape(key.removeprefix("spark.hadoop.")) for key in secret)
+    settings["spark.redaction.regex"] = "|".join([settings.get("spark.redaction.regex", _REDACTED_BY_SPARK), *names])
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -191,52 +163,24 @@ def _local_session(configs: Sequence[ParameterModel]) -> SparkSession:
         # Settings that are known when the JVM starts are on its command line, which every user of the machine can see.
         # Secrets reach the JVM later, over its socket.
         conf = SparkConf().setAll([(key, value) for key, value in settings.items() if key not in secret])
-        _start_jvm(conf)
-        session = builder.getOrCreate()
+        # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
+        with one_process_at_a_time("spark-packages"):
+            SparkContext._ensure_initialized(conf=conf)
+        return builder.getOrCreate()
+    except KeyboardInterrupt:
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if SparkContext._gateway is None and "pyspark-shell" in child.cmdline():
+                    child.kill()  # it would run on and keep our output open
+        raise
     except Exception as error:
         raise DependencyError(
             f"Spark did not start: {error}",
             subject="spark_conf",
-            value=sorted(config.spark_conf),
-            remedy="see Spark's own output above; the usual causes are an unreachable package repository "
-            "(set spark.jars.ivySettings through spark_conf) and a Java version outside 17 to 22 (set JAVA_HOME)",
+            value=sorted(configs[0].spark_conf),
+            remedy="see Spark's own output above; the usual cause is an unreachable package repository "
+            f"(set spark.jars.ivySettings through spark_conf); JAVA_HOME was {java}",
         ) from error
-    for each in {each.catalog: each for each in reversed(configs)}.values():
-        remember_catalog(session, each, catalogs[each.catalog])
-    return session
-
-
-def _start_jvm(conf: SparkConf) -> None:
-    """Start the JVM if there is none; an interrupt ends it again.
-
-    PySpark starts it in another thread: an interrupt that Python receives while it forks is lost, or the id of the new
-    process is.
-    """
-    if SparkContext._gateway is not None:
-        return
-    known = {child.pid for child in psutil.Process().children()}
-    # Starting the JVM downloads packages, and two downloads at the same time corrupt the Ivy cache.
-    with one_process_at_a_time("spark-packages"), ThreadPoolExecutor(1) as thread:
-        start = thread.submit(SparkContext._ensure_initialized, conf=conf)
-        try:
-            start.result()
-        except KeyboardInterrupt:
-            # Nobody could reach a JVM that PySpark no longer waits for: it would run on and keep our output open.
-            while not start.done():
-                _end_jvm(known)
-                time.sleep(0.01)
-            # It may have started before it ended.
-            _end_jvm(known)
-            SparkContext._gateway = SparkContext._jvm = None
-            raise
-
-
-def _end_jvm(known: set[int]) -> None:
-    """End the JVM of PySpark that is a child process of this one."""
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            if child.pid not in known and "pyspark-shell" in child.cmdline():
-                child.kill()
 
 
 def _temporary_warehouse() -> str:
@@ -246,27 +190,16 @@ def _temporary_warehouse() -> str:
     return folder
 
 
-def _is_spark_java(home: str) -> bool:
-    try:
-        return str(find_spark_java().path) == str(Path(home).resolve())
-    except JavaNotFoundError:
-        return False
-
-
-# Spark generates a fast hash map for aggregates whose keys are of fixed width or text; further groups go to a general
-# one. By default the fast map is for partial aggregates and 2^16 groups only, too few when almost every row has its own
-# identifier: with 2^20 groups a task is three times as fast. Beside the pages from Spark's memory manager the map takes
-# 8 MB a task, 16 MB for text keys, so this is for narrow rows only.
+# By default Spark's fast hash map is for partial aggregates and 2^16 groups only; with 2^20 groups a task is three
+# times as fast. The map takes 8 MB a task, 16 MB for text keys, so this is for narrow rows.
 _SETTINGS = {
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
-
 # Data files are several times as dense as rows in memory; a task sorts the rows in parts that fit.
 _FILE_BYTES_OF_A_PARTITION = 32 * 1024 * 1024
 _MEMORY_OF_FILE_BYTES = 4
 _SHARE_OF_MEMORY = 0.5
-_ROWS_OF_A_BATCH_ON_DISK = 256
 
 
 def tuned_for_many_groups(spark: SparkSession) -> AbstractContextManager[None]:
@@ -291,9 +224,8 @@ def shuffle_partitions_for(spark: SparkSession, file_bytes: int) -> AbstractCont
 def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageLevel]:
     """Yield the storage level for the rows of such files: memory and disk, or disk alone if they may not fit.
 
-    Spark checks only at every 16th batch of rows, of up to 4 MB a column, whether the memory suffices, and writing to
-    disk holds the last hundred batches. Both can fill the heap of a small executor, so rows on disk are cached in small
-    batches.
+    Writing to disk holds the last hundred batches of rows, which can fill the heap of a small executor, so these are
+    small.
     """
     manager: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
     entries, rooms = manager.valuesIterator(), []
@@ -304,21 +236,18 @@ def storage_level_for(spark: SparkSession, file_bytes: int) -> Iterator[StorageL
     if file_bytes * _MEMORY_OF_FILE_BYTES < room * _SHARE_OF_MEMORY:
         yield StorageLevel.MEMORY_AND_DISK
         return
-    with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": str(_ROWS_OF_A_BATCH_ON_DISK)}):
+    with settings_unless_set(spark, {"spark.sql.inMemoryColumnarStorage.batchSize": "256"}):
         yield StorageLevel.DISK_ONLY
 
 
-# Spark reports an observation right after the action; some releases never report one that was dropped.
-REPORT_SECONDS = 5.0
-_PAUSE_SECONDS = 0.005
+REPORT_SECONDS = 5.0  # Spark reports right after the action; some releases never report what was dropped
 
 
 class RowCount:
     """The number of rows of a frame, observed by the first action that reads ``rows``.
 
-    Adaptive execution drops a stage whose result it does not need, for instance one side of a join when the other is
-    empty, and the observation of that stage with it. Spark then reports nothing, or an empty row. Only in that case
-    does a separate job count the rows.
+    Adaptive execution drops a stage whose result it does not need, and the observation with it. Spark then reports
+    nothing, or an empty row. Only in that case does a separate job count the rows.
     """
 
     def __init__(self, frame: DataFrame, condition: Column | None = None) -> None:
@@ -329,18 +258,14 @@ class RowCount:
 
     def value(self) -> int:
         """Return the number of rows; an action must have read ``rows`` before."""
-        if self._is_reported():
-            # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
-            with suppress(Py4JError, PySparkException):
-                return int(self._observation.get["rows"])
-        return self._counted.count()
-
-    def _is_reported(self) -> bool:
         # `Observation.get` waits forever when nothing is reported.
         observation: Any = self._observation._jo
         deadline = time.monotonic() + REPORT_SECONDS
         while not observation.future().isCompleted():
             if time.monotonic() > deadline:
-                return False
-            time.sleep(_PAUSE_SECONDS)
-        return True
+                return self._counted.count()
+            time.sleep(0.005)
+        # It fails for an empty row, which Spark 4.1 reports; Spark 4.0 has no method that shows the row before.
+        with suppress(Py4JError, PySparkException):
+            return int(self._observation.get["rows"])
+        return self._counted.count()

@@ -161,10 +161,11 @@ def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name:
     chain = causes(error)
     if _NO_TABLE.match(chain, text):
         return TableNotFoundError(
-            f"The table '{name}' does not exist in its catalog, or is not an Iceberg table",
+            f"The catalog of this session has no Iceberg table '{name}'",
             subject="table",
             value=name,
-            remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them",
+            remedy="check catalog, namespace and table name; `SHOW TABLES IN <catalog>.<namespace>` lists them; if the "
+            "table is in another catalog of that name, give its catalog_properties or warehouse",
         )
     hint = next((hint for hint, signs in _HINTS.items() if signs.match(chain, text)), None)
     return CatalogError(

@@ -11,7 +11,7 @@ import pytest
 from icecdc_core import sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, IcecdcError
-from icecdc_core.opensearch.bulk import BulkSettings
+from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.opensearch.indexes import write_alias
 from tests.broken_runs import move_elsewhere
@@ -68,7 +68,7 @@ class DescribeALateWriter:
 
     def settings(self, opensearch, config):
         physical = PositionStore(opensearch, config).read().physical_index
-        return BulkSettings(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0), physical
+        return BulkWriter(Connection(config.opensearch_url), write_alias(physical), 4096, 1, 5.0, 0), physical
 
     def it_restores_no_document_while_tombstones_exist(self, spark, exported, opensearch, equal):
         sync_changes(spark, exported)

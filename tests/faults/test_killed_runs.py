@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 
 import pytest
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IcecdcError, TableLockedError
 from icecdc_core.reporting.reports import RunReport
-from tests.broken_runs import forget_commit, move_elsewhere
+from tests.broken_runs import forget_commit
 from tests.faults.killing import Victim, of_one_core
-from tests.loopback_proxy import Act, loopback_proxy
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 FILL = "INSERT INTO {t} SELECT id, concat('n', id) FROM range(200)"
 LONG = pytest.mark.long
 """For the samples that `make test` leaves to `make test SUITE=long` and `make test SUITE=faults`."""
+
+
+@pytest.fixture
+def changed(spark, sql, make_config):
+    """An exported table that changed since."""
+    sql(CREATE)
+    sql(FILL)
+    export_table(spark, make_config())
+    change(sql)
+    return make_config()
 
 
 @pytest.fixture
@@ -48,27 +55,22 @@ def change(sql):
     [
         ("commits.lock.IndexLock.begin", "begun, nothing written"),
         ("jobs.sync.write_batch", "everything written, not committed"),
-        pytest.param("commits.positions.PositionStore.append_log", "logged, position not moved", marks=LONG),
+        pytest.param("commits.store.PositionStore.append_log", "logged, position not moved", marks=LONG),
     ],
     ids=lambda value: value.split(".")[-1] if "." in value else None,
 )
-def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, make_config, die, target, meaning):
-    config = make_config()
-    sql(CREATE)
-    sql(FILL)
-    export_table(spark, config)
-    change(sql)
-    die(config, "sync", target)
+def it_ends_a_killed_sync_with_index_equal_to_table(spark, sql, changed, die, target, meaning):
+    die(changed, "sync", target)
     sql("INSERT INTO {t} VALUES (5000, 'after the crash')")
-    sync_changes(spark, config)
-    assert validate_table(spark, config).ok
+    sync_changes(spark, changed)
+    assert validate_table(spark, changed).ok
 
 
 @pytest.mark.parametrize(
     ("target", "calls"),
     [
         pytest.param("commits.lock.IndexLock.begin", 1, marks=LONG),
-        ("commits.lock.IndexLock.progress", 2),
+        ("commits.lock.IndexLock.record", 3),
         pytest.param("jobs.export.publish_index", 1, marks=LONG),
     ],
     ids=["begun", "two_groups_in", "published"],
@@ -92,65 +94,34 @@ def it_writes_only_the_missing_groups_of_a_killed_export(spark, sql, make_config
     sql("INSERT INTO {t} VALUES (1, 'a')")
     sql("INSERT INTO {t} VALUES (2, 'b')")
     sql("INSERT INTO {t} VALUES (3, 'c')")
-    die(config, "export", "commits.lock.IndexLock.progress", 2)
+    die(config, "export", "commits.lock.IndexLock.record", 3)
     assert export_table(spark, config).upserts == 1
 
 
 class DescribeReplay:
-    def it_changes_nothing_when_a_batch_is_written_again(self, spark, sql, make_config, opensearch, indexed):
-        config = make_config()
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, config)
-        change(sql)
-        first = sync_changes(spark, config)
+    def it_changes_nothing_when_a_batch_is_written_again(self, spark, changed, opensearch, indexed):
+        first = sync_changes(spark, changed)
         before = indexed()
-        forget_commit(opensearch, config, first)
-        again = sync_changes(spark, config)
+        forget_commit(opensearch, changed, first)
+        again = sync_changes(spark, changed)
         counts = (again.upserts, again.deletes, again.already_applied)
         assert (counts, indexed()) == ((0, 0, first.upserts + first.deletes), before)
 
-    def it_is_a_new_batch_when_rows_of_one_identifier_are_merged_now(
-        self, spark, sql, make_config, opensearch, indexed
-    ):
-        config = make_config()
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, config)
-        change(sql)
-        first = sync_changes(spark, config)
+    def it_is_a_new_batch_when_rows_of_one_identifier_are_merged_now(self, spark, changed, opensearch, indexed):
+        first = sync_changes(spark, changed)
         before = indexed()
-        forget_commit(opensearch, config, first)
-        again = sync_changes(spark, config.replace(on_duplicate_identifier="last"))
+        forget_commit(opensearch, changed, first)
+        again = sync_changes(spark, changed.replace(on_duplicate_identifier="last"))
         assert (again.upserts, again.epoch > first.epoch, indexed()) == (first.upserts, True, before)
 
 
 class DescribeTwoRunsAtOnce:
-    def it_lets_one_win_and_names_it_to_the_other(self, spark, sql, make_config, opensearch):
-        config = make_config()
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, config)
-        change(sql)
-        lock = PositionStore(opensearch, config).lock(config.table, "", "the-other-run")
-        try:
-            with pytest.raises(TableLockedError, match="the-other-run"):
-                sync_changes(spark, config)
-        finally:
-            lock.release()
-        assert sync_changes(spark, config).upserts > 0
-
-    def it_ends_equal_when_two_really_run_side_by_side(self, spark, sql, make_config):
-        config = make_config()
-        sql(CREATE)
-        sql(FILL)
-        export_table(spark, config)
-        change(sql)
+    def it_ends_equal_when_two_really_run_side_by_side(self, spark, changed):
         outcomes = []
 
         def run():
             try:
-                outcomes.append(sync_changes(spark, config))
+                outcomes.append(sync_changes(spark, changed))
             except IcecdcError as error:
                 outcomes.append(error)
 
@@ -161,19 +132,4 @@ class DescribeTwoRunsAtOnce:
             thread.join()
         kinds = {type(outcome) for outcome in outcomes}
         assert (RunReport in kinds, kinds <= {RunReport, TableLockedError}) == (True, True), outcomes
-        assert validate_table(spark, config).ok
-
-    def it_takes_over_from_a_holder_elsewhere_that_gives_no_sign_of_life(self, opensearch, opensearch_url, make_config):
-        config, dead = make_config(lease_seconds=1), threading.Event()
-        store = PositionStore(opensearch, config)
-        with loopback_proxy(opensearch_url, trouble=lambda *_: Act.RESET if dead.is_set() else None) as proxy:
-            # Its renewals go through the proxy.
-            through = PositionStore(opensearch, config.replace(opensearch_url=proxy.url))
-            lock = through.lock(config.table, "", "the-dead-run")
-            dead.set()
-            move_elsewhere(opensearch, config)
-            begun = time.monotonic()
-            store.lock(config.table, "", "the-next-run").release()
-            seconds = time.monotonic() - begun
-            lock.release()
-        assert seconds >= 1
+        assert validate_table(spark, changed).ok

@@ -44,10 +44,6 @@ def store(config):
     return PositionStore(Connection.of(config).client(retry_seconds=config.retry_timeout_seconds), config)
 
 
-def version(opensearch, config):
-    return opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_seq_no"]
-
-
 def is_position(method, path):
     return "_doc/position" in path
 
@@ -60,27 +56,6 @@ def from_another_machine(path, body, answer):
 
 
 class DescribeTheRenewal:
-    def it_continues_after_any_error_of_its_own(self, make_config, opensearch, opensearch_url):
-        config, failed = make_config(lease_seconds=2), []
-
-        def trouble(method, path, body):
-            """The renewal meets a conflict, and whose write that was cannot be read either."""
-            if not is_position(method, path) or len(failed) >= 4 or not armed.is_set():
-                return None
-            failed.append(method)
-            return (503 if method == "GET" else 409, {"error": {"type": "made", "reason": "by the test"}})
-
-        armed = threading.Event()
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
-            armed.set()
-            await_true(lambda: len(failed) >= 4)
-            before = version(opensearch, config)
-            await_true(lambda: version(opensearch, config) > before)
-            lock.write(lock.position)
-            lock.release()
-        assert set(failed) == {"GET", "PUT"}
-
     def it_keeps_the_lock_from_a_run_with_a_shorter_lease(self, make_config, opensearch, opensearch_url):
         config = make_config(lease_seconds=8)
         lock = store(config).lock(config.table, "", "the-run")
@@ -159,33 +134,6 @@ class DescribeRelease:
                 work()
             seconds = time.monotonic() - begun
         assert seconds < 15
-
-    def it_hides_no_error_behind_a_conflict(self, make_config, opensearch, opensearch_url):
-        config, ending = make_config(), threading.Event()
-
-        def trouble(method, path, body):
-            if not ending.is_set() or not is_position(method, path):
-                return None
-            return (503 if method == "GET" else 409, {"error": {"type": "made", "reason": "by the test"}})
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
-            ending.set()
-            lock.release()
-        store(config).lock(config.table, "", "the-next-run").release()
-
-    def it_does_not_wait_for_a_stalled_server(self, make_config, opensearch, opensearch_url):
-        config, stalled = make_config(lease_seconds=60, request_timeout_seconds=120), threading.Event()
-
-        def trouble(method, path, body):
-            return Act.STALL if stalled.is_set() else None
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            lock = store(config.replace(opensearch_url=proxy.url)).lock(config.table, "", "the-run")
-            stalled.set()
-            begun = time.monotonic()
-            lock.release()
-            assert time.monotonic() - begun < 15
 
 
 class DescribeARejectedBatch:

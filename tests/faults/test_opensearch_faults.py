@@ -33,7 +33,6 @@ FAULTS = {
     "reset after it was done": Act.RESET_AFTER,
     "stalled": Act.STALL,
     "slow": Act.SLOW,
-    "429": (429, BUSY),
     "503": (503, BUSY),
     "an object of somebody else": Page('{"message":"ok"}'),
     "a page for what is missing": Page("<html>Not found</html>", "text/html", 404),
@@ -122,33 +121,21 @@ class DescribeOneFault:
         assert (report.state, len(moves), after != before, equal(exported)) == ("ok", 2, True, True)
 
 
-class DescribeAnUnusableAnswer:
-    @pytest.mark.parametrize(
-        ("run", "request_part"),
-        [
-            (sync_changes, "/_doc/"),
-            (sync_changes, "/_bulk"),
-            (sync_changes, "/_refresh"),
-            (validate_table, "/_refresh"),
-            (validate_table, "/_search_shards"),
-            (validate_table, "/point_in_time"),
-            (validate_table, "/_search?"),
-        ],
-        ids=lambda value: getattr(value, "__name__", value),
-    )
-    def it_is_an_error_of_opensearch_and_not_of_the_table(
-        self, spark, exported, equal, opensearch_url, run, request_part
+def it_blames_opensearch_and_not_the_table_for_an_unusable_answer(spark, exported, equal, opensearch_url):
+    for run, part in (
+        *((sync_changes, part) for part in ("/_doc/", "/_bulk", "/_refresh")),
+        *((validate_table, part) for part in ("/_refresh", "/_search_shards", "/point_in_time", "/_search?")),
     ):
-        def trouble(method, path, body):
-            return Page("{}") if request_part in path else None
-
         with (
-            loopback_proxy(opensearch_url, trouble=trouble) as proxy,
+            loopback_proxy(
+                opensearch_url, trouble=lambda _, path, __, part=part: Page("{}") if part in path else None
+            ) as proxy,
             pytest.raises(OpenSearchUnreachableError, match=r"is not OpenSearch.*Remedy") as caught,
         ):
             run(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=0.2))
-        sync_changes(spark, exported)
-        assert (state_of(caught.value), equal(exported)) == ("retry", True)
+        assert state_of(caught.value) == "retry"
+    sync_changes(spark, exported)
+    assert equal(exported)
 
 
 class DescribeAStorm:
@@ -192,7 +179,7 @@ class DescribeWaiting:
             loopback_proxy(opensearch_url, trouble=trouble) as proxy,
             pytest.raises(OpenSearchUnreachableError, match="Remedy"),
         ):
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=3))
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=1))
         seconds = time.monotonic() - begin
         sync_changes(spark, exported)
         assert (seconds < 120, equal(exported)) == (True, True)
@@ -235,7 +222,7 @@ class DescribeABlockedOrMissingIndex:
     def it_continues_when_space_is_freed(self, spark, exported, physical, opensearch, equal, opensearch_url):
         block = "index.blocks.read_only_allow_delete"
         opensearch.indices.put_settings(index=physical, body={block: True})
-        room = threading.Timer(2, lambda: opensearch.indices.put_settings(index=physical, body={block: None}))
+        room = threading.Timer(1, lambda: opensearch.indices.put_settings(index=physical, body={block: None}))
         with loopback_proxy(opensearch_url, trouble=at_the_first_bulk(room.start)) as proxy:
             report = sync_changes(spark, exported.replace(opensearch_url=proxy.url))
         room.join()
@@ -281,7 +268,8 @@ class DescribeABlockedOrMissingIndex:
 class DescribeAServerThatIsKilled:
     def it_is_retried_and_the_run_ends_in_sync(self, spark, sql, config, tmp_path):
         from icecdc_core.local import running_opensearch
-        from icecdc_core.local.processes import candidate_ports, free_ports
+        from icecdc_core.local.opensearch import candidate_ports
+        from icecdc_core.local.server import free_ports
 
         port = next(free_ports(candidate_ports()))
         started = threading.Event()

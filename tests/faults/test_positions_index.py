@@ -7,7 +7,7 @@ import pytest
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.position import FORMAT
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, PositionError
+from icecdc_core.errors import IndexNotFoundError, OpenSearchRequestError, OpenSearchUnreachableError, PositionError
 from icecdc_core.jobs.status import status
 from tests.loopback_proxy import loopback_proxy
 
@@ -68,7 +68,7 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
     def it_is_refused_when_a_write_created_it(self, spark, exported, opensearch):
         opensearch.indices.delete(index=exported.positions_index)
         opensearch.index(index=exported.positions_index, id="x", body={"type": "commit", "index": exported.index})
-        with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
+        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
             export_table(spark, exported)
 
     def it_is_refused_when_it_stores_no_sources(self, spark, exported, opensearch):
@@ -76,11 +76,8 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
         opensearch.indices.delete(index=exported.positions_index)
         body = {"mappings": {**mapping, "_source": {"enabled": False}}}
         opensearch.indices.create(index=exported.positions_index, body=body)
-        with pytest.raises(PositionError, match="does not store whole sources"):
+        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
             export_table(spark, exported)
-        opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body={"type": "position"})
-        with pytest.raises(PositionError, match="does not store `_source`"):
-            sync_changes(spark, exported)
 
     def it_is_refused_when_its_name_means_several_indexes(self, spark, exported, opensearch):
         opensearch.indices.delete(index=exported.positions_index)
@@ -94,20 +91,9 @@ class DescribeAPositionsIndexThatIcecdcDidNotCreate:
 
 
 class DescribeAPositionOfAnotherRelease:
-    def it_is_read_when_it_is_an_older_one(self, spark, exported, opensearch, position, equal):
-        old = opensearch.get(index=exported.positions_index, id=f"position:{exported.index}")["_source"]
-        del old["format"]
-        opensearch.index(index=exported.positions_index, id=f"position:{exported.index}", body=old)
-        where = exported.positions_index
-        opensearch.indices.delete_alias(index=where, name=f"{where}--write")
-        sync_changes(spark, exported)
-        found = opensearch.get(index=where, id=f"position:{exported.index}")["_source"]["format"]
-        alias = opensearch.indices.exists_alias(index=where, name=f"{where}--write")
-        assert (found, alias, equal(exported)) == (FORMAT, True, True)
-
     @pytest.mark.parametrize(
         ("change", "message"),
-        [({"format": FORMAT + 1}, f"has format {FORMAT + 1}"), ({"vector": {}}, "vector is unknown")],
+        [({"format": FORMAT + 1}, f"has format {FORMAT + 1}"), ({"vector": {}}, "vector: Unexpected")],
         ids=["newer", "edited"],
     )
     @pytest.mark.parametrize("job", [export_table, sync_changes, validate_table])
@@ -130,6 +116,6 @@ class DescribeAnAnswerThatLacksFields:
 
         with (
             loopback_proxy(opensearch_url, spoil=spoil) as proxy,
-            pytest.raises((OpenSearchRequestError, PositionError)),
+            pytest.raises(OpenSearchUnreachableError),
         ):
-            sync_changes(spark, exported.replace(opensearch_url=proxy.url))
+            sync_changes(spark, exported.replace(opensearch_url=proxy.url, retry_timeout_seconds=0.2))

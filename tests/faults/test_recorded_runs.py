@@ -16,7 +16,7 @@ import pytest
 from opensearchpy import OpenSearch
 
 from icecdc_core import export_table, sync_changes, validate_table
-from icecdc_core.commits.lease import unregister_active_run
+from icecdc_core.commits.lock import active_runs
 from icecdc_core.errors import IcecdcError
 from tests.faults.killing import SEED, rows_as_documents
 from tests.loopback_proxy import Act, loopback_proxy
@@ -66,7 +66,7 @@ class Life:
         """Let the run that has the lock, if there is one, look dead to others."""
         found = self.opensearch.get(index=self.config.positions_index, id=f"position:{self.config.index}")["_source"]
         if found["owner"]:
-            unregister_active_run(found["owner"]["run_id"])
+            active_runs.discard(found["owner"]["run_id"])
 
     def cut_off(self):
         """No request after the n-th write gets through."""

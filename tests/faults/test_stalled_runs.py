@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from icecdc_core import export_table, replay_dead_letters, sync_changes, validate_table
-from icecdc_core.commits.lease import unregister_active_run
+from icecdc_core.commits.lock import active_runs
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import FencedError, TableLockedError
 from icecdc_core.jobs import export, sync, validate
@@ -16,6 +16,15 @@ from icecdc_core.runs import batch as index_changes
 from icecdc_core.runs.run import Run
 
 CREATE = "CREATE TABLE {t} (id BIGINT NOT NULL, name STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+
+
+@pytest.fixture
+def config(spark, sql, make_config):
+    """A table of one row and its index."""
+    sql(CREATE)
+    sql("INSERT INTO {t} VALUES (1, 'v')")
+    export_table(spark, make_config())
+    return make_config()
 
 
 class Killed(Exception):  # noqa: N818 (it is no error of the package)
@@ -35,7 +44,7 @@ def killed_at(module, name, work):
 def end_lease(opensearch, config):
     """Let the run that has locked the index look dead to others."""
     position = opensearch.get(index=config.positions_index, id=f"position:{config.index}")["_source"]
-    unregister_active_run(position["owner"]["run_id"])
+    active_runs.discard(position["owner"]["run_id"])
 
 
 @pytest.fixture
@@ -45,11 +54,7 @@ def names(indexed):
 
 
 class DescribeARepair:
-    def it_writes_nothing_when_a_sync_committed_after_the_comparison(self, spark, sql, make_config, names, opensearch):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        config = make_config()
-        export_table(spark, config)
+    def it_writes_nothing_when_a_sync_committed_after_the_comparison(self, spark, sql, config, names, opensearch):
         sql("INSERT INTO {t} VALUES (2, 'b')")
         repair = validate.repair_differences
 
@@ -65,11 +70,7 @@ class DescribeARepair:
         assert "2" in names()
         assert validate_table(spark, config.replace(repair=True)).ok
 
-    def it_waits_until_a_begun_sync_is_finished(self, spark, sql, make_config, names):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        config = make_config()
-        export_table(spark, config)
+    def it_waits_until_a_begun_sync_is_finished(self, spark, sql, config, names):
         sql("INSERT INTO {t} VALUES (2, 'b')")
         killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
         with pytest.raises(TableLockedError, match=r"A begun sync .* sync first"):
@@ -79,11 +80,7 @@ class DescribeARepair:
 
 
 class DescribeABatchThatIsNotRepeated:
-    def it_is_undone_although_the_batch_after_it_is_killed_too(self, spark, sql, make_config, names):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config()
-        export_table(spark, config)
+    def it_is_undone_although_the_batch_after_it_is_killed_too(self, spark, sql, config, names):
         sql("UPDATE {t} SET name = 'w'")
         killed_at(sync, "commit_batch", lambda: sync_changes(spark, config))
         sql("UPDATE {t} SET name = 'v'")
@@ -92,11 +89,8 @@ class DescribeABatchThatIsNotRepeated:
         sync_changes(spark, other)
         assert names() == {"1": "v"}
 
-    def it_is_not_forgotten_before_an_export_begins(self, spark, sql, make_config, names, name):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config(on_history_gap="reexport")
-        export_table(spark, config)
+    def it_is_not_forgotten_before_an_export_begins(self, spark, sql, config, names, name):
+        config = config.replace(on_history_gap="reexport")
         snapshots = "SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at"
         (first,) = (row[0] for row in sql(snapshots).collect())
         sql("INSERT INTO {t} VALUES (2, 'x')")
@@ -111,12 +105,8 @@ class DescribeABatchThatIsNotRepeated:
 
 class DescribeARunThatAnotherOvertakes:
     @pytest.fixture(params=["during its look", "before its lock"])
-    def overtaken(self, request, spark, sql, make_config, opensearch):
+    def overtaken(self, request, spark, sql, config):
         """Return a run that another one overtakes between its looks at position and table, or before its lock."""
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'a')")
-        config = make_config()
-        export_table(spark, config)
         sql("INSERT INTO {t} VALUES (2, 'b')")
         method = {"during its look": "_open_source", "before its lock": "lock"}[request.param]
         original, calls = getattr(Run, method), []
@@ -139,11 +129,11 @@ class DescribeARunThatAnotherOvertakes:
     @pytest.mark.parametrize("parameters", [{}, {"on_history_gap": "reexport"}])
     def it_finds_nothing_left_to_sync(self, overtaken, names, parameters):
         report = overtaken(sync_changes, **parameters)
-        assert (report.strategy, names()) == ("none", {"1": "a", "2": "b", "3": "c"})
+        assert (report.strategy, names()) == ("none", {"1": "v", "2": "b", "3": "c"})
 
     def it_exports_the_snapshot_that_the_index_has_already(self, overtaken, names):
         overtaken(export_table)
-        assert names() == {"1": "a", "2": "b", "3": "c"}
+        assert names() == {"1": "v", "2": "b", "3": "c"}
 
     def it_replays_at_the_position_of_the_other_run(self, overtaken, spark, opensearch):
         report = overtaken(replay_dead_letters)
@@ -159,9 +149,9 @@ class DescribeARunThatAnotherOvertakes:
         opensearch.index(index=make_config().index, id="9", body={"name": "extra"}, refresh=True)
         with pytest.raises(TableLockedError, match="Another run wrote"):
             overtaken(validate_table, repair=True)
-        assert names() == {"1": "a", "2": "b", "3": "c", "9": "extra"}
+        assert names() == {"1": "v", "2": "b", "3": "c", "9": "extra"}
         assert overtaken(validate_table, repair=True).ok
-        assert names() == {"1": "a", "2": "b", "3": "c"}
+        assert names() == {"1": "v", "2": "b", "3": "c"}
 
 
 class DescribeASyncThatCreatesItsIndex:
@@ -201,11 +191,7 @@ class DescribeAStalledExport:
         (physical,) = opensearch.indices.get_alias(name=config.index)
         assert PositionStore(opensearch, config).read().physical_index == physical
 
-    def it_does_not_move_the_alias_back(self, spark, sql, make_config, opensearch):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config()
-        export_table(spark, config)
+    def it_does_not_move_the_alias_back(self, spark, sql, config, opensearch):
         publish = export.publish_index
 
         def stalled(*arguments):
@@ -223,11 +209,7 @@ class DescribeAStalledExport:
 
 
 class DescribeAnExportAfterOneThatMovedTheAlias:
-    def it_does_not_keep_syncs_from_going_on(self, spark, sql, make_config, names):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config()
-        export_table(spark, config)
+    def it_does_not_keep_syncs_from_going_on(self, spark, sql, config, names):
         killed_at(export, "commit_batch", lambda: export_table(spark, config))
         other = config.replace(on_duplicate_identifier="last")
         killed_at(export, "publish_index", lambda: export_table(spark, other))
@@ -238,11 +220,7 @@ class DescribeAnExportAfterOneThatMovedTheAlias:
 
 
 class DescribeASyncDuringAnExport:
-    def it_looks_at_the_position_again_when_the_export_commits_during_its_check(self, spark, sql, make_config, names):
-        sql(CREATE)
-        sql("INSERT INTO {t} VALUES (1, 'v')")
-        config = make_config()
-        export_table(spark, config)
+    def it_looks_at_the_position_again_when_the_export_commits_during_its_check(self, spark, sql, config, names):
         sql("INSERT INTO {t} VALUES (2, 'w')")
         check, checks = sync.require_readable_index, []
 

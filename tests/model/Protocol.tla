@@ -363,7 +363,7 @@ Continue(r, batch, indexes) ==
     THEN run' = Stale([run EXCEPT ![r] = Publishing(r, batch)], r) /\ UNCHANGED late
     ELSE StartGroup(r, batch, indexes)
 
-\* create_physical, record_index, drop_unless_read: the index exists and is recorded before the first document.
+\* create_physical, IndexLock.record, drop_unless_read: the index exists and is recorded before the first document.
 Create(r) ==
     LET batch == [run[r].batch EXCEPT !.made = TRUE]
         kept == Without(run[r].previous \ alias)
@@ -397,7 +397,7 @@ Resume(r) ==
            ELSE StartGroup(r, batch, created)
     /\ UNCHANGED <<table, pos, owner, alias, left>>
 
-\* IndexLock.progress: a group is recorded when each of its operations has an outcome.
+\* IndexLock.record: a group is recorded when each of its operations has an outcome.
 Progress(r) ==
     LET batch == [run[r].batch EXCEPT !.done = @ + 1] IN
     /\ run[r].at = "write" /\ run[r].batch.kind = "export"

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from icecdc_core.changes.net_changes import AT_ONCE, NetChanges
-from icecdc_core.commits import lease, lock, store
+from icecdc_core.commits import lock, position, store
 from icecdc_core.config import SyncConfig
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, client
@@ -153,14 +153,14 @@ class SimulatedExecutor:
 def simulated() -> Iterator[None]:
     """Let the code see simulated time, threads and connections, and rows in place of Spark's frames."""
     replaced: list[tuple[Any, str, Any]] = [
-        *((module, "time", SimulatedTime) for module in (lease, store, retry)),
+        *((module, "time", SimulatedTime) for module in (lock, position, store, retry)),
         (lock, "threading", SimulatedThreading),
         (retry, "random", SimulatedRandom),
         *((logging.getLogger(name), "disabled", True) for name in ("icecdc", "opensearch")),
-        (lease, "host_name", lambda: current().task.process.host),
-        (lease, "started_at", lambda _: ""),
-        (lease, "is_running", lambda holder: world().exists(holder)),
-        (lease, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
+        (position, "host_name", lambda: current().task.process.host),
+        (position, "started_at", lambda _: ""),
+        (lock, "is_running", lambda pid, _: world().exists(pid)),
+        (position, "os", SimpleNamespace(getpid=lambda: current().task.process.pid)),
         (client, "AnswerConnection", SimulatedConnection),
         (bulk, "ThreadPoolExecutor", SimulatedExecutor),
         (bulk, "logging_to", lambda _: nullcontext()),

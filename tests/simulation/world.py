@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import IcecdcError
@@ -67,9 +66,9 @@ class World:
             self.invariants.foreign = False
         self._require_recovered()
 
-    def exists(self, holder: Any) -> bool:
+    def exists(self, pid: int) -> bool:
         """Whether a process of this machine exists."""
-        process = self._processes.get(holder.get("pid"))
+        process = self._processes.get(pid)
         return process is not None and process.alive
 
     def _begin(self, name: str, jobs: int) -> None:

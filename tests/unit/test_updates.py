@@ -1,5 +1,6 @@
 """What is left to do for each identifier: the last step decides, INSERT beats DELETE, duplicates are found."""
 
+import itertools
 from collections import Counter
 from math import isnan
 
@@ -11,12 +12,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
+from icecdc_core.changes.net_changes import fetch_changed_rows, find_changed_identifiers
+from icecdc_core.columns import IS_DUPLICATE
 from icecdc_core.errors import ColumnNotFoundError, ConfigError
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.updates import merge_updates
+from tests.across_steps import ACROSS_STEPS, across_steps
 
 CHANGE_COLUMNS = "_change_type string, _change_ordinal int, _commit_snapshot_id long"
 NAN = float("nan")
+SIDES = {"D": "DELETE", "I": "INSERT"}
 
 
 def insert(step, snapshot=7):
@@ -48,10 +53,6 @@ class DescribeMergeUpdates:
                 [("JFK", 1, *delete(0)), ("JFK", 2, *insert(0)), ("JFK", 2, *delete(10)), ("JFK", 1, *insert(10))],
                 ("JFK", 1, *insert(10)),
             ),
-            ("equal inserts", [("JFK", 1, *insert(0))] * 3, ("JFK", 1, *insert(0))),
-            ("equal inserts with nulls", [(None, None, *insert(0))] * 2, (None, None, *insert(0))),
-            ("inserts of two steps differ", [("JFK", 1, *insert(0)), ("JFK", 2, *insert(1))], ("JFK", 2, *insert(1))),
-            ("deletes differ", [("JFK", 1, *delete(0)), ("LGA", 2, *delete(0))], ("LGA", 2, *delete(0))),
             ("snapshot of the step", [("JFK", 1, *insert(0, 9)), ("JFK", 1, *delete(1, 3))], ("JFK", 1, *delete(1, 3))),
         ]
         schema = f"case string, id int, origin string, delay int, {CHANGE_COLUMNS}"
@@ -62,21 +63,16 @@ class DescribeMergeUpdates:
         expected = spark.createDataFrame([(case, id, *left) for case, _, left in cases for id in (1, None)], schema)
         assert_df_equality(actual, expected, ignore_row_order=True)
 
-    def it_collapses_equal_inserts_whatever_their_types_and_commit_snapshot_ids(self, spark):
-        schema = f"id int, d double, b binary, r struct<x:double>, e array<struct<k:string,v:int>>, {CHANGE_COLUMNS}"
+    def it_keeps_one_change_of_a_row_that_comes_and_goes(self, spark):
+        histories = dict(enumerate(ACROSS_STEPS["one row"]))
         rows = [
-            (1, NAN, b"\xff", (NAN,), [("a", 1), ("b", 2)], *insert(0, 7)),
-            (1, NAN, b"\xff", (NAN,), [("b", 2), ("a", 1)], *insert(0, 8)),
-            (2, -0.0, None, None, None, *insert(0)),
-            (2, -0.0, None, None, None, *insert(0)),
+            (id, value, SIDES[side], step, 7)
+            for id, steps in histories.items()
+            for id, value, side, step in across_steps(id, steps)
         ]
-        source = spark.createDataFrame(rows, schema).withColumn("e", F.map_from_entries("e"))
-        merged = merge_updates(source, ["id"])
-        actual = merged.select("id", F.col("d").cast("string").alias("d"), "b", F.size("e").alias("e"), "_change_type")
-        expected = spark.createDataFrame(
-            [(1, "NaN", b"\xff", 2, "INSERT"), (2, "-0.0", None, None, "INSERT")], actual.schema
-        )
-        assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
+        merged = spark.createDataFrame(rows, f"id int, v double, {CHANGE_COLUMNS}").transform(merge_updates, ["id"])
+        actual = {row.id: (row._change_type[0], row._change_ordinal) for row in merged.collect()}
+        assert actual == {id: (steps[-1], steps.count(" ")) for id, steps in histories.items()}
 
     def it_takes_identifiers_as_they_are_written(self, spark):
         # Spark groups 0.0 with -0.0 and, under this collation, a with A; their documents have different ids.
@@ -106,89 +102,70 @@ class DescribeMergeUpdates:
             merge_updates(spark.createDataFrame([], f"id int, {CHANGE_COLUMNS}"), ["id"], on_duplicate="first")
 
 
-DUPLICATES = {
-    "two in the last step": [(1.0, *insert(0)), (2.0, *insert(0))],
-    "two in a step before": [(1.0, *insert(0)), (2.0, *insert(0)), (3.0, *insert(1))],
-    "two that are deleted later": [(1.0, *insert(0)), (2.0, *insert(0)), (1.0, *delete(1)), (2.0, *delete(1))],
-    "three": [(1.0, *insert(0)), (2.0, *insert(0)), (3.0, *insert(0))],
-    "two equal and one other": [(1.0, *insert(0)), (1.0, *insert(0)), (None, *insert(0))],
-    "one and two equal others": [(2.0, *insert(0)), (1.0, *insert(0)), (1.0, *insert(0))],
-    "after an update": [(0.0, *delete(0)), (1.0, *insert(0)), (2.0, *insert(0))],
-    "minus zero": [(0.0, *insert(0)), (-0.0, *insert(0))],
-}
+ONE_STEP = ["I1 I1", "I1 I2", "D1 D1", "D1 D2", "D1 D1 I1", "D1 I1 I2", "D1 D2 I1 I2", "I1 I1 I2", "I1 I2 I2"]
 
 
 class DescribeDuplicateIdentifiers:
+    """Equal or not, in one step or over several."""
+
     SCHEMA = f"id int, `o.k` string, v double, {CHANGE_COLUMNS}"
 
-    @pytest.mark.parametrize("changes", DUPLICATES.values(), ids=DUPLICATES.keys())
+    @pytest.mark.parametrize("changes", [*ONE_STEP, *ACROSS_STEPS["two rows"]])
     def it_fails_lazily_and_shows_the_identifier(self, spark, changes):
-        source = spark.createDataFrame([(4711, None, *change) for change in changes], self.SCHEMA)
+        in_one_step = [(float(change[1]), change[0], 0) for change in changes.split() if change[1:].isdecimal()]
+        rows = in_one_step or [row[1:] for row in across_steps(0, changes)]
+        source = spark.createDataFrame(
+            [(4711, None, value, SIDES[side], step, 7) for value, side, step in rows], self.SCHEMA
+        )
         merged = merge_updates(source, ["id", "o.k"])
+        # Only a column is read that the rule does not need.
         with pytest.raises(PySparkException, match=r'duplicate identifier.*\{"id":"4711","o\.k":null\}'):
-            merged.collect()
-
-    @pytest.mark.parametrize(
-        "action",
-        [lambda merged: merged.count(), lambda merged: merged.select("_change_type").collect()],
-        ids=["count", "one column"],
-    )
-    def it_fails_even_if_the_values_are_not_read(self, spark, action):
-        rows = [(1, "a", *change) for change in DUPLICATES["two in a step before"]]
-        merged = merge_updates(spark.createDataFrame(rows, self.SCHEMA), ["id", "o.k"])
-        with pytest.raises(PySparkException, match="duplicate identifier"):
-            action(merged)
+            merged.select("_commit_snapshot_id").collect()
 
     def it_takes_the_greatest_of_the_last_step_on_request_however_rows_lie(self, spark):
         # Null is the least, NaN the greatest, and 0.0 is less than -0.0 only because something has to be.
-        greatest = {"one and two equal others": 2.0, "two equal and one other": 1.0, "minus zero": -0.0, "three": 3.0}
-        rows = [(1, case, *change) for case in greatest for change in DUPLICATES[case]]
-        rows += [(1, "snapshots", 1.0, *insert(0, 7)), (1, "snapshots", 1.0, *insert(0, 8))]
-        lies = {"one file": rows, "another order": rows[::-1]}
-        frames = [spark.createDataFrame(lies["one file"], self.SCHEMA).coalesce(1)]
-        frames += [spark.createDataFrame(lies["another order"], self.SCHEMA).repartition(3)]
-        merged = [
-            merge_updates(frame, ["id", "o.k"], on_duplicate="last").withColumn("lie", F.lit(number))
-            for number, frame in enumerate(frames)
+        greatest = {"2 1 1": "2.0", "1 1 None": "1.0", "0 -0.0": "-0.0", "1 2 nan 3": "NaN"}
+        rows = [
+            (1, case, None if value == "None" else float(value), *insert(0))
+            for case in greatest
+            for value in case.split()
         ]
-        actual = merged[0].unionAll(merged[1]).withColumn("v", F.col("v").cast("string"))
-        expected = spark.createDataFrame(
-            [(1, case, str(value), *insert(0), lie) for case, value in greatest.items() for lie in (0, 1)]
-            + [(1, "snapshots", "1.0", *insert(0, 8), lie) for lie in (0, 1)],
-            actual.schema,
-        )
-        assert_df_equality(
-            actual.withColumnRenamed("o.k", "k"),
-            expected.withColumnRenamed("o.k", "k"),
-            ignore_row_order=True,
-            ignore_nullable=True,
-        )
+        rows += [(1, "snapshots", 1.0, *insert(0, 7)), (1, "snapshots", 1.0, *insert(0, 8))]
+        lies = [spark.createDataFrame(rows, self.SCHEMA).coalesce(1)]
+        lies += [spark.createDataFrame(rows[::-1], self.SCHEMA).repartition(3)]
+        for source in lies:
+            merged = merge_updates(source, ["id", "o.k"], on_duplicate="last")
+            actual = merged.select(F.col("`o.k`").alias("case"), F.col("v").cast("string"), "_commit_snapshot_id")
+            expected = {(case, value, 7) for case, value in greatest.items()} | {("snapshots", "1.0", 8)}
+            assert sorted(map(tuple, actual.collect())) == sorted(expected)
 
 
 VALUES = st.sampled_from([None, -0.0, 0.0, 1.5, NAN])
-CHANGES = st.tuples(
-    st.sampled_from([None, 1, 2]),  # id
-    VALUES,
-    st.sampled_from([None, b"", b"\xff"]),
-    st.sampled_from(["INSERT", "DELETE"]),
-    st.integers(0, 2),  # step
-)
+BLOBS = st.sampled_from([None, b"", b"\xff"])
+STATES = st.lists(st.one_of(st.none(), st.tuples(VALUES, BLOBS)), min_size=2, max_size=5)
+CHANGES = st.lists(st.tuples(VALUES, BLOBS, st.sampled_from("DI"), st.integers(0, 2)), min_size=1, max_size=6)
+
+
+def changes_of(states):
+    """The changes of one row whose file every step rewrites: what it is after each step, None where it is not there."""
+    steps = enumerate(itertools.pairwise(states))
+    return [(*row, side, step) for step, pair in steps for row, side in zip(pair, "DI", strict=True) if row is not None]
+
+
+def alternate(changes):
+    """Whether they can be those of one row."""
+    sides = [side for step, side in sorted((step, side) for *_, side, step in changes)]
+    return all(one != other for one, other in itertools.pairwise(sides))
 
 
 def model(changes):
-    """The three transforms in plain Python: the remaining change of each identifier, and whether any is a duplicate."""
+    """The three transforms in plain Python: the changes that are no carryovers, and the last of them by values."""
     surplus = Counter()
-    for id, value, blob, kind, step in changes:
-        surplus[step, id, repr(value), blob] += 1 if kind == "INSERT" else -1
-    remaining = {}
-    for (step, id, value, blob), times in surplus.items():
-        if times:
-            remaining.setdefault((id, step, times > 0), set()).add((value, blob))
-    last = {}
-    for id, step, inserted in remaining:
-        last[id] = max(last.get(id, (step, inserted)), (step, inserted))
-    left = {id: (*max(remaining[(id, *key)], key=_rank), *key) for id, key in last.items()}
-    return left, any(inserted and len(rows) > 1 for (_, _, inserted), rows in remaining.items())
+    for value, blob, side, step in changes:
+        surplus[step, repr(value), blob] += 1 if side == "I" else -1
+    remaining = [(v, b, "I" if n > 0 else "D", s) for (s, v, b), n in surplus.items() for _ in range(abs(n))]
+    last = max(((step, side) for *_, side, step in remaining), default=None)
+    return remaining, max((row for row in remaining if (row[3], row[2]) == last), key=_rank, default=None)
 
 
 def _rank(row):
@@ -198,17 +175,14 @@ def _rank(row):
     return number, (blob is not None, blob or b"")
 
 
-def _left(frame):
-    left = {}
+def left(frame):
+    """By case: the change that is left of it; of a DELETE only its step."""
+    found = {}
     for row in frame.collect():
-        change = (
-            repr(row["value"]),
-            row["blob"] and bytes(row["blob"]),
-            row["_change_ordinal"],
-            row["_change_type"] == "INSERT",
-        )
-        assert left.setdefault(row["case"], {}).setdefault(row["id"], change) is change
-    return left
+        values = (repr(row["value"]), row["blob"] and bytes(row["blob"]))
+        change = (*values, "I", row["_change_ordinal"]) if row["_change_type"] == "INSERT" else row["_change_ordinal"]
+        assert found.setdefault(row["case"], change) is change
+    return found
 
 
 class DescribeAnyChanges:
@@ -221,23 +195,28 @@ class DescribeAnyChanges:
         database=None,
         print_blob=True,
     )
-    @given(cases=st.lists(st.lists(CHANGES, min_size=1, max_size=8), min_size=100, max_size=100))
-    def it_leaves_of_any_changes_what_the_model_leaves(self, spark, cases):
+    @given(cases=st.lists(st.one_of(STATES.map(changes_of), CHANGES), min_size=150, max_size=150))
+    def it_leaves_what_the_model_leaves_and_so_do_narrow_rows(self, spark, cases):
         rows = [
-            (number, id, value, blob, kind, step, 100 + step)
+            (number, value, blob, SIDES[side], step, 100 + step)
             for number, changes in enumerate(cases)
-            for id, value, blob, kind, step in changes
+            for value, blob, side, step in changes
         ]
-        source = spark.createDataFrame(rows, f"case int, id int, value double, blob binary, {CHANGE_COLUMNS}")
-        kept = source.transform(shuffle_by_identifiers, ["case", "id"]).transform(remove_carryovers)
-        expected = {number: model(changes) for number, changes in enumerate(cases)}
-        assert _left(merge_updates(kept, ["case", "id"], on_duplicate="last")) == {
-            number: left for number, (left, _) in expected.items() if left
-        }
-        unique = [number for number, (_, duplicate) in expected.items() if not duplicate]
-        assert _left(merge_updates(kept.where(F.col("case").isin(unique)), ["case", "id"])) == {
-            number: expected[number][0] for number in unique if expected[number][0]
-        }
-        for number in [number for number in expected if number not in unique][:1]:
-            with pytest.raises(PySparkException, match="duplicate identifier"):
-                merge_updates(kept.where(F.col("case") == number), ["case", "id"]).count()
+        source = spark.createDataFrame(rows, f"case int, value double, blob binary, {CHANGE_COLUMNS}")
+        kept = source.transform(shuffle_by_identifiers, ["case"]).transform(remove_carryovers)
+        models = {number: model(changes) for number, changes in enumerate(cases)}
+        expected = {n: row if row[2] == "I" else row[3] for n, (_, row) in models.items() if row is not None}
+        assert left(merge_updates(kept, ["case"], on_duplicate="last")) == expected
+
+        of_one_row = [number for number, changes in enumerate(cases) if alternate(changes)]
+        unique = F.col("case").isin(of_one_row)
+        of_those = {number: change for number, change in expected.items() if number in of_one_row}
+        assert left(merge_updates(kept.where(unique), ["case"])) == of_those
+
+        found = find_changed_identifiers(source, ["case"])
+        duplicates = found.identifiers.where(IS_DUPLICATE).collect()
+        assert {row.case for row in duplicates} == set(range(len(cases))) - set(of_one_row)
+        found.close()
+        found = find_changed_identifiers(source.where(unique), ["case"])
+        assert left(fetch_changed_rows(source.where(unique), ["case"], found)) == of_those
+        found.close()

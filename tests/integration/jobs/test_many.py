@@ -21,16 +21,17 @@ from icecdc_core.__main__ import main
 from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.many import run_many
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.session.catalog import open_own_session
+from icecdc_core.jobs.status import status
+from icecdc_core.session.catalog import register_catalog
 from icecdc_core.session.jvm import file_lists
 from icecdc_core.session.processes import stop_on_sigterm
+from icecdc_core.table.iceberg_table import IcebergTable
 from tests.conftest import GIVEN_CATALOG
 from tests.fast_java import small_spark
 
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
 ROOT = Path(__file__).parents[3]
-QUOTED_NAMES = "spark.sql.parser.quotedRegexColumnNames"
 
 
 @pytest.fixture
@@ -124,19 +125,9 @@ class DescribeASync:
         written = {path.name for path in (file.parent / "metrics").iterdir()}
         assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
 
-    def it_leaves_the_settings_of_the_session_alone(self, spark, run):
-        before = spark.conf.getAll
-        spark.conf.set(QUOTED_NAMES, "true")
-        try:
-            code, _, _ = run("sync", "--only", "first,last")
-            assert (code, spark.conf.get(QUOTED_NAMES)) == (0, "true")
-        finally:
-            spark.conf.unset(QUOTED_NAMES)
-        assert spark.conf.getAll == before
-
 
 class DescribeTheOtherJobs:
-    def it_runs_them_all(self, spark, tables, run, capsys):
+    def it_runs_them_all(self, spark, tables, run, file, monkeypatch):
         good = ("--only", "first,last", "--json")
         codes = {command: run(command, *good)[0] for command in ("setup", "export", "sync", "validate")}
         spark.sql(f"DELETE FROM {tables['a']} WHERE id = 1")
@@ -148,6 +139,15 @@ class DescribeTheOtherJobs:
         assert [row["deleted"] for row in pending["first"]["snapshots"]] == [1]
         lag = json.loads(run("status", *good)[1][-1])["indexes"]
         assert [lag[index]["indexes"][0]["lag_snapshots"] for index in ("first", "last")] == [1, 0]
+        with monkeypatch.context() as patched:
+            read = IcebergTable.metadata
+            patched.setattr(IcebergTable, "metadata", lambda it: read(it) if it.name != tables["a"] else [][0])
+            code, lines, _ = run("status", *good)
+            of_file = [each["indexes"][0] for each in json.loads(lines[-1])["indexes"].values()]
+            of_all = json.loads(json.dumps(status(spark, SyncConfig.load(file, "first")).to_dict()))["indexes"]
+        for found in (of_file, of_all):
+            shown = [(each["state"], each["problem"], each["lag_snapshots"]) for each in found]
+            assert (code, shown) == (1, [("failed", "IndexError", None), ("ok", "", 0)])
         repaired = run("repair", *good)
         replayed = run("replay", *good)
         assert (repaired[0], replayed[0]) == (0, 0)
@@ -244,9 +244,9 @@ class DescribeTheConsoleCommand:
         """Start `icecdc` with these arguments; what is left of it after the test is killed."""
         started = []
 
-        def run(*arguments, before=""):
+        def run(*arguments):
             process = subprocess.Popen(
-                [sys.executable, "-c", before + ICECDC, *arguments],
+                [sys.executable, "-c", ICECDC, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -267,10 +267,10 @@ class DescribeTheConsoleCommand:
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
-        pond = open_own_session(spark, SyncConfig.load_all(file, ["last"]).values())
-        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
-        pond.sql(CREATE.format(f"pond.ns.{name}"))
-        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        register_catalog(spark, SyncConfig.load(file, "last"))
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
+        spark.sql(CREATE.format(f"pond.ns.{name}"))
+        spark.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
         options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
         process = start("sync", *options)
@@ -288,17 +288,12 @@ class DescribeTheConsoleCommand:
         assert [len(indexed(f"{name}-{letter}")) for letter in "ab"] == [3, 3]
         assert out.splitlines()[-1].startswith("ok in ")
 
-    @pytest.mark.parametrize("moment", ["while it forks", "while Spark starts"])
-    def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, start, moment):
-        # Python loses an exception of this hook. An interrupt of the thread that forks would be lost with it.
-        program = f"import os; os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), {signal.SIGINT:d}))\n"
-        before = program if moment == "while it forks" else ""
-        process = start("validate", "--file", str(file), "--only", "first", "--json", before=before)
-        if moment == "while Spark starts":
-            children, deadline = psutil.Process(process.pid).children, time.monotonic() + 60
-            while not children() and time.monotonic() < deadline:
-                time.sleep(0.001)
-            process.send_signal(signal.SIGINT)
+    def it_leaves_no_spark_behind_when_it_is_interrupted(self, file, start):
+        process = start("validate", "--file", str(file), "--only", "first", "--json")
+        children, deadline = psutil.Process(process.pid).children, time.monotonic() + 60
+        while not children() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
         # The JVM inherits the output, which is read to its end here.
         out, err = process.communicate(timeout=200)
         report = json.loads(out.splitlines()[-1])

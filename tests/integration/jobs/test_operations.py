@@ -205,7 +205,7 @@ class DescribeTheConsoleCommand:
         given += ["--positions-index", config.positions_index]
         return [*given, "--identifier-columns", "id"]
 
-    def it_shows_the_status_without_a_table(self, capsys, exported):
+    def it_shows_the_status_without_a_table(self, capsys, opensearch, exported):
         given = ["--opensearch-url", exported.opensearch_url, "--positions-index", exported.positions_index]
         code, out, err = self.run(capsys, "status", *given)
         heading, row = out.splitlines()
@@ -215,6 +215,14 @@ class DescribeTheConsoleCommand:
             ["index", "table", "status"],
             [exported.index, exported.table],
         )
+        for table, says in (
+            ("lake.ns.nowhere", "The catalog of this session has no Iceberg table 'lake.ns.nowhere'"),
+            ("elsewhere.ns.t", "The catalog of 'elsewhere.ns.t' cannot be used"),
+        ):
+            position = {"index": exported.positions_index, "id": f"position:{exported.index}"}
+            opensearch.update(**position, body={"doc": {"table": table}}, params={"refresh": "true"})
+            code, out, _ = self.run(capsys, "status", *given)
+            assert (code != 0, says in out) == (True, True), (code, out)
 
     def it_shows_what_each_snapshot_changed_and_what_the_next_sync_would_do(self, capsys, sql, exported):
         sql("UPDATE {t} SET value = 9.5 WHERE id = 1")

@@ -20,7 +20,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import ConfigError, OpenSearchAuthError, OpenSearchUnreachableError, SecretError
 from icecdc_core.jobs.setup import count_rows_and_documents
 from icecdc_core.jobs.status import status
-from icecdc_core.opensearch.bulk import BulkSettings
+from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.runs.run import connect
 from tests.aws_signatures import is_signed
@@ -154,7 +154,7 @@ class DescribeAwsSignatures:
         client.close()
         head = {"index": {"_id": "é/1", "version": 3, "version_type": "external"}}
         action = f'{json.dumps(head)}\n{{"n":"ü"}}\n'
-        settings = BulkSettings(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
+        settings = BulkWriter(Connection.of(config), f"{name}--write", 4096, 1, 0.0, 0)
         result = write(settings, action)
         opensearch.indices.delete(index=name)
         assert (result.counts.upserts, result.failure, len(endpoint.seen) >= 6) == (1, None, True)

@@ -10,6 +10,7 @@ from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.spec import DIGEST
 from icecdc_core.errors import ConfigError, IndexConflictError, SchemaChangeError
+from icecdc_core.jobs.setup import check_setup
 from icecdc_core.jobs.status import status
 from icecdc_core.opensearch.indexes import icecdc_meta
 from icecdc_core.runs import batch
@@ -46,6 +47,10 @@ class DescribeAChangeInPlace:
         settings, _ = of_index(opensearch, config)
         assert (settings["refresh_interval"], settings["max_result_window"]) == ("7s", "20000")
         assert (report.upserts, physical_index(opensearch, config)) == (0, before)
+        assert report.notes == [
+            'the parameters of the index changed: settings.max_result_window was not set, is "20000"; '
+            'settings.refresh_interval was not set, is "7s"'
+        ]
         sync_changes(spark, config)
         settings, _ = of_index(opensearch, config)
         assert "max_result_window" not in settings
@@ -144,10 +149,13 @@ class DescribeAChangeThatNeedsANewIndex:
         reader.start()
         before = physical_index(opensearch, config)
         other = config.replace(mapping={"title": {**TITLE, "analyzer": "english"}}, on_schema_change="reexport")
+        dry = sync_changes(spark, other.replace(dry_run=True))
         report = sync_changes(spark, other)
         done.set()
         reader.join()
         assert (report.strategy, report.upserts, missed) == ("reexport", 20, [])
+        note = 'the parameters of the index changed: mapping.title.analyzer was "standard", is "english"'
+        assert (dry.strategy, dry.notes, report.notes) == ("reexport", [note], [note])
         assert physical_index(opensearch, config) != before
         assert of_index(opensearch, config)[1]["title"]["analyzer"] == "english"
         assert validate_table(spark, other).ok
@@ -177,10 +185,27 @@ class DescribeASpecFollowedHalfway:
         assert PositionStore(opensearch, config).read().unfinished_specs == []
         assert status(spark, config).state == "ok"
 
+    def it_says_which_new_field_cannot_be_put_back(self, spark, sql, opensearch, config, monkeypatch):
+        sql("ALTER TABLE {t} ADD COLUMN code STRING")
+        evolve = batch.evolve_mapping
+
+        def die(*given):
+            evolve(*given)
+            raise RuntimeError("killed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(batch, "evolve_mapping", die)
+            with pytest.raises(RuntimeError):
+                sync_changes(spark, config.replace(mapping={"title": TITLE, "code": {"type": "integer"}}))
+        assert of_index(opensearch, config)[1]["code"] == {"type": "integer"}
+        with pytest.raises(SchemaChangeError, match=r"code.* cannot be changed from type \[integer\] to \[text\]"):
+            sync_changes(spark, config)
+        assert sync_changes(spark, config.replace(on_schema_change="reexport")).strategy == "reexport"
+        assert of_index(opensearch, config)[1]["code"]["type"] == "text"
+        assert sync_changes(spark, config).strategy == "none"
+
 
 class DescribeAnotherIdentity:
-    """The remedy of each error is followed literally; the index keeps its documents and its mapping."""
-
     OTHERS = (
         {"identifier_columns": ["title"]},
         {"mapping": {}},
@@ -197,16 +222,24 @@ class DescribeAnotherIdentity:
                 for dry_run in (False, True):
                     with pytest.raises((IndexConflictError, SchemaChangeError)) as refused:
                         job(spark, config.replace(**given, dry_run=dry_run))
-                    remedy = refused.value.remedy
+                    remedy, message = refused.value.remedy, refused.value.message
+                    both = [f'identifier_columns=["{name}"]' in message for name in ("id", "title")]
+                    assert both == ["identifier_columns" in given] * 2
                     assert ('identifier_columns=["id"]' in remedy) == ("identifier_columns" in given)
                     assert ("mapping" in remedy) == ("mapping" in given)
                     assert "export" not in remedy
                     assert "reexport" not in remedy
+            assert [type(each) for each in check_setup(spark, config.replace(**given)).errors] == [IndexConflictError]
         assert physical_index(opensearch, config) == before
         assert opensearch.indices.exists(index=config.positions_index) is not lost
         sync_changes(spark, config)
         assert validate_table(spark, config).ok
-        export_table(spark, config.replace(identifier_columns=["title"], mapping={}, replace_index=True))
+        other = config.replace(identifier_columns=["title"], mapping={}, select=["id", "title"], replace_index=True)
+        (note,) = export_table(spark, other).notes
+        assert note == (
+            "the parameters of the index changed: identifier_columns; select; "
+            'mapping.title.analyzer was "standard", is not set'
+        )
         assert opensearch.get(index=config.index, id="title 3")["_source"]["id"] == 3
 
 

@@ -11,7 +11,7 @@ from icecdc_core import export_table, sync_changes
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IdentifierColumnsError
 from icecdc_core.jobs.poll import follow_changes
-from icecdc_core.opensearch.bulk import BulkSettings
+from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.opensearch.indexes import write_alias
 from tests.bulk_writes import write
 
@@ -250,6 +250,6 @@ class DescribeTheCallStack:
         # Executors are other processes, so their part of the way is taken here once more, in this one.
         action = '{"index":{"_id":"3","version":9,"version_type":"external"}}\n{"id":3}\n'
         physical = PositionStore(opensearch, config).read().physical_index
-        write(BulkSettings.of(config, write_alias(physical)), action)
+        write(BulkWriter.of(config, write_alias(physical)), action)
         ways = [[*way, "write_partition", *executor[0]] for way in driver]
         assert (len(ways), [way for way in ways if len(way) >= 10]) == (2, [])

@@ -10,8 +10,7 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.errors import IndexNotFoundError, OpenSearchUnreachableError, TableLockedError
 from icecdc_core.jobs import validate
 from icecdc_core.opensearch import index_pages
-from icecdc_core.opensearch.content_checksums import index_checksums
-from icecdc_core.opensearch.text_checksums import index_text_checksums
+from icecdc_core.opensearch.checksums import index_checksums, index_text_checksums
 from tests.exported_tables import exported_table
 from tests.loopback_proxy import loopback_proxy
 
@@ -161,18 +160,6 @@ def it_reads_primary_shards_because_replicas_of_segments_may_be_behind(spark, sq
     with loopback_proxy(opensearch_url, trouble=note) as proxy:
         assert validate_table(spark, config.replace(opensearch_url=proxy.url)).ok
     assert ["preference=_primary" in path for path in opened] == [True]
-
-
-@pytest.mark.parametrize("limit", ["5m", "100s"])
-def it_takes_as_long_a_point_in_time_as_the_cluster_allows(spark, exported, opensearch, limit):
-    settings = {"search.default_keep_alive": "30s", "point_in_time.max_keep_alive": limit}
-    opensearch.cluster.put_settings(body={"transient": settings})
-    try:
-        plant(opensearch, exported.index)
-        report = validate_table(spark, exported)
-    finally:
-        opensearch.cluster.put_settings(body={"transient": dict.fromkeys(settings)})
-    assert (report.missing, report.extra, report.stale) == (1, 1, 1)
 
 
 def it_leaves_nothing_cached_when_the_repair_fails(spark, sql, make_config, opensearch):

@@ -8,7 +8,8 @@ import pytest
 
 from icecdc_core.errors import PortInUseError
 from icecdc_core.local.__main__ import main
-from icecdc_core.local.kafka import answers, kafka_status, running_kafka, start_kafka, stop_kafka
+from icecdc_core.local.kafka import kafka_status, running_kafka, start_kafka, stop_kafka
+from icecdc_core.local.server import answers
 from tests.kafka_topics import Topic
 
 
@@ -17,14 +18,14 @@ def it_is_left_running_and_found_again_until_it_is_stopped(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     first, second = start_kafka(), start_kafka()
     try:
-        Topic(first.bootstrap_servers).send({"id": 1})
+        Topic(first.url).send({"id": 1})
         main(["status"])
         printed = capsys.readouterr().out
     finally:
         stopped = stop_kafka(remove_data=True)
     assert (first, stopped, kafka_status()) == (second, True, None)
-    assert f"Kafka {first.version} at {first.bootstrap_servers}" in printed
-    assert not answers(first.bootstrap_servers)
+    assert f"Kafka {first.version} at {first.url}" in printed
+    assert not answers(first.url)
 
 
 def it_names_the_port_that_is_in_use():

@@ -1,13 +1,16 @@
-"""The gate with real sessions: every private class is there, a supported session passes, Spark Connect is refused."""
+"""The gate with real sessions: every class in use is there, a supported session passes, Spark Connect is refused."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import icecdc_core
 from icecdc_core.session import compat
 from icecdc_core.session.jvm import java_class
 
@@ -45,28 +48,21 @@ if sys.argv[1] == "real":
 """
 
 
-def it_finds_every_private_class_and_method(spark):
+def it_finds_every_class_that_is_used(spark):
+    core = Path(icecdc_core.__file__).parent
+    python = "\n".join(path.read_text(encoding="utf-8") for path in core.rglob("*.py"))
+    java = "\n".join(path.read_text(encoding="utf-8") for path in (core / "session").glob("*.java"))
+    used = {f"org.apache.iceberg.{name}" for name in re.findall(r'iceberg_class\([\w.]*spark, "([\w.]+)"', python)}
+    used |= {*re.findall(r'java_class\([\w.]*spark, "(org\.apache\.[\w.]+)"', python)}
+    used |= {*re.findall(r"^import (org\.apache\.[\w.]+);", java, re.MULTILINE)}
     loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-    missing = []
-    for name, methods in compat.PRIVATE_CLASSES.items():
-        found = {method.getName() for method in loader.loadClass(name).getMethods()}
-        missing += [f"{name}.{method}" for method in methods if method not in found]
-    assert missing == []
+    assert len(used) > 20
+    assert [name for name in sorted(used) if not compat._has(loader, name)] == []
 
 
 def it_supports_the_session_that_get_spark_starts(spark):
     found = compat.inspect_session(spark)
-    assert (found.kind, found.spark, found.missing, compat.unsupported_reason(found)) == (
-        "classic",
-        spark.version,
-        (),
-        "",
-    )
-
-
-def it_names_a_class_that_another_build_lacks(spark, monkeypatch):
-    monkeypatch.setattr(compat, "PRIVATE_CLASSES", {"org.apache.iceberg.NotThere": ()})
-    assert compat.unsupported_reason(compat.inspect_session(spark)).endswith(" without org.apache.iceberg.NotThere")
+    assert (found.kind, found.spark, compat.unsupported_reason(found)) == ("classic", spark.version, "")
 
 
 def it_refuses_spark_connect_wherever_a_session_is_given():

@@ -12,13 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icecdc_core import SyncConfig, export_table, get_spark
-from icecdc_core.errors import CatalogError, ConfigError
+from icecdc_core.errors import ConfigError
 from icecdc_core.jobs.setup import check_setup
-from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.spark import running_session
-from icecdc_core.table.source import open_source
-
-UNREACHABLE = {"type": "rest", "uri": "http://127.0.0.1:9/"}
 
 
 @pytest.fixture
@@ -66,81 +62,42 @@ def in_another_thread(work):
     return results[0]
 
 
-class DescribeAChangedCatalog:
-    def it_is_used_when_the_warehouse_changed(self, spark, parameters, tmp_path):
-        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
-        fill(one, "one")
-        fill(two, "two")
-        assert [rows(one), rows(two), rows(one)] == [["one"], ["two"], ["one"]]
-
-    def it_is_used_when_the_properties_changed(self, spark, parameters, tmp_path):
-        one, two = (
-            parameters(catalog_properties={"type": "hadoop", "warehouse": str(tmp_path / name)})
-            for name in ("one", "two")
-        )
-        fill(one, "one")
-        fill(two, "two")
-        assert [rows(one), rows(two)] == [["one"], ["two"]]
-
-    def it_is_used_when_a_property_was_removed(self, spark, parameters, catalog, tmp_path):
-        properties = {"type": "hadoop", "warehouse": str(tmp_path)}
-        get_spark(parameters(catalog_properties={**properties, "token": "hunter2"}))
-        changed = get_spark(parameters(catalog_properties=properties))
-        assert changed.conf.get(f"spark.sql.catalog.{catalog}.token", None) is None
-
-    def it_is_used_when_spark_conf_describes_it(self, spark, parameters, catalog, tmp_path):
-        prefix = f"spark.sql.catalog.{catalog}"
-        fill(parameters(warehouse=str(tmp_path / "one")), "one")
-        given = {f"{prefix}.type": "hadoop", f"{prefix}.uri": "", f"{prefix}.warehouse": str(tmp_path / "two")}
-        two = parameters(spark_conf=given)
-        fill(two, "two")
-        assert rows(two) == ["two"]
-
-    def it_is_used_though_the_settings_were_changed_by_hand(self, spark, parameters, catalog, tmp_path):
-        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
-        fill(one, "one")
-        session = get_spark(one)
-        fill(two, "two")
-        for key in ("uri", "warehouse"):
-            key = f"spark.sql.catalog.{catalog}.{key}"
-            session.conf.set(key, get_spark(two).conf.get(key))
-        assert rows(two) == ["two"]
-
-    def it_is_used_after_an_interrupt(self, spark, parameters, tmp_path):
-        fill(parameters(warehouse=str(tmp_path)), "old")
-        changed = parameters(catalog_properties=UNREACHABLE)
-        outcome = in_another_thread(lambda: open_source(get_spark(changed), changed))
-        assert isinstance(outcome, CatalogError), outcome
-
-    def it_is_made_once_while_its_session_is_in_use(self, spark, parameters, tmp_path):
-        one, two = (parameters(warehouse=str(tmp_path / name)) for name in ("one", "two"))
-        sessions = [get_spark(config) for config in (one, two, one, two)]
-        assert [session._jsparkSession.equals(sessions[1]._jsparkSession) for session in sessions] == [False, True] * 2
-
-    def it_leaves_the_rest_of_the_session_as_it_was(self, spark, parameters, tmp_path):
-        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
-        before = session.conf.get("spark.sql.shuffle.partitions")
-        session.conf.set("spark.sql.shuffle.partitions", "3")
-        session.conf.set("spark.hadoop.some.key", "kept")
-        try:
-            sibling = get_spark(parameters(warehouse=str(tmp_path / "two")))
-            kept = [sibling.conf.get(key) for key in ("spark.sql.shuffle.partitions", "spark.hadoop.some.key")]
-        finally:
-            # Not unset: then it would be Spark's 200 for all tests that follow.
-            session.conf.set("spark.sql.shuffle.partitions", before)
-            session.conf.unset("spark.hadoop.some.key")
-        assert kept == ["3", "kept"]
-
-
-class DescribeAnUnchangedCatalog:
-    def it_stays_in_its_session(self, spark, parameters, tmp_path):
-        config = parameters(warehouse=str(tmp_path))
-        assert get_spark(config)._jsparkSession.equals(get_spark(config)._jsparkSession)
-
-    def it_stays_after_an_interrupt(self, spark, parameters, tmp_path):
+class DescribeTheCatalog:
+    def it_is_registered_once_and_found_again_after_an_interrupt(self, spark, parameters, tmp_path):
         config = parameters(warehouse=str(tmp_path))
         fill(config, "one")
+        assert get_spark(config)._jsparkSession.equals(running_session()._jsparkSession)
         assert in_another_thread(lambda: rows(config)) == ["one"]
+        assert rows(parameters()) == ["one"]
+
+    @pytest.mark.parametrize(
+        ("given", "names"),
+        [
+            ({"warehouse": "two"}, "uri, warehouse"),
+            ({"catalog_properties": {"type": "hadoop", "warehouse": "one"}}, "jdbc.schema-version, type, uri"),
+            ({"catalog_properties": {"type": "rest", "uri": "http://x", "thing": "env:PLANTED"}}, "thing"),
+            ({"catalog_properties": {"type": "rest", "token": "hunter2"}}, "token"),
+            ({"spark_conf": {"cache-enabled": "true"}}, "cache-enabled"),
+        ],
+        ids=str,
+    )
+    def it_must_be_the_one_that_the_parameters_describe(
+        self, spark, parameters, catalog, tmp_path, monkeypatch, given, names
+    ):
+        monkeypatch.setenv("PLANTED", "hunter2")
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
+        if "spark_conf" in given:
+            given = {"spark_conf": {f"spark.sql.catalog.{catalog}.{key}": v for key, v in given["spark_conf"].items()}}
+        if "warehouse" in given:
+            given = {"warehouse": str(tmp_path / given["warehouse"])}
+        config = parameters(**given)
+        for job in (get_spark, lambda config: export_table(session, config)):
+            with pytest.raises(ConfigError, match=r"restart the kernel") as caught:
+                job(config)
+            shown = str(caught.value)
+            assert [name for name in names.split(", ") if name not in shown] == []
+            assert "hunter2" not in shown
 
     def it_may_be_configured_by_somebody_else(self, spark, parameters, catalog, tmp_path):
         prefix = f"spark.sql.catalog.{catalog}"
@@ -149,69 +106,21 @@ class DescribeAnUnchangedCatalog:
         for key, value in {**settings, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}.items():
             mine.conf.set(prefix + key, value)
         warehouse = {"warehouse": str(tmp_path)}
-        asked = [
+        same = [
             {},
             warehouse,
             {"catalog_properties": {"type": "hadoop", **warehouse}},
-            {"warehouse": f"{tmp_path}/elsewhere"},
+            {"spark_conf": {f"{prefix}.type": "hadoop"}},
         ]
-        sessions = [get_spark(parameters(**given)) for given in asked]
-        mine_again = [session._jsparkSession.equals(mine._jsparkSession) for session in sessions]
-        assert mine_again == [True, True, True, False]
+        for given in same:
+            assert get_spark(parameters(**given))._jsparkSession.equals(mine._jsparkSession)
+        for given in ({"warehouse": f"{tmp_path}/else"}, {"spark_conf": {f"{prefix}.cache-enabled": "false"}}):
+            with pytest.raises(ConfigError, match="is not the one that the parameters describe"):
+                get_spark(parameters(**given))
 
-    def it_may_be_configured_by_somebody_else_without_a_warehouse(self, spark, parameters, catalog):
-        prefix = f"spark.sql.catalog.{catalog}"
-        metastore = {"type": "hive", "uri": "thrift://127.0.0.1:9083"}
-        mine = running_session()
-        for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", **metastore}.items():
-            mine.conf.set(f"{prefix}.{key}".rstrip("."), value)
-        same = parameters(spark_conf={f"{prefix}.{key}": value for key, value in metastore.items()})
-        require_catalog(mine, same)
-        assert get_spark(same)._jsparkSession.equals(mine._jsparkSession)
-
-    def it_keeps_its_other_settings_when_spark_conf_changes_one(self, spark, parameters, catalog, tmp_path):
-        prefix = f"spark.sql.catalog.{catalog}"
-        mine = running_session()
-        theirs = {prefix: "org.apache.iceberg.spark.SparkCatalog", f"{prefix}.type": "hadoop"}
-        theirs[f"{prefix}.warehouse"] = str(tmp_path)
-        for key, value in theirs.items():
-            mine.conf.set(key, value)
-        changed = parameters(spark_conf={f"{prefix}.cache-enabled": "false"})
-        with pytest.raises(ConfigError, match=r": cache-enabled is not set in the session and 'false' in the param"):
-            require_catalog(mine, changed)
-        sessions = [get_spark(changed), get_spark(changed)]
-        require_catalog(sessions[0], changed)
-        found = [{k: v for k, v in each.conf.getAll.items() if k.startswith(prefix)} for each in sessions]
-        assert found == [theirs | {f"{prefix}.cache-enabled": "false"}] * 2
-        assert sessions[0]._jsparkSession.equals(sessions[1]._jsparkSession)
-
-    def it_causes_a_warning_when_the_parameters_no_longer_describe_it(self, spark, parameters, tmp_path, monkeypatch):
-        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-        fill(parameters(warehouse=str(tmp_path / "one")), "one")
-        with pytest.warns(UserWarning, match=f"warehouse is '{tmp_path}/one' in the session and"):
-            assert rows(parameters()) == ["one"]
-
-
-class DescribeASessionWithAnotherCatalog:
-    @pytest.fixture
-    def other(self, spark, parameters, tmp_path):
-        """A session with the catalog of other parameters."""
-        fill(parameters(warehouse=str(tmp_path / "one")), "one")
-        return get_spark(parameters(warehouse=str(tmp_path / "one")))
-
-    def it_is_refused_with_what_differs(self, other, parameters, tmp_path):
-        with pytest.raises(ConfigError, match=rf"warehouse is '{tmp_path}/one' in .*'{tmp_path}/two' in the param"):
-            export_table(other, parameters(warehouse=str(tmp_path / "two")))
-
-    def it_is_refused_without_showing_secrets(self, other, parameters, monkeypatch):
-        monkeypatch.setenv("PLANTED", "hunter2")
-        for secret in ({"thing": "env:PLANTED"}, {"token": "hunter2"}):
-            with pytest.raises(ConfigError, match=r"differs \(values not shown\)") as caught:
-                export_table(other, parameters(catalog_properties={"type": "rest", **secret}))
-            assert "hunter2" not in str(caught.value)
-
-    def it_is_a_problem_that_the_setup_check_finds(self, other, parameters, tmp_path, opensearch_url):
-        report = check_setup(other, parameters(warehouse=str(tmp_path / "two"), opensearch_url=opensearch_url))
+    def it_is_a_problem_that_the_setup_check_finds(self, spark, parameters, tmp_path, opensearch_url):
+        session = get_spark(parameters(warehouse=str(tmp_path / "one")))
+        report = check_setup(session, parameters(warehouse=str(tmp_path / "two"), opensearch_url=opensearch_url))
         assert "The session's catalog is not the one" in report.problems[0]
 
 

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from icecdc_core import export_table, get_spark, sync_changes, validate_table
-from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError, TableNotFoundError
+from icecdc_core.errors import CatalogError, DependencyError, HiddenHistoryError, JavaNotFoundError
 from icecdc_core.session.jars import bundle_package
 from tests.catalog_journey import EXPECTED, change, create, whole_way
 from tests.catalog_servers import BUCKET, REGION, aws_services, hive_metastore, nessie, rest_catalog
@@ -100,13 +100,6 @@ class DescribeACatalog:
     @pytest.mark.parametrize("kind", ["hadoop", "rest", "rest-refs", "hive", "nessie"])
     def it_feeds_an_index(self, config_for, properties, kind):
         assert whole_way(config_for(properties(kind))) == EXPECTED
-
-    def it_is_never_another_of_the_same_name_that_the_session_knows(self, config_for, tmp_path):
-        config = config_for({"type": "hadoop", "warehouse": str(tmp_path / "one")})
-        create(config)
-        other = config.replace(catalog_properties={"type": "hadoop", "warehouse": str(tmp_path / "two")})
-        with pytest.raises(TableNotFoundError):
-            export_table(get_spark(other), other)
 
     def it_gets_its_secrets_by_reference(self, config_for, rest, monkeypatch):
         monkeypatch.setenv("LAKE_TOKEN", "very-hidden")
@@ -232,12 +225,12 @@ class DescribeAws:
                 "nessie_reexport": ("whole_way", hidden),
                 "refused_files": ("export_only", {**hidden, "s3.secret-access-key": "env:WRONG_SECRET"}),
             }
-        catalogs = {"refused": "glue", "refused_files": "nessie_reexport"}
+        namespaces = {"refused": "glue", "refused_files": "nessie_reexport"}
         asked = [
             {
                 "journey": journey,
                 "parameters": {
-                    "table": "{0}.{0}.t".format(catalogs.get(case, case)),
+                    "table": f"{case}.{namespaces.get(case, case)}.t",
                     "index": f"aws-{case.replace('_', '-')}-{os.getpid()}",
                     "positions_index": f"positions-aws-{os.getpid()}",
                     "opensearch_url": opensearch_url,

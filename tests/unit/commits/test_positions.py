@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from icecdc_core.commits.lease import LeaseHolder
 from icecdc_core.commits.lock import MAX_EPOCH
-from icecdc_core.commits.position import Batch, Position, position_document
+from icecdc_core.commits.position import Batch, LeaseHolder, Position, position_document
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import (
@@ -183,13 +182,8 @@ class DescribeTheLock:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"pid": 2**31}, {"started": "1"}, {"renewed": time.monotonic() - 61.0, "pid": 1, "started": ""}, {}],
-        ids=[
-            "no such process",
-            "the number of another process",
-            "a lease that expired",
-            "an ended run of this process",
-        ],
+        [{"pid": 2**31}, {"renewed": time.monotonic() - 61.0}, {}],
+        ids=["no such process", "a lease that expired", "an ended run of this process"],
     )
     def it_is_acquired_at_once_from_a_holder_on_this_machine_that_is_gone(self, server, store, changes):
         store().lock("lake.ns.t", "uuid", "the-run").release()
@@ -214,13 +208,12 @@ class DescribeTheLock:
             store(lease_seconds=1).lock("lake.ns.t", "uuid", "the-next-run")
         assert len(reads) == 2
 
-    @pytest.mark.parametrize(("lease", "waited"), [(1.0, 1.0), (2.0, 2.0)])
-    def it_is_acquired_from_a_silent_holder_elsewhere_after_its_lease(self, server, store, lease, waited):
+    def it_is_acquired_from_a_silent_holder_elsewhere_after_its_lease(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
-        holder(server, host="elsewhere", lease_seconds=lease)
+        holder(server, host="elsewhere", lease_seconds=1.0)
         begun = time.monotonic()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
-        assert waited <= time.monotonic() - begun < waited + 2
+        assert 1.0 <= time.monotonic() - begun < 3.0
 
     def it_is_acquired_when_another_run_releases_it_between_reading_and_writing(self, server, store):
         store().lock("lake.ns.t", "uuid", "the-run").release()
@@ -260,12 +253,12 @@ class DescribeABatch:
 
     def it_stores_its_progress_its_index_and_why_it_failed(self, server, lock):
         lock.begin(BATCH)
-        lock.record_index("the-uuid", "the-digest")
-        lock.progress(2, rejected=1)
-        lock.fail("x" * 3000)
+        lock.record(index_uuid="the-uuid", index_digest="the-digest")
+        lock.record(groups_done=2, rejected=1)
+        lock.record(failure="why")
         batch = stored(server)["batch"]
-        found = (batch["index_uuid"], batch["index_digest"], batch["groups_done"], batch["rejected"])
-        assert (found, len(batch["failure"])) == (("the-uuid", "the-digest", 2, 1), 2000)
+        names = ("index_uuid", "index_digest", "groups_done", "rejected", "failure")
+        assert [batch[name] for name in names] == ["the-uuid", "the-digest", 2, 1, "why"]
 
     @pytest.mark.parametrize(
         ("epoch", "sequence_number", "new_index", "expected"),
@@ -320,7 +313,7 @@ class DescribeThePositionsIndex:
         found = server.indexes["positions"]
         assert (found["mappings"]["dynamic"], list(found["aliases"])) == (False, ["positions--write"])
 
-    def it_gets_its_write_alias_when_an_older_release_created_it(self, server, store, lock):
+    def it_gets_its_write_alias_again_when_it_was_restored_without_it(self, server, store, lock):
         lock.release()
         server.indexes["positions"]["aliases"].clear()
         store().lock("lake.ns.t", "uuid", "the-next-run").release()
@@ -329,7 +322,7 @@ class DescribeThePositionsIndex:
     def it_is_refused_when_a_write_created_it(self, server, store):
         mapping = {"properties": {"type": {"type": "text"}}}
         server.indexes["positions"] = {"aliases": {}, "mappings": mapping, "settings": {}, "docs": {}}
-        with pytest.raises(PositionError, match="its mapping was guessed, type is mapped as text"):
+        with pytest.raises(PositionError, match="icecdc did not create the positions index"):
             store().lock("lake.ns.t", "uuid", "the-run")
 
     def it_is_refused_when_its_name_means_several_indexes(self, server, store):
@@ -360,13 +353,12 @@ class DescribeRelease:
         ended.set()
         assert seconds < 15
 
-    @pytest.mark.parametrize("owner", ["somebody", ["somebody"], 7])
-    def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store, owner):
+    def it_leaves_a_position_alone_whose_owner_somebody_edited(self, server, store):
         lock = store().lock("lake.ns.t", "", "the-run")
         document = server.document("positions", POSITION)
-        document["_source"]["owner"], document["_seq_no"] = owner, 99
+        document["_source"]["owner"], document["_seq_no"] = "somebody", 99
         lock.release()
-        assert (stored(server)["owner"], document["_seq_no"]) == (owner, 99)
+        assert (stored(server)["owner"], document["_seq_no"]) == ("somebody", 99)
 
     def it_leaves_what_a_write_without_an_answer_stored(self, server, store, unanswered):
         taken = store(retry_timeout_seconds=0).lock("lake.ns.t", "uuid", "the-run")
@@ -408,14 +400,13 @@ class DescribeTheRenewal:
         lock.write(lock.position)
         lock.release()
 
-    @pytest.mark.parametrize("owner", ["somebody", ["somebody"], 7])
-    def it_ends_when_somebody_edited_the_owner(self, server, store, owner):
+    def it_ends_when_somebody_edited_the_owner(self, server, store):
         lock = store(lease_seconds=1).lock("lake.ns.t", "", "the-run")
         document = server.document("positions", POSITION)
-        document["_source"]["owner"], document["_seq_no"] = owner, 99
+        document["_source"]["owner"], document["_seq_no"] = "somebody", 99
         threads = [thread for thread in threading.enumerate() if thread.name == "icecdc-lease"]
         await_true(lambda: not any(thread.is_alive() for thread in threads))
         with pytest.raises(FencedError):
             lock.write(lock.position)
         lock.release()
-        assert stored(server)["owner"] == owner
+        assert stored(server)["owner"] == "somebody"

@@ -85,7 +85,8 @@ class DescribePolling:
                 return RunReport("sync", config.table, config.index, snapshots=1)
 
             monkeypatch.setattr(many, "sync_changes", sync)
-            monkeypatch.setattr(many, "open_own_session", lambda spark, configs: spark)
+            monkeypatch.setattr(many, "register_catalog", lambda spark, config: None)
+            monkeypatch.setattr(many, "new_job_session", lambda spark: spark)
             monkeypatch.setattr(threads, "InheritableThread", threading.Thread)
             monkeypatch.setattr(many, "active_session", lambda spark: nullcontext())
             monkeypatch.setattr(StopRequest, "wait", lambda self, seconds: None)

@@ -6,12 +6,10 @@ import json
 
 import pytest
 from opensearchpy.exceptions import NotFoundError, TransportError
-from opensearchpy.serializer import DEFAULT_SERIALIZERS
 
 from icecdc_core.opensearch.client import (
     AnswerConnection,
-    AnswerDeserializer,
-    FastAnswers,
+    AnswerReader,
     UnusableAnswerError,
     is_transient,
     require_usable,
@@ -35,8 +33,8 @@ class DescribeRequireUsable:
             ("PUT", "/films--000001", {"acknowledged": True, "index": "films--000001"}),
             ("DELETE", "/films--000001", {"acknowledged": True}),
             ("POST", "/_aliases", {"acknowledged": True}),
-            ("GET", "/positions/_doc/position:films", {"_id": "position:films", "found": True}),
-            ("PUT", "/positions/_doc/position:films", {"_id": "position:films", "result": "created"}),
+            ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1, "_source": {}}),
+            ("PUT", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
             ("POST", "/films/_search", {"hits": {"hits": []}}),
             ("POST", "/_search", '{"hits":{"hits":[]}}'),
             ("POST", "/films/_search/point_in_time", {"pit_id": "x"}),
@@ -58,6 +56,10 @@ class DescribeRequireUsable:
             ("PUT", "/films", {}),
             ("POST", "/_aliases", {"message": "ok"}),
             ("GET", "/positions/_doc/position:films", {"message": "ok"}),
+            ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1}),
+            ("GET", "/positions/_doc/position:films", {"_seq_no": 1, "_primary_term": 1, "_source": None}),
+            ("PUT", "/positions/_doc/position:films", {"_seq_no": 1}),
+            ("PUT", "/positions/_doc/position:films", {"_seq_no": None, "_primary_term": 1}),
             ("POST", "/films/_refresh", {}),
             ("POST", "/films/_search", {"hits": None}),
             ("POST", "/films/_search", {"hits": {"total": 3}}),
@@ -71,10 +73,12 @@ class DescribeRequireUsable:
             require_usable(method, path, answer)
 
 
-class DescribeAnswerDeserializer:
-    def it_reads_json_with_any_declared_character_set(self):
-        assert AnswerDeserializer(DEFAULT_SERIALIZERS).loads('{"a": 1}', JSON) == {"a": 1}
+class DescribeAnswerReader:
+    @pytest.mark.parametrize("text", ['{"a": [1, "é"]}', '{"a": "\\ud800"}'], ids=["ordinary", "a lone surrogate"])
+    def it_reads_json_with_any_declared_character_set(self, text):
+        assert AnswerReader(True).loads(text, JSON) == json.loads(text)
 
+    @pytest.mark.parametrize("parses", [True, False])
     @pytest.mark.parametrize(
         ("text", "kind"),
         [
@@ -82,25 +86,17 @@ class DescribeAnswerDeserializer:
             ('{"a": 1}', "text/plain"),
             ("<html>", JSON),
             ('{"a": ', JSON),
+            ("", JSON),
             ("garbage", None),
             ("[" * 200_000, JSON),
         ],
     )
-    def it_refuses_everything_else(self, text, kind):
+    def it_refuses_everything_else(self, text, kind, parses):
         with pytest.raises(UnusableAnswerError):
-            AnswerDeserializer(DEFAULT_SERIALIZERS).loads(text, kind)
+            AnswerReader(parses).loads(text, kind)
 
-
-class DescribeFastAnswers:
-    @pytest.mark.parametrize("text", ['{"a": [1, "é"]}', '{"a": "\\ud800"}'], ids=["ordinary", "a lone surrogate"])
-    def it_reads_what_the_standard_library_reads(self, text):
-        assert FastAnswers().loads(text) == json.loads(text)
-
-    @pytest.mark.parametrize("text", ["", "garbage", '{"a": ', "[" * 200_000])
-    def it_refuses_other_texts_as_the_client_expects(self, text):
-        deserializer = AnswerDeserializer({"application/json": FastAnswers()}, "application/json")
-        with pytest.raises(UnusableAnswerError):
-            deserializer.loads(text, JSON)
+    def it_leaves_the_answer_of_a_search_as_it_is_where_nothing_is_parsed(self):
+        assert AnswerReader(False).loads('{"hits":{"hits":[]}}', JSON) == '{"hits":{"hits":[]}}'
 
 
 class DescribeAnswerConnection:

@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from icecdc_core import errors
 from icecdc_core.errors import (
     IndexNotFoundError,
     OpenSearchRequestError,
     OpenSearchUnreachableError,
     RejectedDocumentsError,
 )
-from icecdc_core.opensearch.bulk import BulkSettings, write_actions
+from icecdc_core.opensearch.bulk import BulkWriter, write_actions
 from icecdc_core.opensearch.client import Connection
 from icecdc_core.reporting.exit_states import state_of
 from tests.bulk_writes import write
@@ -55,83 +54,43 @@ def settings(opensearch_url, alias):
             "retry_timeout_seconds": 20.0,
             "max_rejected_documents": 0,
         }
-        return BulkSettings(Connection(url, timeout_seconds=10.0), **{**values, **overrides})
+        return BulkWriter(Connection(url, timeout_seconds=10.0), **{**values, **overrides})
 
     return build
 
 
-def good_answer(*items, errors=False):
-    return json.dumps({"errors": errors, "items": list(items)}, separators=(",", ":"))
-
-
-def failed_answer(status, error):
-    """An answer that says of the index operation that it failed like this."""
-    return good_answer({"index": {"status": status, "error": error}}, DELETED, errors=True)
+def good_answer(*items):
+    return json.dumps({"errors": False, "items": list(items)}, separators=(",", ":"))
 
 
 WRITTEN, DELETED = {"index": {"status": 201}}, {"delete": {"status": 200}}
-# Unusable answers to one index and one delete operation.
+# Unusable answers to one index and one delete operation; the unit tests have more.
 NO_ANSWERS = {
-    "no items": Page('{"errors":false,"items":[]}'),
     "too few items": Page(good_answer(WRITTEN)),
-    "too many items": Page(good_answer(WRITTEN, WRITTEN, DELETED)),
     "items of other operations": Page(good_answer(WRITTEN, WRITTEN)),
-    "items of operations that were not sent": Page(good_answer(WRITTEN, {"create": {"status": 201}})),
     "an item without a status": Page(good_answer(WRITTEN, {"delete": {}})),
-    "an item with a status that none has": Page(good_answer(WRITTEN, {"delete": {"status": 302}})),
-    "an item that is no object": Page(good_answer(WRITTEN, None)),
-    "more than one outcome in an item": Page(good_answer({**WRITTEN, **DELETED}, DELETED)),
     "something behind it": Page(good_answer(WRITTEN, DELETED) + good_answer(WRITTEN)),
-    "an error beside a success": Page(failed_answer(200, {"type": "x", "reason": "y"})),
-    "an error that is a text": Page(failed_answer(400, "x")),
-    "an error whose reason is a number": Page(failed_answer(409, {"type": "x", "reason": 5})),
-    "an error whose type is a list": Page(failed_answer(400, {"type": ["x"], "reason": "y"})),
-    "an error whose cause is a text": Page(failed_answer(400, {"type": "x", "reason": "y", "caused_by": "s"})),
-    "an error whose cause has a number as reason": Page(
-        failed_answer(400, {"type": "x", "reason": "y", "caused_by": {"reason": 5}})
-    ),
     "JSON that is nested too deeply": Page('{"errors":false,"items":' + "[" * 100_000),
-    "JSON with errors that is nested too deeply": Page("[" * 200_000),
     "truncated JSON": Page(good_answer(WRITTEN, DELETED)[:-1]),
-    "truncated JSON with errors": Page('{"errors":true,"items":[{"index":{"sta'),
-    "no object": Page("[]"),
     "another object": Page('{"message":"ok"}'),
-    "null": Page("null"),
     "nothing": Page(""),
-    "garbage": Page("\x00 garbage"),
     "a text": Page(good_answer(WRITTEN, DELETED), "text/plain"),
-    "a web page": Page("<html>Please sign in</html>", "text/html"),
     "a page for a missing index": Page("<html>Not found</html>", "text/html", 404),
     "an error page of a gateway": Page("[]", status=503),
 }
 
 
 class DescribeCounts:
-    def it_counts_what_it_wrote_and_deleted(self, settings):
-        write(settings(), index_action(1), index_action(2))
-        result = write(settings(), index_action(3, epoch=2), delete_action(1, epoch=2))
-        assert (
-            result.counts.upserts,
-            result.counts.deletes,
-            result.counts.already_applied,
-            result.counts.rejected,
-        ) == (1, 1, 0, 0)
-
     def it_counts_a_replay_as_already_applied(self, settings, indexed):
-        actions = [index_action(1), index_action(2), delete_action(3)]
-        write(settings(), *actions)
-        before = indexed()
-        result = write(settings(), *actions)
-        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied, indexed()) == (
-            0,
-            0,
-            3,
-            before,
-        )
-
-    def it_counts_the_delete_of_an_unseen_id_as_already_applied(self, settings):
-        result = write(settings(), delete_action(1))
-        assert (result.counts.deletes, result.counts.already_applied, result.failure) == (0, 1, None)
+        write(settings(), index_action(3))
+        actions = [index_action(1), index_action(2), delete_action(3, epoch=2), delete_action(4)]
+        counts, before = [], {}
+        for _ in range(2):
+            result = write(settings(), *actions)
+            counts.append((result.counts.upserts, result.counts.deletes, result.counts.already_applied))
+            before = before or indexed()
+        # The delete of an id that was never seen counts as already applied.
+        assert (counts, indexed(), result.failure) == ([(2, 1, 1), (0, 0, 4)], before, None)
 
     def it_lets_an_upsert_beat_a_delete_of_the_same_batch_in_either_order(self, settings, indexed):
         write(settings(), index_action(1), delete_action(1), delete_action(2), index_action(2))
@@ -166,11 +125,6 @@ class DescribeRejections:
             ["8"],
         )
 
-    def it_keeps_only_some_samples(self, settings):
-        actions = [index_action(n, value="no number") for n in range(30)]
-        result = write(settings(max_rejected_documents=100), *actions)
-        assert (result.counts.rejected, len(result.rejected_samples)) == (30, 20)
-
 
 class DescribeTrouble:
     def it_halves_a_request_that_is_too_large_until_it_fits(self, opensearch_url, settings, indexed):
@@ -195,22 +149,6 @@ class DescribeTrouble:
         reasons = [(sample["id"], sample["status"]) for sample in result.rejected_samples]
         assert (result.counts.upserts, reasons, sorted(indexed())) == (2, [("2", 413)], ["1", "3"])
 
-    def it_retries_items_that_were_rejected_with_429(self, opensearch_url, settings, indexed):
-        actions = [index_action(n) for n in range(10)]
-        sent = []
-
-        def trouble(method, path, body):
-            if "_bulk" not in path:
-                return None
-            sent.append([json.loads(line)["index"]["_id"] for line in body.decode().splitlines()[::2]])
-            if len(sent) > 2:
-                return None
-            return 200, {"errors": True, "items": [{"index": item_error(429)} for _ in sent[-1]]}
-
-        with loopback_proxy(opensearch_url, trouble=trouble) as proxy:
-            result = write(settings(proxy.url), *actions)
-        assert (result.counts.upserts, result.counts.retries, len(sent), len(indexed())) == (10, 2, 3, 10)
-
     def it_retries_only_those_items_and_writes_none_twice(self, opensearch_url, settings, indexed):
         bulks = []
 
@@ -226,24 +164,12 @@ class DescribeTrouble:
             result = write(settings(proxy.url), *[index_action(n) for n in range(5)])
         assert (bulks, result.counts.upserts, result.counts.already_applied, len(indexed())) == ([5, 1], 4, 1, 5)
 
-    def it_counts_an_answer_with_additional_fields(self, opensearch_url, settings):
-        def spoil(path, body, answer):
-            if "_bulk" in path:
-                for item in answer["items"]:
-                    item.update({kind: {"_id": "x", **outcome} for kind, outcome in item.items()})
-            return answer
-
-        with loopback_proxy(opensearch_url, spoil=spoil) as proxy:
-            result = write(settings(proxy.url), index_action(1), index_action(2), delete_action(3))
-        assert (result.counts.upserts, result.counts.deletes, result.counts.already_applied) == (2, 0, 1)
-
-    @pytest.mark.parametrize("status", [429, 502, 503, 504])
-    def it_retries_a_refused_request(self, opensearch_url, settings, indexed, status):
+    def it_retries_a_refused_request(self, opensearch_url, settings, indexed):
         left = [2]
 
         def busy(method, path, body):
             left[0] -= 1
-            return (status, {"error": "busy"}) if left[0] >= 0 else None
+            return (429, {"error": "busy"}) if left[0] >= 0 else None
 
         with loopback_proxy(opensearch_url, trouble=busy) as proxy:
             result = write(settings(proxy.url), index_action(1))
@@ -291,19 +217,12 @@ class DescribeAnUnusableAnswer:
             {"1": {"n": 1}},
         )
 
-    @pytest.mark.parametrize("kind", NO_ANSWERS)
-    def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed, kind):
-        with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS[kind]) as proxy:
+    def it_ends_the_run_with_the_state_retry_when_it_persists(self, opensearch_url, settings, indexed):
+        with loopback_proxy(opensearch_url, trouble=lambda *request: NO_ANSWERS["another object"]) as proxy:
             short = settings(proxy.url, retry_timeout_seconds=0.2)
             result = write(short, index_action(1), delete_action(2))
-        failure = dict(result.failure)
-        error = getattr(errors, failure.pop("error"))(failure.pop("message"), **failure)
-        assert (type(error), state_of(error), result.counts.upserts, indexed()) == (
-            OpenSearchUnreachableError,
-            "retry",
-            0,
-            {},
-        )
+        expected = (OpenSearchUnreachableError, "retry", 0, {})
+        assert (type(result.failure), state_of(result.failure), result.counts.upserts, indexed()) == expected
 
 
 class DescribeAMissingAlias:
@@ -315,7 +234,7 @@ class DescribeAMissingAlias:
 
     def it_fails_when_the_name_is_an_index_and_no_alias(self, settings, name, indexed):
         result = write(settings(alias=name), index_action(1))
-        assert (result.failure["error"], indexed()) == ("IndexNotFoundError", {})
+        assert (type(result.failure), indexed()) == (IndexNotFoundError, {})
 
 
 class DescribeABlockedIndex:

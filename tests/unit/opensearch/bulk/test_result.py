@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import pickle
+from dataclasses import fields, replace
 
 import pytest
 
-from icecdc_core.errors import RejectedDocumentsError
+from icecdc_core.errors import IcecdcError, IndexNotFoundError, RejectedDocumentsError
 from icecdc_core.opensearch.bulk import BulkResult, require_accepted
 from icecdc_core.opensearch.counts import Counts
+
+LETTER = {"action": '{"index":{"_id":"7"}}\n{}\n', "status": 400, "reason": "too odd"}
+FIRST, SECOND = IcecdcError("first"), IcecdcError("second")
 
 
 class DescribeCounts:
@@ -23,29 +27,31 @@ class DescribeBulkResult:
         assert Counts(upserts=1, deletes=20, already_applied=300, rejected=4000, retries=9).operations == 4321
 
     def it_adds_counts_and_keeps_some_samples_and_the_first_failure(self):
-        one = BulkResult(Counts(upserts=1, rejected=15), [{"id": "a"}] * 15, failure={"error": "first"})
-        total = one + BulkResult(Counts(upserts=2, rejected=15), [{"id": "b"}] * 15, failure={"error": "second"})
+        one = BulkResult(Counts(upserts=1, rejected=15), [LETTER] * 15, failure=FIRST)
+        total = one + BulkResult(Counts(upserts=2, rejected=15), [LETTER] * 15, failure=SECOND)
         assert (total.counts.upserts, total.counts.rejected, len(total.rejected_samples), total.failure) == (
             3,
             30,
             20,
-            {"error": "first"},
+            FIRST,
         )
 
     def it_keeps_the_document_with_the_newest_version(self):
         total = BulkResult(newest_version=3, newest_id="a") + BulkResult(newest_version=2, newest_id="b")
         assert (total.newest_version, total.newest_id) == (3, "a")
 
-    def it_is_read_as_it_was_written(self):
-        result = BulkResult(Counts(1, 2, 3, 4), [{"id": "a"}], [{"action": "é"}], {"error": "x"}, 5, "b")
-        assert BulkResult.from_json(result.to_json()) == result
+    def it_travels_from_an_executor_with_its_failure(self):
+        failure = IndexNotFoundError("gone", subject="index", value="t", remedy="export")
+        result = BulkResult(Counts(1, 2, 3, 4), [{"action": "é"}], failure, 5, "b")
+        read = pickle.loads(pickle.dumps(result))
+        assert (replace(read, failure=None), str(read.failure)) == (replace(result, failure=None), str(failure))
 
 
 class DescribeRequireAccepted:
     def it_accepts_as_many_rejected_documents_as_allowed(self):
-        require_accepted(BulkResult(Counts(rejected=2), [{"id": "7", "status": 400, "reason": "too odd"}]), 2)
+        require_accepted(BulkResult(Counts(rejected=2), [LETTER]), 2)
 
     def it_refuses_more_naming_the_first_and_the_remedy(self):
-        result = BulkResult(Counts(rejected=3), [{"id": "7", "status": 400, "reason": "too odd"}])
+        result = BulkResult(Counts(rejected=3), [LETTER])
         with pytest.raises(RejectedDocumentsError, match=r"'7': too odd \[max_rejected_documents=2\]\. Remedy: "):
             require_accepted(result, 2)

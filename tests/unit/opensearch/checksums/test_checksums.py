@@ -8,8 +8,7 @@ import json
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.content_checksums import checksum
-from icecdc_core.opensearch.text_checksums import as_numbers, split_hits
+from icecdc_core.opensearch.checksums import as_numbers, content_digests, split_hits
 from tests.colliding_texts import colliding_texts
 
 A = StructType().add("a", IntegerType())
@@ -21,6 +20,7 @@ SCHEMA = (
     .add("l", ArrayType(A))
     .add("d", MapType(StringType(), A))
 )
+DIGEST = content_digests(SCHEMA)
 EQUAL = [
     ({"id": 1, "s": {"a": 1, "b": "x"}}, {"s": {"b": "x", "a": 1}, "id": 1}),
     ({"id": 1, "s": None}, {"id": 1}),
@@ -45,11 +45,11 @@ DIFFERENT = [
 class DescribeChecksum:
     @pytest.mark.parametrize(("one", "other"), EQUAL)
     def it_is_equal_for_equal_documents(self, one, other):
-        assert checksum(one, SCHEMA) == checksum(other, SCHEMA)
+        assert DIGEST(one) == DIGEST(other)
 
     @pytest.mark.parametrize(("one", "other"), DIFFERENT)
     def it_differs_for_different_documents(self, one, other):
-        assert checksum(one, SCHEMA) != checksum(other, SCHEMA)
+        assert DIGEST(one) != DIGEST(other)
 
 
 def it_distinguishes_digests_whose_hash_is_equal(spark):

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
-from icecdc_core.opensearch.content_checksums import without_fields
+from icecdc_core.opensearch.checksums import without_fields
 
 ITEM = StructType().add("price", LongType())
 SCHEMA = (

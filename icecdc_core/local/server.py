@@ -1,0 +1,281 @@
+"""A service on loopback: its process, until it answers and until it ends, for a `with` block or in the background."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import psutil
+
+from icecdc_core.dependencies import user_folder
+from icecdc_core.errors import DiskFullError, PortInUseError, ServiceStartError
+from icecdc_core.local import watchdog
+from icecdc_core.session.processes import started_at
+
+SMALLEST_DISK_BYTES = 300 * 1024 * 1024
+"""The free room that a server needs at least."""
+_ATTEMPTS = 4
+_KILL_SECONDS = 5.0
+LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d{ISO8601}][%-5p][%c{1.}] %m%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+"""Log4j settings of a server: it logs to its output."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """How a server is started."""
+
+    name: str
+    version: str
+    ports: Sequence[int]
+    """The ports to try; 0 is any free one."""
+    prepare: Callable[[Path, Path, int], list[str]]
+    """Writes its files into its folder and the data folder, and returns the command for a port."""
+    find_url: Callable[[str, int], str]
+    """Where it answers, once its log says so and it does; else empty."""
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """A server that runs in the background; the URL of Kafka is its bootstrap servers."""
+
+    url: str
+    pid: int
+    started: str
+    version: str
+    log: str
+    data_folder: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is still the one that was started: process ids are used again, start times are not."""
+        return start_time(self.pid) == self.started
+
+
+@contextmanager
+def running(service: Service, data_folder: str | Path | None, seconds: float) -> Iterator[str]:
+    """Run a server for the block; yields its URL. It ends with this process, however that ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"icecdc-{service.name.lower()}-"))
+    data = Path(data_folder).expanduser().resolve() if data_folder else folder / "data"
+    keep_log = False
+    try:
+        url, process, log = start(service, folder, data, seconds, guarded=True)
+        try:
+            yield url
+        finally:
+            end(process)
+            if process.returncode != 0:  # the watchdog's: it may notice a death only now
+                raise _start_error(service, "ended while it was needed", log)
+    except ServiceStartError:
+        keep_log = True
+        raise
+    finally:
+        for entry in folder.iterdir() if keep_log else [folder]:
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def start(
+    service: Service, folder: Path, data: Path, seconds: float, *, guarded: bool
+) -> tuple[str, subprocess.Popen[bytes], Path]:
+    """Start a server and wait until it answers; one that is guarded cannot outlive this process."""
+    log = folder / f"{service.name.lower()}.log"
+    guard = [sys.executable, watchdog.__file__, str(folder)] if guarded else []
+    for port in islice(free_ports(service.ports), _ATTEMPTS):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            data.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(data).free < SMALLEST_DISK_BYTES:
+                raise OSError(errno.ENOSPC, "too little room")
+            command = service.prepare(folder, data, port)
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [*guard, *command],
+                    stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise _folder_error(service, data, error) from error
+        url = _wait(service, process, log, data, port, seconds)
+        if url and (len(service.ports) > 1 or url.endswith(f":{port}")):
+            return url, process, log
+        end(process)  # another process took the port after the check
+    raise PortInUseError(
+        f"The port of the embedded {service.name} is in use",
+        subject="port",
+        value=service.ports[0],
+        remedy="stop the process that uses it (lsof -i -P | grep LISTEN), or leave the port out to use a free one",
+    )
+
+
+def _wait(service: Service, process: subprocess.Popen[bytes], log: Path, data: Path, port: int, seconds: float) -> str:
+    """Return the URL once the server answers; empty if another process took its port."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        if url := service.find_url(log.read_text(encoding="utf-8", errors="replace"), port):
+            return url
+        time.sleep(0.1)
+    text, ended = log.read_text(encoding="utf-8", errors="replace"), process.poll() is not None
+    if ended and re.search(r"BindHttpException|BindException|Address already in use", text):
+        return ""
+    end(process)
+    if "No space left on device" in text:
+        raise _folder_error(service, data, OSError(errno.ENOSPC, "No space left on device"))
+    how = f"ended with exit code {process.returncode}" if ended else f"was not healthy after {seconds:g} seconds"
+    raise _start_error(service, how, log)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+    """End a process that was started here; kill it when it does not end in time."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_ports(ports: Sequence[int]) -> Iterator[int]:
+    """Yield the ports on which nothing listens at that moment; any such port for 0."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            free = int(probe.getsockname()[1])
+        yield free
+
+
+def answers(url: str) -> bool:
+    """Whether something listens at this address."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _start_error(service: Service, how: str, log: Path) -> ServiceStartError:
+    """The error of a server that did not start or stay, with the end of its log: lines with errors when it has any."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    errors = [line for line in lines if re.search(r"\[(ERROR|FATAL)|Exception|Error:|Caused by", line)]
+    tail = "\n".join((errors or lines)[-12:])
+    return ServiceStartError(
+        f"The embedded {service.name} {how}. The end of its log:\n{tail}\n",
+        subject="log",
+        value=str(log),
+        remedy="read the log; often there is too little memory (heap=...) or another server uses the same data folder",
+    )
+
+
+def _folder_error(service: Service, data: Path, error: OSError) -> DiskFullError | ServiceStartError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(
+            f"No room left for the data of the embedded {service.name}",
+            subject="data_folder",
+            value=str(data),
+            remedy="free some space, or give a data_folder on another disk (the default one follows TMPDIR)",
+        )
+    return ServiceStartError(
+        f"The folder of the embedded {service.name} cannot be used: {error}",
+        subject="data_folder",
+        value=str(data),
+        remedy="give a folder you may write to",
+    )
+
+
+def start_time(pid: int) -> str | None:
+    """When the process started, as text; None if it does not run any more."""
+    try:
+        return started_at(pid)
+    except psutil.Error:
+        return None
+
+
+def end_process(pid: int, started: str, seconds: float = 20.0) -> None:
+    """Ask a process to end, and kill it after the given time; only the process that started then."""
+    if start_time(pid) != started:
+        return
+    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        process = psutil.Process(pid)
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(_KILL_SECONDS)
+
+
+class Background:
+    """The server of a service that outlives the process that started it, recorded in the user's state folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def status(self) -> ServerState | None:
+        """The server that runs in the background; None if there is none."""
+        try:
+            state = ServerState(**json.loads(self._file().read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return state if state.alive else None
+
+    def start(self, service: Callable[[], Service], data_folder: str | Path | None, seconds: float) -> ServerState:
+        """Return the server that runs in the background; else start one and record it."""
+        file = self._file()
+        folder = file.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = self.status()
+            if found is not None and answers(found.url):
+                return found
+            self.stop()
+            wanted = service()
+            default = folder / f"data-{wanted.version.split('.')[0]}"  # OpenSearch 2.19 cannot read what 3.x wrote
+            data = Path(data_folder).expanduser().resolve() if data_folder else default
+            url, process, log = start(wanted, folder, data, seconds, guarded=False)
+            state = ServerState(url, process.pid, start_time(process.pid) or "", wanted.version, str(log), str(data))
+            unfinished = file.with_suffix(".new")
+            unfinished.write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+            unfinished.replace(file)
+            return state
+
+    def stop(self, *, remove_data: bool = False) -> bool:
+        """Stop the server that runs in the background, and no other; returns whether there was one."""
+        state = self.status()
+        if state is not None:
+            end_process(state.pid, state.started)
+        if remove_data:
+            for data in self._file().parent.glob("data*"):
+                shutil.rmtree(data, ignore_errors=True)
+        self._file().unlink(missing_ok=True)
+        return state is not None
+
+    def _file(self) -> Path:
+        return user_folder("XDG_STATE_HOME", ".local/state") / self._name / "server.json"

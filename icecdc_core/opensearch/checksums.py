@@ -1,0 +1,204 @@
+"""Checksums of documents: those computed from the rows of a table, and those of an index at a point in time.
+
+OpenSearch returns the bytes that it was sent. So the texts of a row and its document are compared first, and nothing is
+parsed. If texts differ, only the contents show whether the documents do: somebody else may have written one, or a
+column was added after it was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from icecdc_core.columns import RESERVED
+from icecdc_core.dependencies import keep_archive_caches
+from icecdc_core.opensearch.client import unusable_answer_error
+from icecdc_core.opensearch.index_pages import WHOLE, IndexPart, Page, read_index
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+    from pyspark import Accumulator
+
+    from icecdc_core.config import SyncConfig
+
+
+# Documents that show in which form an index stores them.
+_SAMPLE = 100
+
+
+def as_numbers(digests: DataFrame) -> DataFrame:
+    """Turn a ``digest`` of 64 hexadecimal digits into two numbers, because Spark groups those by a hash map.
+
+    Each is a hash of one half. Two hashes of the whole digest would not be safer than one: somebody could search for
+    texts whose digests have the same xxhash64, even for every seed.
+    """
+    halves = {"high": 1, "low": 33}
+    return digests.withColumns({half: F.xxhash64(F.substring("digest", at, 32)) for half, at in halves.items()}).drop(
+        "digest"
+    )
+
+
+def source_text_checksums(documents: DataFrame) -> DataFrame:
+    """Return the checksums of the texts of the table's rows."""
+    return as_numbers(documents.select("id", F.sha2("doc", 256).alias("digest")))
+
+
+def source_checksums(documents: DataFrame, schema: StructType) -> DataFrame:
+    """Return the checksums of the contents of the table's rows."""
+
+    def digest_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_archive_caches()
+        digest_of = content_digests(schema)
+        for batch in batches:
+            digests = pa.array([digest_of(orjson.loads(text)) for text in batch.column("doc").to_pylist()], pa.string())
+            yield pa.RecordBatch.from_arrays([batch.column("id"), digests], names=["id", "digest"])
+
+    return as_numbers(documents.select("id", "doc").mapInArrow(digest_batches, "id string, digest string"))
+
+
+def texts_are_comparable(client: OpenSearch, pit: str, schema: StructType) -> bool:
+    """Whether the oldest documents of an index have the fields that rows have now, so that texts can be equal."""
+    query = {**IndexPart(0, 1, 0, 1 << 62).query(pit), "size": _SAMPLE, "sort": ["_doc"]}
+    hits = client.search(body=query, params=WHOLE)["hits"]["hits"]
+    names = [name for name in schema.names if name not in RESERVED]
+    return all(list(hit["_source"]) == names for hit in hits)
+
+
+def index_text_checksums(
+    spark: SparkSession,
+    config: SyncConfig,
+    pit: str,
+    parts: list[IndexPart],
+    index: str,
+    read: Accumulator[int] | None = None,
+) -> DataFrame:
+    """Return the checksums of the texts of the documents of an index."""
+
+    def page(answer: Any) -> Page:
+        if not isinstance(answer, str):
+            raise unusable_answer_error("the answer does not end with its hits", answer)
+        hits = split_hits(answer, index)
+        return [(identifier, digest, None) for identifier, digest, _ in hits], hits and orjson.loads(hits[-1][2])
+
+    return as_numbers(read_index(spark, config, pit, parts, page, False, read))
+
+
+def split_hits(answer: str, index: str) -> list[tuple[str, str, str]]:
+    """Split an answer at the texts around its documents.
+
+    A document that contains these texts is split in the wrong place; the parts then differ from every row.
+    """
+    hits = []
+    for hit in answer.split('{"_index":"' + index + '","_id":"')[1:]:
+        identifier, _, rest = hit.partition('","_version":')
+        before, _, after = rest.rpartition(',"sort":')
+        text = before.partition('"_source":')[2]
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        hits.append((_unescaped(identifier), digest, after.partition("]")[0] + "]"))
+    return hits
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    try:
+        return str(orjson.loads(f'"{text}"'))
+    except orjson.JSONDecodeError:
+        return text  # a hit that was split in the wrong place
+
+
+def index_checksums(
+    spark: SparkSession,
+    config: SyncConfig,
+    schema: StructType,
+    pit: str,
+    parts: list[IndexPart],
+    read: Accumulator[int] | None = None,
+) -> DataFrame:
+    """Return the checksums of the contents of an index, without the fields that an ingest pipeline makes."""
+    pipeline_fields, digest_of = config.pipeline_fields, content_digests(schema)
+
+    def page(answer: Any) -> Page:
+        hits = answer["hits"]["hits"]
+        rows = [
+            (hit["_id"], digest_of(without_fields(hit["_source"], pipeline_fields, schema)), hit["_version"])
+            for hit in hits
+        ]
+        return rows, hits and hits[-1]["sort"]
+
+    return as_numbers(read_index(spark, config, pit, parts, page, True, read))
+
+
+def content_digests(schema: StructType) -> Callable[[dict[str, Any]], str]:
+    """Return a function of documents; its digests are equal for equal documents of a table.
+
+    A field that is null equals an absent one: a column that was added later is null in the old rows of the table and
+    absent from their documents. But an entry of a map whose value is null is an entry.
+    """
+    present = _present_fields(schema)
+    assert present is not None, "the type of a document is a struct"
+
+    def digest_of(document: dict[str, Any]) -> str:
+        content = present(document)
+        try:
+            text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            # Somebody else wrote a lone surrogate, which orjson refuses and no row of a table has.
+            text = json.dumps(content, sort_keys=True).encode()
+        return hashlib.sha256(text).hexdigest()
+
+    return digest_of
+
+
+def _present_fields(data_type: DataType) -> Callable[[Any], Any] | None:
+    """How to leave the null fields out of the structs in a value; None if its type has no structs."""
+    if isinstance(data_type, StructType):
+        found = {field.name: _present_fields(field.dataType) for field in data_type.fields}
+        nested = {name: inner for name, inner in found.items() if inner}
+        return lambda value: (
+            {
+                name: nested[name](inner) if name in nested else inner
+                for name, inner in value.items()
+                if inner is not None
+            }
+            if isinstance(value, dict)
+            else value
+        )
+    if isinstance(data_type, MapType) and (of_value := _present_fields(data_type.valueType)):
+        return lambda value: {key: of_value(each) for key, each in value.items()} if isinstance(value, dict) else value
+    if isinstance(data_type, ArrayType) and (of_element := _present_fields(data_type.elementType)):
+        return lambda value: [of_element(each) for each in value] if isinstance(value, list) else value
+    return None
+
+
+def without_fields(document: dict[str, Any], paths: Iterable[str], schema: StructType) -> dict[str, Any]:
+    """Remove fields from a document, and the objects around them that no column makes; changes the document."""
+    for path in paths:
+        _remove(document, path.split("."), schema)
+    return document
+
+
+def _remove(value: Any, parts: list[str], data_type: DataType | None) -> None:
+    if isinstance(value, list):
+        element = data_type.elementType if isinstance(data_type, ArrayType) else None
+        for each in value:
+            _remove(each, parts, element)
+    elif isinstance(value, dict):
+        columns = (
+            {field.name: field.dataType for field in data_type.fields} if isinstance(data_type, StructType) else {}
+        )
+        value.pop(".".join(parts), None)
+        for count in range(1, len(parts)):
+            name = ".".join(parts[:count])
+            if name in value:
+                _remove(value[name], parts[count:], columns.get(name))
+                if value[name] == {} and name not in columns:
+                    del value[name]
