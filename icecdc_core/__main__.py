@@ -29,11 +29,9 @@ from icecdc_core.cli import (
     parse,
     print_failure,
     print_report,
-    replace_report,
     write_summaries,
 )
 from icecdc_core.config import SyncConfig
-from icecdc_core.config.index_file import IndexFile
 from icecdc_core.dependencies import installed_version
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import exit_code, failure_of, failure_report, state_of
@@ -82,8 +80,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m icecd
             sys.stderr.write(mask_secrets(traceback.format_exc()))
         seconds = round(time.monotonic() - begin, 3)
         failure = failure_of(error) or failure_report(error, {**facts, "seconds": seconds})
-        for path in facts.get("report_paths", [request.parameters.get("report_path", "")]):
-            replace_report(failure, path)
+        for path in filter(None, facts.get("report_paths", [request.parameters.get("report_path")])):
+            with suppress(ConfigError):  # the report of an older run must not stay, nor hide why this one failed
+                write_report(failure, path)
         name = f"{_CONSOLE} {facts['job']}" if facts["job"] else _CONSOLE
         print_failure(name, failure["message"], failure["remedy"], facts.get("spark_log", ""))
         print_report(failure, as_json)
@@ -110,7 +109,7 @@ def _one(request: Request, facts: dict[str, Any], quiet: bool) -> Report:
     facts["stage"] = "run"
     polls = request.command == "sync" and config.polls  # type: ignore[attr-defined]
     with stop_on_sigterm(or_interrupt=True) if polls else nullcontext():
-        report = command.job(spark, config)
+        report = command.job()(spark, config)
     if config.report_path:
         write_report(report, config.report_path)
     return report
@@ -121,9 +120,6 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
     from icecdc_core.jobs.many import require_one_session, run_many
 
     command = COMMANDS[request.command]
-    if not request.parameters.get("report_path"):
-        with suppress(ConfigError):  # the report that the file names is replaced, too, as far as it can be read
-            facts["report_paths"] = IndexFile(request.file, SyncConfig).texts("report_path", request.only)
     configs: Mapping[str, SyncConfig] = SyncConfig.load_all(request.file, request.only, **request.parameters)
     facts["report_paths"] = list(dict.fromkeys(config.report_path for config in configs.values()))
     require_one_session(configs)
@@ -139,7 +135,7 @@ def _many(request: Request, facts: dict[str, Any], quiet: bool) -> ManyReport:
         with suppress(ConfigError):  # the last one says why
             write_summaries(so_far, configs)
 
-    job, parallel = command.job_of_one, request.parallel
+    job, parallel = command.job(of_many=True), request.parallel
     report = run_many(spark, job, own, command=request.command, parallel=parallel, on_poll=on_poll)
     write_summaries(report, configs)
     return report

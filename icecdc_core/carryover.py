@@ -54,12 +54,10 @@ from icecdc_core.columns import (
     quoted,
     require_change_columns,
     unused_name,
-    with_literal_names,
 )
 from icecdc_core.equality import Keys, with_keys
 
 
-@with_literal_names
 def remove_carryovers(changes: DataFrame) -> DataFrame:
     """Cancel equal DELETE and INSERT rows of one step, one for one; extra duplicates stay.
 

@@ -10,7 +10,6 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -49,18 +48,10 @@ class Command:
     fixed: Mapping[str, str] = field(default_factory=dict)
     of_one: str = ""
 
-    @property
-    def job(self) -> Job:
-        """The job."""
-        return self._imported(self.target.partition(":")[2])
-
-    @property
-    def job_of_one(self) -> Job:
-        """The job for one index of many."""
-        return self._imported(self.of_one) if self.of_one else self.job
-
-    def _imported(self, function: str) -> Job:
-        job: Job = getattr(import_module(f"icecdc_core.{self.target.partition(':')[0]}"), function)
+    def job(self, *, of_many: bool = False) -> Job:
+        """Import the job, or what it is for one index of many."""
+        module, _, function = self.target.partition(":")
+        job: Job = getattr(import_module(f"icecdc_core.{module}"), (of_many and self.of_one) or function)
         return job
 
     @property
@@ -134,7 +125,6 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-_MOST_PARALLEL = 64
 _FALSE = ("", "false", "0", "no", "off", "f", "n")
 
 
@@ -156,26 +146,22 @@ def parse(arguments: Sequence[str]) -> Request:
     if asked := {"--help", "-h", "--version"} & set(arguments):
         return Request(command, flags={"version" if asked == {"--version"} else "help"})
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1)
         what = "There is no such command (not shown)" if command else "no command is given"
-        raise _error(f"{what}. Remedy: {f'did you mean {near[0]}' if near else 'write the command first, see --help'}.")
+        raise _error(f"{what}. Remedy: write one of {', '.join(COMMANDS)} first, see --help.")
     options = [re.sub(r"^--[^=]*", lambda match: match[0].replace("_", "-"), text) for text in arguments[1:]]
     parser = _parser("icecdc", command)
     namespace, unknown = parser.parse_known_args(options)
     given = vars(namespace)
     if unknown:
-        known = re.findall(r"--[a-z-]+", parser.format_help())
-        raise _error(
-            *dict.fromkeys(_unknown(text, known) for text in unknown if text.startswith("--") or text == unknown[0])
-        )
+        shown = [text for text in unknown if text.startswith("--")] or unknown[:1]
+        raise _error(*dict.fromkeys(_unknown(text, parser.format_help()) for text in shown))
     flags = {name for name in ("json", "verbose") if given.pop(name, False)}
     of_file: dict[str, Any] = {name: given.pop(name) for name in ("file", "only", "parallel") if name in given}
     if "only" in of_file:
         of_file["only"] = [index.strip() for index in of_file["only"].split(",")]
-    request = Request(command, given, flags, **of_file)
+    request = Request(command, {**given, **COMMANDS[command].fixed}, flags, **of_file)
     if problems := _combination_problems(request, of_file):
         raise _error(*problems)
-    request.parameters |= COMMANDS[command].fixed
     return request
 
 
@@ -183,35 +169,27 @@ def _error(*problems: str) -> ConfigError:
     return ConfigError(f"{len(problems)} options are wrong", problems=problems)
 
 
-def _unknown(text: str, known: Sequence[str]) -> str:
+def _unknown(text: str, known: str) -> str:
     """The problem with an argument; one that may be a secret, or have one appended to its name, is not shown."""
-    if not text.startswith("--"):
-        return "There is a value without an option (not shown). Remedy: write --name value."
     option = re.sub(r"[^A-Za-z0-9-].*", "", text, flags=re.DOTALL)
-    near = next(iter(difflib.get_close_matches(option, known, n=1)), "")
-    hint = f"did you mean {near}{' VALUE' * (near == option)}" if near else "see --help for all of them"
-    return f"{f'{option}: ' if len(option) <= len(near) else ''}unknown option. Remedy: {hint}."
+    near = next(iter(difflib.get_close_matches(option, re.findall(r"--[a-z-]+", known), n=1)), "")
+    shown = f"{option}: " if len(option) <= len(near) else ""
+    return f"{shown}unknown option or a value without one. Remedy: {f'did you mean {near}' if near else 'see --help'}."
 
 
 def _combination_problems(request: Request, of_file: Mapping[str, Any]) -> list[str]:
     """Options that do not fit together."""
     problems = []
-    fixed, given = COMMANDS[request.command].fixed, request.parameters
-    if "file" in of_file and not request.file.strip():  # as of an unset variable: the run would work on something else
-        problems.append("--file: is empty. Remedy: name the file with the indexes, or leave the option out.")
-    if not all(request.only):
-        problems.append("--only: has a blank name. Remedy: write a,b, or leave the option out for all indexes.")
-    if not 1 <= request.parallel <= _MOST_PARALLEL:
-        problems.append(f"--parallel: is not a number from 1 to {_MOST_PARALLEL}. Remedy: write --parallel 4.")
-    if of_file and "file" not in of_file:
-        problems.append("--only and --parallel: given without --file. Remedy: name the file with the indexes.")
+    given = request.parameters
+    if of_file and not request.file:  # an empty one may be an unset variable: the run would work on something else
+        problems.append("--file: missing or empty. Remedy: name the file with the indexes, or leave --only out.")
+    if not all(request.only) or not 1 <= request.parallel <= 64:
+        problems.append("--only: needs names without blanks, and --parallel 1 to 64. Remedy: write --only a,b.")
     for name in ("table", "index"):
         if request.file and len(request.only) != 1 and given.get(name):
             problems.append(f"--{name}: given for all indexes of a file. Remedy: name one index with --only.")
-    if given.get("dry_run", "").lower() not in _FALSE and ("repair" in fixed or request.command == "replay"):
+    if given.get("dry_run", "").lower() not in _FALSE and request.command in ("repair", "replay"):
         problems.append(f"--dry-run: {request.command} writes. Remedy: run validate or status; they only read.")
-    if "repair" in fixed and given.get("repair", "true").lower() in _FALSE[1:]:
-        problems.append("--no-repair: this command repairs. Remedy: run validate.")
     return problems
 
 
@@ -220,15 +198,6 @@ class _Parser(argparse.ArgumentParser):
         """Raise what is wrong without the value, which may be a secret: argparse quotes it at the end."""
         text = re.sub(r"\s*['\"].*", " (not shown)", message, flags=re.DOTALL)
         raise _error(f"{text.removeprefix('argument ')}. Remedy: write --name VALUE or --name=VALUE, see --help.")
-
-
-class _Once(argparse.Action):
-    """An option that is given once."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if hasattr(namespace, self.dest):
-            parser.error(f"{option_string}: given twice")
-        setattr(namespace, self.dest, self.const if values == [] else values)
 
 
 def _parser(program: str, name: str) -> argparse.ArgumentParser:
@@ -253,35 +222,30 @@ def _parser(program: str, name: str) -> argparse.ArgumentParser:
         _add(group, command.kind, parameter)
     if command.takes_file:
         group = parser.add_argument_group("many indexes")
-        help_text = "Work on all indexes of a file. Example: indexes.yml"
-        group.add_argument("--file", action=_Once, metavar="FILE", help=help_text)
+        group.add_argument("--file", metavar="FILE", help="Work on all indexes of a file. Example: indexes.yml")
         help_text = "Work on these indexes of the file. Example: orders,films"
-        group.add_argument("--only", action=_Once, metavar="NAMES", help=help_text)
-        help_text = f"How many indexes of the file to process at a time (1 to {_MOST_PARALLEL}). Default: 2."
-        group.add_argument("--parallel", action=_Once, type=int, metavar="N", help=help_text)
+        group.add_argument("--only", metavar="NAMES", help=help_text)
+        help_text = "How many indexes of the file to process at a time (1 to 64). Default: 2."
+        group.add_argument("--parallel", type=int, metavar="N", help=help_text)
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="Print the report as one JSON object on the last line.")
     group.add_argument("--verbose", action="store_true", help="Show Spark's own output, and where an error came from.")
     group = parser.add_argument_group("all other options")
-    for parameter in command.kind.model_fields:
-        if parameter not in command.main:
-            _add(group, command.kind, parameter)
+    for name in (each.name for each in command.kind.parameters() if each.name not in command.main):
+        _add(group, command.kind, name)
     return parser
 
 
 def _add(group: argparse._ArgumentGroup, kind: type[ParameterModel], name: str) -> None:
     """Add a parameter as an option; a boolean needs no value, and has a second option that sets it to false."""
     found = kind.model_fields[name]
-    examples = "".join(f" Example: {example}" for example in found.examples or ())
-    text = f"{found.description}{' Required.' if found.is_required() else ''}{examples}".replace("%", "%%")
-    option = f"--{name.replace('_', '-')}"
+    text = f"{found.description}{' Required.' if found.is_required() else ''}".replace("%", "%%")
+    option = name.replace("_", "-")
     if found.annotation is bool:
-        group.add_argument(option, action=_Once, nargs="?", const="true", metavar="VALUE", help=text)
-        group.add_argument(
-            f"--no-{option[2:]}", action=_Once, nargs=0, const="false", dest=name, help=argparse.SUPPRESS
-        )
+        group.add_argument(f"--{option}", nargs="?", const="true", metavar="VALUE", help=text)
+        group.add_argument(f"--no-{option}", action="store_const", const="false", dest=name, help=argparse.SUPPRESS)
     else:
-        group.add_argument(option, action=_Once, metavar="VALUE", help=text)
+        group.add_argument(f"--{option}", metavar="VALUE", help=text)
 
 
 def help_text(program: str, command: str) -> str:
@@ -319,10 +283,3 @@ def write_summaries(report: ManyReport, configs: Mapping[str, SyncConfig]) -> No
     for path in dict.fromkeys(config.report_path for config in configs.values() if config.report_path):
         names = [name for name, config in configs.items() if config.report_path == path]
         write_report(report.of(names), path)
-
-
-def replace_report(report: Mapping[str, Any], path: str) -> None:
-    """Write the failure of a job that did not begin: the report of an older run must not stay."""
-    if path:
-        with suppress(ConfigError):  # it must not hide why the run failed
-            write_report(report, path)

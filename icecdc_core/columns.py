@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import ParamSpec, TypeVar
+from collections.abc import Sequence
 
-from py4j.protocol import Py4JError
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, NullType, StructType, VariantType
 
 from icecdc_core.errors import ColumnNotFoundError, IdentifierColumnsError
 from icecdc_core.quoting import quoted as quoted
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_SETTING = "spark.sql.parser.quotedRegexColumnNames"
-_lock = threading.Lock()
-# By session: the number of running calls, and whether the last of them restores the setting.
-_inside: dict[int, tuple[int, bool]] = {}
 
 CHANGE_TYPE = "_change_type"
 """What happened to the row: ``INSERT`` or ``DELETE`` (an update is a DELETE and an INSERT)."""
@@ -62,15 +49,8 @@ JSON_OPTIONS = {
 }
 """How Spark writes values as JSON, in documents and wherever values are compared as JSON."""
 
-UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (
-    FloatType,
-    DoubleType,
-    ArrayType,
-    MapType,
-    StructType,
-    VariantType,
-    NullType,
-)
+_NESTED = (ArrayType, MapType, StructType, VariantType)
+UNFIT_IDENTIFIERS: tuple[type[DataType], ...] = (FloatType, DoubleType, NullType, *_NESTED)
 """Types whose equal values may have different texts, so that they make no document id."""
 
 INSERT = "INSERT"
@@ -128,7 +108,8 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
     """
     if isinstance(identifier_columns, str) or not all(isinstance(name, str) for name in identifier_columns or (None,)):
         raise _identifier_error("identifier columns are needed, as a list of column names", identifier_columns, changes)
-    folded = {} if _case_sensitive(changes) else {name.lower(): name for name in reversed(changes.columns)}
+    case_sensitive = str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    folded = {} if case_sensitive else {name.lower(): name for name in reversed(changes.columns)}
     found = {name: name if name in changes.columns else folded.get(name.lower()) for name in identifier_columns}
     missing = [name for name, column in found.items() if column is None]
     if missing:
@@ -140,21 +121,10 @@ def resolve_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -
     reserved = [name for name in names if name in RESERVED]
     if reserved:
         raise _identifier_error("identifier columns must be the table's own", reserved, changes)
-    unfit = [name for name in names if isinstance(_type_of(changes, name), _NESTED)]
+    unfit = [name for name in names if isinstance(changes.schema[name].dataType, _NESTED)]
     if unfit:
         raise _identifier_error("identifier columns must hold single values, not nested ones", unfit, changes)
     return names
-
-
-_NESTED = (ArrayType, MapType, StructType, VariantType)
-
-
-def _type_of(changes: DataFrame, name: str) -> DataType:
-    return changes.schema[name].dataType
-
-
-def _case_sensitive(changes: DataFrame) -> bool:
-    return str(changes.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def _identifier_error(message: str, value: object, changes: DataFrame) -> IdentifierColumnsError:
@@ -165,54 +135,3 @@ def _identifier_error(message: str, value: object, changes: DataFrame) -> Identi
         value=value,
         remedy="name columns of the table that together identify a row",
     )
-
-
-@contextmanager
-def literal_names(spark: SparkSession) -> Iterator[None]:
-    """Let Spark read quoted names literally inside, whatever ``spark.sql.parser.quotedRegexColumnNames`` says.
-
-    Calls may be nested, and run in several threads. The last one to end restores the setting.
-    """
-    key = _key(spark)
-    with _lock:
-        calls, changed = _inside.get(key, (0, False))
-        if str(spark.conf.get(_SETTING, "false")).lower() == "true":
-            spark.conf.set(_SETTING, "false")
-            changed = True
-        _inside[key] = calls + 1, changed
-    try:
-        yield
-    finally:
-        with _lock:
-            calls, changed = _inside.pop(key)
-            if calls > 1:
-                _inside[key] = calls - 1, changed
-            elif changed:
-                with suppress(Py4JError, OSError):  # Spark has ended; the error that ended it must not be hidden
-                    spark.conf.set(_SETTING, "true")
-
-
-def with_literal_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function inside ``literal_names``, for the session of the first session or frame among its arguments."""
-
-    @functools.wraps(function)
-    def literal(*args: P.args, **kwargs: P.kwargs) -> R:
-        session = next(filter(None, map(_session_of, (*args, *kwargs.values()))), None)
-        if session is None:
-            return function(*args, **kwargs)
-        with literal_names(session):
-            return function(*args, **kwargs)
-
-    return literal
-
-
-def _session_of(value: object) -> SparkSession | None:
-    if isinstance(value, DataFrame):
-        return value.sparkSession
-    return value if isinstance(value, SparkSession) else None
-
-
-def _key(spark: SparkSession) -> int:
-    """Several Python objects may stand for one session of the JVM."""
-    java = getattr(spark, "_jsparkSession", None)
-    return id(spark) if java is None else int(java.hashCode())

@@ -10,16 +10,6 @@ floats within structs, arrays, maps   their text, which differs for -0.0 and 0.0
 a variant                             its JSON text
 a string with a collation             its bytes
 ====================================  =====================================================
-
-Example: ``price DOUBLE, tags MAP<STRING, INT>`` has the keys ``price``, ``is_negative_zero(price)`` and ``_key_1``, a
-helper column:
-
-    =====  ================  ====================      =====  =========================  ============================
-    price  tags                                        price  is_negative_zero(price)    _key_1
-    =====  ================  ====================      =====  =========================  ============================
-    -0.0   {b: 2, a: 1}                           ->   -0.0   true                       [{a, 1}, {b, 2}]
-    0.0    {a: 1, b: 2}                                0.0    false                      [{a, 1}, {b, 2}]
-    =====  ================  ====================      =====  =========================  ============================
 """
 
 from __future__ import annotations

@@ -37,11 +37,7 @@ class IcecdcError(Exception):
         return f"{text}. Remedy: {self.remedy}" if self.remedy else f"{text}."
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook).
-
-        JupyterLab and nbconvert show an error on red, light or dark as their theme is, so the text has no
-        colour of its own. The log of a run has the traceback.
-        """
+        """Return what a notebook shows of the error: what, why and what to do, without a traceback (IPython's hook)."""
         heading = f"\x1b[1m{type(self).__name__}\x1b[0m"
         return [heading, *str(self).replace(" Remedy: ", "\n\x1b[1mWhat to do:\x1b[0m ").splitlines()]
 

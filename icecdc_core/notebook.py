@@ -74,10 +74,8 @@ def read_parameters(namespace: Mapping[str, Any], kind: type[ParameterModel] = S
             config = kind(**given)
     except ConfigError as error:
         problems += error.problems
-    needs_url = namespace.get("dbutils") is not None and "opensearch_url" in kind.model_fields
-    # The file may have the URL, and one that is wrong has its own problems.
-    has_url = "opensearch_url" in config.model_fields_set if config and path else path or given.get("opensearch_url")
-    if needs_url and not has_url:
+    on_databricks = namespace.get("dbutils") is not None
+    if config and on_databricks and isinstance(config, SyncConfig) and "opensearch_url" not in config.model_fields_set:
         problems.append(
             "opensearch_url: missing. Remedy: set it to http(s)://host:port of an OpenSearch that every node "
             "of the cluster can reach; an embedded one is only for a single machine."
@@ -103,11 +101,12 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
     dbutils = namespace.get("dbutils")
     if dbutils is None:
         return
-    path, index = (_widget(dbutils, name, namespace.get(name) or "").strip() for name in (INDEX_FILE, "index"))
-    list_only = _widget(dbutils, LIST_ONLY, namespace.get(LIST_ONLY) or False).strip().lower()
-    if list_only not in ("", "true", "false") or (list_only == "true" and (not path or index)):
+    path, index, list_only = (
+        _widget(dbutils, name, namespace.get(name)).strip() for name in (INDEX_FILE, "index", LIST_ONLY)
+    )
+    if list_only.lower() == "true" and (not path or index):
         raise ConfigError(
-            "It must be true or false, and true needs index_file and no index",
+            "A list of indexes needs index_file and no index",
             subject=LIST_ONLY,
             value=list_only,
             remedy="set index_file and leave index empty; for one index run its notebook, not the job",
@@ -129,20 +128,18 @@ def list_indexes(namespace: Mapping[str, Any]) -> None:
         )
     names = list(configs)
     dbutils.jobs.taskValues.set(key="indexes", value=names)
-    if list_only == "true" or len(names) > 1:
+    if list_only.lower() == "true" or len(names) > 1:
         print(f"{path} has the indexes {', '.join(names)}; set index to one of them to go on.")  # noqa: T201
         dbutils.notebook.exit(json.dumps(names))
 
 
 def widget_text(value: object) -> str:
     """Convert a parameter's value to the string of a widget, from which `SyncConfig` reads the same value."""
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(value) if value else ""
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[dict[str, Any], list[str]]:
@@ -158,13 +155,11 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
     if dbutils is None:
         return given, []
     # Runtimes that cannot list widgets have those of the cells only.
-    list_all = getattr(dbutils.widgets, "getAll", None) or dict
-    passed: dict[str, str] = dict(list_all())
+    passed: dict[str, str] = (getattr(dbutils.widgets, "getAll", None) or dict)()
     used = {name: _widget(dbutils, name, value) for name, value in given.items()}
     used |= {name: passed[name] for name in types if passed.get(name) and name not in used}
     for name, text in used.items():
-        in_cell = widget_text(given.get(name))
-        if (text.lower() if types[name] == "bool" else text) != in_cell:
+        if text.lower() != widget_text(given.get(name)).lower():
             # A mapping may hold secrets, whatever its text looks like.
             shown = "{...}" if types[name].startswith("dict") and text else repr(redact(name, text))[:200]
             print(f"{name}: the widget's value {shown} is used")  # noqa: T201
@@ -177,17 +172,10 @@ def _given(namespace: Mapping[str, Any], kind: type[ParameterModel]) -> tuple[di
 def _slips(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
     """Return the names that are probably misspelt parameters, each with that parameter.
 
-    Jobs pass their own names to every notebook, such as `warehouse_id`, so only one or two wrong letters count.
+    Jobs pass their own names to every notebook, such as `warehouse_id`, so the names must be very similar.
     """
-    found: dict[str, str] = {}
-    for name in names:
-        written = name.lower().replace("-", "_")
-        for near in difflib.get_close_matches(written, known, n=3) if name not in known else ():
-            blocks = difflib.SequenceMatcher(None, written, near, autojunk=False).get_matching_blocks()
-            differing = len(written) + len(near) - 2 * sum(block.size for block in blocks)
-            if differing <= (2 if len(written) > 4 else 1):
-                found.setdefault(name, near)
-    return found
+    found = {name: difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.86) for name in names}
+    return {name: near[0] for name, near in found.items() if near and name not in known}
 
 
 def _overrides(given: Mapping[str, Any], kind: type[SyncConfig]) -> dict[str, Any]:
@@ -196,10 +184,9 @@ def _overrides(given: Mapping[str, Any], kind: type[SyncConfig]) -> dict[str, An
 
     def is_default(name: str, value: object) -> bool:
         try:
-            config = kind(**{"table": "catalog.namespace.table", name: value})
+            return bool(getattr(kind(**{"table": "catalog.namespace.table", name: value}), name) == defaults[name])
         except ConfigError:
             return False
-        return bool(getattr(config, name) == defaults[name])
 
     # The cells leave opensearch_url empty, so its default is one that somebody chose.
     return {name: value for name, value in given.items() if name == "opensearch_url" or not is_default(name, value)}

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
-from icecdc_core.columns import quoted, resolve_identifiers, with_literal_names
+from icecdc_core.columns import quoted, resolve_identifiers
 
 
-@with_literal_names
 def shuffle_by_identifiers(changes: DataFrame, identifier_columns: Sequence[str]) -> DataFrame:
     """Put all rows of one identifier into one partition; nulls are equal to each other.
 

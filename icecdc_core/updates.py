@@ -40,7 +40,6 @@ from icecdc_core.columns import (
     require_change_columns,
     resolve_identifiers,
     unused_name,
-    with_literal_names,
 )
 from icecdc_core.equality import with_keys
 from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
@@ -48,7 +47,6 @@ from icecdc_core.errors import DUPLICATE_MESSAGE, ConfigError
 POLICIES = ("fail", "last")
 
 
-@with_literal_names
 def merge_updates(changes: DataFrame, identifier_columns: Sequence[str], on_duplicate: str = "fail") -> DataFrame:
     """Keep one row for each identifier: the last step decides, within a step INSERT beats DELETE.
 

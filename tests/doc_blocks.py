@@ -128,6 +128,7 @@ def words_of(command: str) -> list[str]:
 
 def _command_problems(command: str, block: Block) -> list[str]:
     words = words_of(command)
+    words = words[words[0] == "opentelemetry-instrument" :]
     program, rest = words[0].removeprefix(".venv/bin/"), words[1:]
     if program in ("python", "python3") and rest[:2] == ["-m", "icecdc_core"]:
         program, rest = "icecdc", rest[2:]

@@ -1,13 +1,12 @@
-"""Servers on loopback that take what a run sends to monitoring systems: OTLP over HTTP, and OpenLineage's API."""
+"""What takes the data that a run sends to monitoring systems: OpenTelemetry's SDK in memory, and OpenLineage's API."""
 
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -43,46 +42,50 @@ def receiver(delay: float = 0.0, status: int = 200) -> Iterator[SimpleNamespace]
         thread.join()
 
 
-def set_up_telemetry(monkeypatch: Any, url: str) -> None:
-    """Give this process providers of traces and metrics, as an application does; they send to a receiver."""
+def set_up_telemetry(monkeypatch: Any) -> SimpleNamespace:
+    """Give this process providers of traces and metrics, as an application does; returns what they keep."""
     from opentelemetry import metrics, trace
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    tracers = TracerProvider(shutdown_on_exit=False)
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces")))
-    exporter = OTLPMetricExporter(f"{url}/v1/metrics")
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
-    meters = MeterProvider([reader], shutdown_on_exit=False)
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers, meters = TracerProvider(shutdown_on_exit=False), MeterProvider([reader], shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: tracers)
     monkeypatch.setattr(metrics, "get_meter_provider", lambda: meters)
+    return SimpleNamespace(exporter=exporter, reader=reader)
 
 
-def spans_of(posts: list[Post]) -> list[SimpleNamespace]:
-    """The spans that were sent, in the order in which they began."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+def without_spark(monkeypatch: Any) -> None:
+    """Let a `JobRun` begin without a session."""
+    from icecdc_core.reporting import instrumentation
 
-    found = []
-    for path, _, body in posts:
-        if path == "/v1/traces":
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                for scope in resource.scope_spans:
-                    found += [_span(span) for span in scope.spans]
-    return sorted(found, key=lambda span: span.start)
+    monkeypatch.setattr(instrumentation, "job_session", nullcontext)
+    monkeypatch.setattr(instrumentation, "require_catalog", lambda *_: None)
 
 
-def gauges_of(posts: list[Post]) -> dict[tuple[str, frozenset[tuple[str, Any]]], float]:
-    """The gauges that were sent: name and attributes to value."""
-    return {key: value for key, (value, _) in _gauges(posts).items()}
+def spans_of(telemetry: SimpleNamespace) -> list[SimpleNamespace]:
+    """The spans that ended, in the order in which they began."""
+    return [_span(span) for span in sorted(telemetry.exporter.get_finished_spans(), key=lambda span: span.start_time)]
 
 
-def units_of(posts: list[Post]) -> dict[str, str]:
-    """The units of the gauges that were sent."""
-    return {name: unit for (name, _), (_, unit) in _gauges(posts).items()}
+def gauges_of(telemetry: SimpleNamespace) -> dict[tuple[str, frozenset[tuple[str, Any]]], float]:
+    """The gauges that were set: name and attributes to value."""
+    data = telemetry.reader.get_metrics_data()
+    metrics = [
+        metric
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+    return {
+        (metric.name, frozenset(point.attributes.items())): point.value
+        for metric in metrics
+        for point in metric.data.data_points
+    }
 
 
 def events_of(posts: list[Post]) -> list[dict[str, Any]]:
@@ -90,37 +93,17 @@ def events_of(posts: list[Post]) -> list[dict[str, Any]]:
     return [json.loads(body) for path, _, body in posts if path == "/api/v1/lineage"]
 
 
-def _gauges(posts: list[Post]) -> dict[tuple[str, frozenset[tuple[str, Any]]], tuple[float, str]]:
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-    found = {}
-    for path, _, body in posts:
-        if path == "/v1/metrics":
-            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                for scope in resource.scope_metrics:
-                    for metric in scope.metrics:
-                        for point in metric.gauge.data_points:
-                            key = metric.name, frozenset(_attributes(point.attributes).items())
-                            found[key] = point.as_double or float(point.as_int), metric.unit
-    return found
-
-
 def _span(span: Any) -> SimpleNamespace:
     return SimpleNamespace(
         name=span.name,
-        trace_id=span.trace_id.hex(),
-        id=span.span_id.hex(),
-        parent=span.parent_span_id.hex(),
-        start=span.start_time_unix_nano,
-        seconds=(span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
-        attributes=_attributes(span.attributes),
-        failed=span.status.code == 2,
-        status=span.status.message,
+        trace_id=f"{span.context.trace_id:032x}",
+        id=f"{span.context.span_id:016x}",
+        parent=f"{span.parent.span_id:016x}" if span.parent else "",
+        seconds=(span.end_time - span.start_time) / 1e9,
+        attributes=dict(span.attributes),
+        failed=span.status.status_code.name == "ERROR",
+        status=span.status.description,
         events=len(span.events),
-        links=[link.trace_id.hex() for link in span.links],
-        raw=span.SerializeToString(),
+        links=[f"{link.context.trace_id:032x}" for link in span.links],
+        raw=span.to_json(),
     )
-
-
-def _attributes(attributes: Any) -> dict[str, Any]:
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}

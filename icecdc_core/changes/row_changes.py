@@ -18,7 +18,6 @@ from icecdc_core.columns import (
     DELETE,
     INSERT,
     OWN_PREFIX,
-    with_literal_names,
 )
 from icecdc_core.errors import ConfigError
 from icecdc_core.session.spark import RowCount
@@ -62,7 +61,6 @@ def changed_by_deletes(older: DataFrame, newer: DataFrame, delete_count: int) ->
 MODES = ("net", "snapshot")
 
 
-@with_literal_names
 def read_changes(
     spark: SparkSession,
     table: str,

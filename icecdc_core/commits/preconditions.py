@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.documents.spec import MAPPING, SETTINGS, SPEC_KEYS, spec_changes
@@ -28,18 +27,15 @@ _IDENTIFIERS = "identifier_columns"
 _DROPPABLE = ("select", MAPPING, SETTINGS)
 
 
-@dataclass(frozen=True)
-class FailedPrecondition:
-    """Why the changes since a position cannot be read."""
-
-    policy: str
-    error: IcecdcError
-
-
-def check_preconditions(position: Position, source: Source) -> FailedPrecondition | None:
-    """Compare a position with the current state of its table."""
+def check_preconditions(position: Position, source: Source) -> IcecdcError | None:
+    """Return why the changes since a position cannot be read; None if they can."""
     failures = (check(position, source) for check in _CHECKS)
-    return next((failed for failed in failures if failed is not None), None)
+    return next((error for error in failures if error is not None), None)
+
+
+def policy_of(error: IcecdcError) -> str:
+    """Return the parameter that decides whether a sync exports again instead of failing with this error."""
+    return _SCHEMA_POLICY if isinstance(error, SchemaChangeError) else _GAP_POLICY
 
 
 def index_identity(selection: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +53,7 @@ def check_identity(index: str, stored: Mapping[str, Any], source: Source) -> Ind
         "export gives an index another identity only with replace_index=true",
         subject=names[0],
         value=given.get(names[0]),
-        remedy=f"give {_shown(names, stored)}",
+        remedy=_keep(names, stored),
     )
 
 
@@ -83,80 +79,89 @@ def _changed(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     return sorted(key for key in keys if stored.get(key) != given.get(key))
 
 
-def _shown(names: Iterable[str], values: Mapping[str, Any]) -> str:
+def _shown(names: Sequence[str], values: Mapping[str, Any]) -> str:
     return ", ".join(_value(name, values.get(name)) for name in names)
 
 
 def _value(name: str, value: Any) -> str:
     if value is True:
-        return f"a {name}"  # the index knows no more of it
+        return f"a {name}"
+    if not value and name in _DROPPABLE:
+        return f"no {name}"
     return f"{name}={json.dumps(value) if isinstance(value, (list, dict)) else repr(value)}"
+
+
+def _keep(names: Sequence[str], stored: Mapping[str, Any]) -> str:
+    """The remedy that leaves the index as it is: the stored values."""
+    parts = []
+    for name in names:
+        value = stored.get(name)
+        if name == _IDENTIFIERS and not value:
+            parts.append("leave identifier_columns out, and drop the identifier fields of the table if it has any")
+        elif value is True:
+            parts.append(f"give the {name} that the index was built with")
+        else:
+            parts.append(f"leave {name} out" if not value else f"give {_value(name, value)}")
+    return "; ".join(parts)
 
 
 def _remedy(names: Sequence[str], stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     """What to do about changed parameters; only a change that an export may make is offered as one."""
     if identity := _other_identity(stored, given):
-        return f"give {_shown(dict.fromkeys([*identity, *names]), stored)}"
-    return f"to keep the index as it is, give {_shown(names, stored)}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
+        return _keep([*identity, *(name for name in names if name not in identity)], stored)
+    if "document_ids" in names:  # the format of the table decides, and does not go back
+        return _REEXPORT.format(_SCHEMA_POLICY)
+    keep = _keep(names, stored)
+    return f"to keep the index as it is, {keep}; to change it, {_REEXPORT.format(_SCHEMA_POLICY)}"
 
 
-def _table_replaced(position: Position, source: Source) -> FailedPrecondition | None:
+def _table_replaced(position: Position, source: Source) -> IcecdcError | None:
     if position.table_uuid == source.table_uuid:
         return None
     what = f"'{source.table.name}' was dropped and created again since the index was written"
     if position.table != source.table.name:
         what = f"The index was written from another table, '{position.table}', not from '{source.table.name}'"
-    return FailedPrecondition(
-        _GAP_POLICY,
-        TableReplacedError(
-            what,
-            subject="table_uuid",
-            value=source.table_uuid,
-            remedy=_REEXPORT.format(_GAP_POLICY),
-        ),
+    return TableReplacedError(
+        what,
+        subject="table_uuid",
+        value=source.table_uuid,
+        remedy=_REEXPORT.format(_GAP_POLICY),
     )
 
 
-def _snapshot_expired(position: Position, source: Source) -> FailedPrecondition | None:
+def _snapshot_expired(position: Position, source: Source) -> IcecdcError | None:
     begun = (*position.batch.cuts, position.batch.to_snapshot_id) if position.batch else ()
     for snapshot_id in (position.snapshot_id, *begun):
         if snapshot_id is not None and (gap := history_gap_error(source.metadata, snapshot_id)) is not None:
-            return FailedPrecondition(_GAP_POLICY, gap)
+            return gap
     return None
 
 
-def _no_current_snapshot(position: Position, source: Source) -> FailedPrecondition | None:
+def _no_current_snapshot(position: Position, source: Source) -> IcecdcError | None:
     if position.snapshot_id is None or source.head is not None:
         return None
-    return FailedPrecondition(
-        _GAP_POLICY,
-        HistoryGapError(
-            f"'{source.table.name}' has no current snapshot any more, but the index has snapshot "
-            f"{position.snapshot_id}",
-            subject="branch",
-            value=source.branch,
-            remedy=_REEXPORT.format(_GAP_POLICY),
-        ),
+    return HistoryGapError(
+        f"'{source.table.name}' has no current snapshot any more, but the index has snapshot {position.snapshot_id}",
+        subject="branch",
+        value=source.branch,
+        remedy=_REEXPORT.format(_GAP_POLICY),
     )
 
 
-def _other_selection(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_selection(position: Position, source: Source) -> IcecdcError | None:
     stored, current = position.selection, source.stored_selection
     if not (changed := _changed(stored, current)):
         return None
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The index was built with another {', '.join(changed)}: {_shown(changed, stored)}; this run has "
-            f"{_shown(changed, current)}",
-            subject=changed[0],
-            value=current.get(changed[0]),
-            remedy=_remedy(changed, stored, current),
-        ),
+    return SchemaChangeError(
+        f"The index was built with another {', '.join(changed)}: {_shown(changed, stored)}; this run has "
+        f"{_shown(changed, current)}",
+        subject=changed[0],
+        value=current.get(changed[0]),
+        remedy=_remedy(changed, stored, current),
     )
 
 
-def _other_spec(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_spec(position: Position, source: Source) -> IcecdcError | None:
     new_fields = source.fields_since(position.schema)
     changes = spec_changes(
         position.selection, source.stored_selection, new_fields, source.schema, source.number_of_shards
@@ -164,36 +169,30 @@ def _other_spec(position: Position, source: Source) -> FailedPrecondition | None
     breaking = [str(change) for change in changes if not change.in_place]
     if not breaking:
         return None
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
-            subject=_SCHEMA_POLICY,
-            value="fail",
-            remedy=_remedy(
-                [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
-                position.selection,
-                source.stored_selection,
-            ),
+    return SchemaChangeError(
+        f"The index '{position.index}' was built with another mapping or other settings: {'; '.join(breaking)}",
+        subject=_SCHEMA_POLICY,
+        value="fail",
+        remedy=_remedy(
+            [name for name in (MAPPING, SETTINGS) if any(each.startswith(f"{name}.") for each in breaking)],
+            position.selection,
+            source.stored_selection,
         ),
     )
 
 
-def _other_schema(position: Position, source: Source) -> FailedPrecondition | None:
+def _other_schema(position: Position, source: Source) -> IcecdcError | None:
     if not position.schema or position.schema == source.schema_json:
         return None
     differences = schema_change(position.schema, source.schema_json)
     if is_additive(differences) and not source.recomputes(differences):
         return None
     changes = "; ".join(str(change) for change in differences)
-    return FailedPrecondition(
-        _SCHEMA_POLICY,
-        SchemaChangeError(
-            f"The schema of '{source.table.name}' changed: {changes}",
-            subject=_SCHEMA_POLICY,
-            value="fail",
-            remedy=_REEXPORT.format(_SCHEMA_POLICY),
-        ),
+    return SchemaChangeError(
+        f"The schema of '{source.table.name}' changed: {changes}",
+        subject=_SCHEMA_POLICY,
+        value="fail",
+        remedy=_REEXPORT.format(_SCHEMA_POLICY),
     )
 
 

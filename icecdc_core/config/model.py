@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import formatannotation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,12 +22,12 @@ from pydantic import (
     field_serializer,
     field_validator,
 )
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from icecdc_core.config import values
 from icecdc_core.dependencies import user_folder
 from icecdc_core.errors import ConfigError
-from icecdc_core.secrets import Properties, looks_secret, redact
+from icecdc_core.secrets import Properties, looks_secret, redact, shorten
 
 
 def problems_error(problems: Sequence[str]) -> ConfigError:
@@ -55,19 +56,13 @@ def _problem(details: ErrorDetails, help_texts: Mapping[str, str]) -> str:
 
 def _shown(name: str, value: object) -> str:
     """The value as a message shows it: short and without secrets."""
-    try:
-        text = repr("***" if looks_secret(name) and value else redact(name, value))
-    except ValueError:  # Python refuses to write integers of thousands of digits
-        text = f"a {type(value).__name__} of too many digits"
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return shorten(repr("***" if looks_secret(name) and value else redact(name, value)), 200)
 
 
 OptionalTableName = Annotated[str, AfterValidator(values.check_table_name)]
 OptionalUrl = Annotated[str, AfterValidator(values.check_url)]
 _REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|secret:[^/\s]+/\S+)?$"
-SecretReference = Annotated[
-    str, AfterValidator(values.check_secret_reference), WithJsonSchema({"type": "string", "pattern": _REFERENCE})
-]
+SecretReference = Annotated[str, Field(pattern=_REFERENCE)]
 Text = Annotated[str, AfterValidator(values.check_no_reference)]
 Names = Annotated[list[str], BeforeValidator(values.parse_column_names)]
 _TEXTS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
@@ -76,50 +71,6 @@ LowerCase = BeforeValidator(values.to_lower_case)
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 24 * 3600, allow_inf_nan=False)]
-
-# The parameters that all jobs share. Each configuration lists them at its place in the order of its documentation.
-CatalogProperties = Annotated[
-    TextMapping,
-    AfterValidator(values.check_catalog_properties),
-    Field(
-        examples=['{"type":"rest","uri":"https://catalog.example.com"}'],
-        description="Iceberg catalog properties, a mapping or JSON object; values may be env:NAME or "
-        "secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder.",
-    ),
-]
-Warehouse = Annotated[
-    Text,
-    Field(
-        examples=["/data/warehouse"],
-        description="Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or "
-        "~/.local/share.",
-    ),
-]
-ReportPath = Annotated[
-    Text, Field(examples=["report.json"], description="File for the report as JSON. Default: none is written.")
-]
-LogPath = Annotated[
-    Text,
-    Field(
-        examples=["/var/log/icecdc.jsonl"],
-        description="File for the structured log, JSON lines; - for the standard error. Default: none is written.",
-    ),
-]
-MetricsUrl = Annotated[
-    OptionalUrl,
-    Field(
-        examples=["http://pushgateway:9091"],
-        description="http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none.",
-    ),
-]
-SparkConf = Annotated[
-    TextMapping,
-    AfterValidator(values.check_spark_conf),
-    Field(
-        examples=['{"spark.driver.memory":"4g"}'],
-        description="Spark settings for a new session, a mapping or JSON object; values may be references.",
-    ),
-]
 
 
 class Parameter(NamedTuple):
@@ -134,19 +85,37 @@ class Parameter(NamedTuple):
 class ParameterModel(BaseModel):
     """Parameters of a job; frozen, and can be pickled to executors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, str_strip_whitespace=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        str_strip_whitespace=True,
+        use_attribute_docstrings=True,
+    )
 
     reads_kafka: ClassVar[bool] = False
     """Whether the session needs Spark's Kafka connector."""
 
-    if TYPE_CHECKING:
-        catalog_properties: Properties
-        warehouse: str
-        spark_conf: Properties
-        report_path: str
-        log_path: str
-        metrics_folder: str
-        metrics_url: str
+    catalog_properties: Annotated[TextMapping, AfterValidator(values.check_urls)] = Properties()
+    """Iceberg catalog properties, such as {"type":"rest","uri":"https://catalog"}; values may be env:NAME or
+    secret:scope/key. Default: a JDBC catalog on SQLite in the warehouse folder."""
+    warehouse: Text = ""
+    """Warehouse folder of the default catalog. Default: icecdc/warehouse in XDG_DATA_HOME or ~/.local/share."""
+    report_path: Text = ""
+    """File for the report as JSON. Default: none is written."""
+    log_path: Text = ""
+    """File for the structured log, JSON lines; - for the standard error. Default: none is written."""
+    metrics_folder: Text = ""
+    """Folder for the metrics as Prometheus text, a file for each index and job. Default: none."""
+    metrics_url: OptionalUrl = ""
+    """http(s)://host:port of a Prometheus Pushgateway for the metrics. Default: none."""
+    spark_conf: Annotated[TextMapping, AfterValidator(values.check_spark_conf)] = Properties()
+    """Spark settings for a new session, a mapping or JSON object; values may be references."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split())
 
     def __init__(self, **given: Any) -> None:
         fields = type(self).model_fields
@@ -210,11 +179,11 @@ class ParameterModel(BaseModel):
 
     def resolved_catalog_properties(self) -> dict[str, str]:
         """The catalog properties with every reference replaced by its secret."""
-        return _without_credentials(self.catalog_properties.resolved("catalog_properties"), "catalog_properties")
+        return _resolved("catalog_properties", self.catalog_properties, values.check_urls)
 
     def resolved_spark_conf(self) -> dict[str, str]:
         """The Spark settings with every reference replaced by its secret."""
-        return _without_credentials(self.spark_conf.resolved("spark_conf"), "spark_conf", values.CATALOG_SETTINGS)
+        return _resolved("spark_conf", self.spark_conf, values.check_spark_conf)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values for some parameters; it is checked again."""
@@ -238,33 +207,34 @@ class ParameterModel(BaseModel):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        """All parameters in order, for documentation, notebooks and the command line."""
+        """All parameters in order, those of every job last, for documentation, notebooks and the command line."""
+        shared = ParameterModel.model_fields
+        fields = cls.model_fields.items()
         return [
             Parameter(
                 name,
                 _type_text(field.annotation),
-                dict(default) if isinstance(default, Properties) else default,
+                "" if field.is_required() else field.get_default(call_default_factory=True),
                 field.description or "",
             )
-            for name, field in cls.model_fields.items()
-            for default in ["" if field.is_required() else field.get_default(call_default_factory=True)]
+            for name, field in sorted(fields, key=lambda each: each[0] in shared)
         ]
 
 
-def _without_credentials(resolved: dict[str, str], parameter: str, prefix: str = "") -> dict[str, str]:
-    found = values.find_urls_with_credentials(resolved, prefix)
-    if found:
+def _resolved(parameter: str, given: Properties, check: Callable[[Properties], Properties]) -> dict[str, str]:
+    """The real values; a secret may be a URL with credentials, which is refused like one that was given."""
+    resolved = given.resolved(parameter)
+    try:
+        return dict(check(Properties(resolved)))
+    except PydanticCustomError as error:
         raise ConfigError(
-            "A reference leads to a URL with credentials in it (value not shown)",
-            subject=f"{parameter}.{found[0]}",
-            remedy=values.URL_REMEDY,
-        )
-    return resolved
+            f"A reference {error.message()}", subject=parameter, remedy="see catalog_properties"
+        ) from None
 
 
 def _type_text(annotation: Any) -> str:
     if annotation is Properties:
         return "dict[str, str]"
-    if annotation in (str, int, float, bool):
-        return str(annotation.__name__)
-    return "str" if get_origin(annotation) is Literal else str(annotation).replace("typing.", "")
+    if get_origin(annotation) is Literal:
+        return "str"
+    return formatannotation(annotation).replace("typing.", "")

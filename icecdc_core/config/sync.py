@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,35 +13,35 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import values
-from icecdc_core.config.index_file import IndexFile
+from icecdc_core.config.index_file import load_configurations
 from icecdc_core.config.model import (
-    CatalogProperties,
     Count,
-    LogPath,
     LowerCase,
-    MetricsUrl,
     Names,
     OptionalTableName,
+    OptionalUrl,
     ParameterModel,
-    ReportPath,
     Seconds,
     SecretReference,
-    SparkConf,
     Text,
-    Warehouse,
 )
 from icecdc_core.quoting import quoted
-from icecdc_core.secrets import Properties, is_reference, resolve
+from icecdc_core.secrets import is_reference, resolve
 
-Url = Annotated[str, AfterValidator(values.check_cluster_url)]
 StartFrom = Annotated[str, BeforeValidator(values.parse_start_from), WithJsonSchema({"type": ["string", "integer"]})]
-Name = Annotated[str, AfterValidator(values.check_plain_name)]
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 Policy = Annotated[Literal["fail", "reexport"], LowerCase]
 Select = Annotated[list[str], BeforeValidator(values.parse_expressions)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(values.parse_json_object)]
 Reserved = Annotated[str, Field(max_length=0)]
 
 _DEAD_LETTERS = "icecdc_dead_letters"
+_SERVERLESS = re.compile(r"\.aoss\.(.*\.)?(amazonaws\.com|on\.aws|api\.aws)")
+
+
+def _check_target(name: str) -> str:
+    """Leave room for the longer names of the physical indexes."""
+    return values.check_index_name(name, values.MAX_TARGET_BYTES)
 
 
 class SyncConfig(ParameterModel):
@@ -52,222 +54,122 @@ class SyncConfig(ParameterModel):
         ConfigError: With one sentence in `problems` for every wrong or unknown parameter.
     """
 
-    table: OptionalTableName = Field(
-        examples=["lake.shop.orders"], description="Source table, catalog.namespace.table as Spark names it."
-    )
-    index: Annotated[str, AfterValidator(values.check_target_index_name)] = Field(
-        default="",
-        examples=["orders"],
-        description="OpenSearch index to keep in sync with the table. Default: the table's name in lower case.",
-    )
-    opensearch_url: Url = Field(
-        default="http://127.0.0.1:9200",
-        examples=["https://search.example.com:9200"],
-        description="http(s)://host:port of OpenSearch, without credentials.",
-    )
-    opensearch_username: str = Field(
-        default="",
-        examples=["icecdc"],
-        description="User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. "
-        "Default: none.",
-    )
-    opensearch_password: SecretReference = Field(
-        default="",
-        examples=["env:OPENSEARCH_PASSWORD"],
-        description="Reference to the password: env:NAME or secret:scope/key; never the password itself.",
-    )
-    opensearch_ca_certs: Text = Field(
-        default="",
-        examples=["/etc/ssl/search-ca.pem"],
-        description="File with the CA certificates. Default: the system's.",
-    )
-    opensearch_verify_certs: bool = Field(default=True, description="Check the server's certificate.")
-    opensearch_client_cert: Text = Field(
-        default="",
-        examples=["/etc/ssl/icecdc.pem"],
-        description="PEM file with this client's certificate. Default: none.",
-    )
-    opensearch_client_key: Text = Field(
-        default="",
-        examples=["/etc/ssl/icecdc.key"],
-        description="PEM file with the private key of the client certificate. Default: in the certificate's file.",
-    )
-    opensearch_aws_region: Text = Field(
-        default="",
-        examples=["eu-central-1"],
-        description="AWS region: requests are signed with the credentials of the environment. Default: unsigned.",
-    )
-    opensearch_aws_service: Annotated[Literal["es"], LowerCase] = Field(
-        default="es",
-        description="Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported.",
-    )
-    catalog_properties: CatalogProperties = Properties()
-    warehouse: Warehouse = ""
-    identifier_columns: Names = Field(
-        default_factory=list,
-        examples=["order_id,line"],
-        description='Columns that make the document id, as a list, JSON array or "a,b". '
-        "Default: the table's own identifier fields.",
-    )
-    columns: Names = Field(
-        default_factory=list,
-        examples=["order_id,line,amount"],
-        description='Columns of the document, as a list, JSON array or "a,b". Default: all.',
-    )
-    alias: Name = Field(
-        default="", examples=["f"], description="Name of the table in the expressions of select. Default: none."
-    )
-    select: Select = Field(
-        default_factory=list,
-        examples=['["* EXCEPT (email)", "sha2(email, 256) AS owner"]'],
-        description="Fields of the document as Spark SQL expressions, a list or JSON array of strings as "
-        "DataFrame.selectExpr takes them. Default: the columns.",
-    )
-    mapping: JsonObject = Field(
-        default_factory=dict,
-        examples=['{"title": {"type": "text", "analyzer": "english"}}'],
-        description="Mapping of fields by name, a mapping or JSON object, merged over the generated mapping. "
-        "Default: none.",
-    )
-    settings: JsonObject = Field(
-        default_factory=dict,
-        examples=['{"refresh_interval": "5s"}'],
-        description="Index settings, a mapping or JSON object. Default: none.",
-    )
-    pipeline_fields: Names = Field(
-        default_factory=list,
-        examples=["embedding"],
-        description='Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not '
-        "compare them. Default: none.",
-    )
-    routing: Reserved = Field(default="", description="Reserved for the routing of documents; not supported yet.")
-    index_column: Reserved = Field(
-        default="", description="Reserved for an index chosen by a column; not supported yet."
-    )
-    nest: Reserved = Field(default="", description="Reserved for documents of several tables; not supported yet.")
-    row_filter: str = Field(
-        default="",
-        examples=["region = 'EU'"],
-        description="Spark SQL condition; a row that stops matching leaves the index. Default: every row.",
-    )
-    branch: Name = Field(default="main", examples=["audit"], description="Branch of the table.")
-    change_mode: Annotated[Literal["net", "snapshot"], LowerCase] = Field(
-        default="net", description="net: one step for the whole range. snapshot: one step for each snapshot."
-    )
-    start_from: StartFrom = Field(
-        default="",
-        examples=["2026-01-31T12:00:00Z"],
-        description="Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp "
-        "(UTC). Default: export first.",
-    )
-    on_history_gap: Policy = Field(
-        default="fail", description="When the position's snapshot has expired: fail or reexport."
-    )
-    on_schema_change: Policy = Field(
-        default="fail", description="When the schema changed by more than added columns: fail or reexport."
-    )
-    replace_index: bool = Field(
-        default=False,
-        description="Let an export give an existing index another table or other identifier columns, or drop a select, "
-        "mapping or settings that the index has and this run does not.",
-    )
-    on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = Field(
-        default="fail", description="When two rows share an identifier: fail, or let the last one win."
-    )
-    row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = Field(
-        default="fast",
-        description="Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random "
-        "key), which also detects updates that are crafted to collide.",
-    )
-    max_rejected_documents: Count = Field(
-        default=0, description="Documents that OpenSearch may reject before the run fails."
-    )
-    dead_letter_table: OptionalTableName = Field(
-        default="",
-        examples=["lake.shop.rejected"],
-        description="Iceberg table, catalog.namespace.table, for rejected documents. "
-        "Default: icecdc_dead_letters beside the source table.",
-    )
-    dry_run: bool = Field(default=False, description="Read and count the changes, write nothing.")
-    validate_at: Annotated[Literal["current", "position"], LowerCase] = Field(
-        default="current", description="Compare the index with the current snapshot or with that of the position."
-    )
-    repair: bool = Field(default=False, description="Let the validation correct missing, extra and stale documents.")
-    fail_on_difference: bool = Field(
-        default=False, description="Let the validation notebook fail, after its report, when index and table differ."
-    )
-    poll_interval_seconds: Seconds = Field(
-        default=0.0,
-        description="Seconds between two polls; with target_lag, the longest pause. "
-        "0: target_lag decides the pause; without target_lag the sync runs once.",
-    )
-    max_polls: Count = Field(default=1, description="Polls before the run ends; 0: no limit.")
-    target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = Field(
-        default=0.0,
-        examples=["10s"],
-        description="Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m "
-        "or 1h. Default: none.",
-    )
-    report_path: ReportPath = ""
-    log_path: LogPath = ""
-    metrics_folder: Text = Field(
-        default="",
-        examples=["/var/lib/node_exporter"],
-        description="Folder for the metrics as Prometheus text, a file for each index and job. Default: none.",
-    )
-    metrics_url: MetricsUrl = ""
-    bulk_bytes: int = Field(
-        default=4 * 1024 * 1024,
-        ge=1024,
-        le=100 * 1024 * 1024,
-        description="Bytes of one bulk request (1 KiB to 100 MiB).",
-    )
-    bulk_connections: int = Field(
-        default=2, ge=1, le=64, description="Bulk requests in flight for each Spark task (1 to 64)."
-    )
-    request_timeout_seconds: float = Field(
-        default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Seconds to wait for one answer."
-    )
-    retry_timeout_seconds: Seconds = Field(
-        default=300.0, description="Seconds to retry a failing request; 0: no retries."
-    )
-    number_of_shards: int = Field(default=1, ge=1, le=1024, description="Primary shards of a new index (1 to 1024).")
-    number_of_replicas: int = Field(
-        default=1, ge=0, le=1024, description="Replicas of each shard of a new index (0 to 1024)."
-    )
-    export_group_bytes: int = Field(
-        default=512 * 1024 * 1024,
-        ge=1,
-        le=2**50,
-        description="Bytes of data files that an export writes before it records progress.",
-    )
-    positions_index: Annotated[str, AfterValidator(values.check_index_name)] = Field(
-        default="icecdc-positions",
-        examples=["icecdc-positions"],
-        description="Index with the positions and the commit log.",
-    )
-    lease_seconds: float = Field(
-        default=60.0,
-        allow_inf_nan=False,
-        ge=0.1,
-        le=values.MAX_LEASE_SECONDS,
-        description="Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600).",
-    )
-    spark_conf: SparkConf = Properties()
+    table: OptionalTableName
+    """Source table, catalog.namespace.table as Spark names it."""
+    index: Annotated[str, AfterValidator(_check_target)] = ""
+    """OpenSearch index to keep in sync with the table. Default: the table's name in lower case."""
+    opensearch_url: OptionalUrl = "http://127.0.0.1:9200"
+    """http(s)://host:port of OpenSearch, without credentials."""
+    opensearch_username: str = ""
+    """User name for basic authentication, or a reference to it: env:NAME or secret:scope/key. Default: none."""
+    opensearch_password: SecretReference = ""
+    """Reference to the password: env:NAME or secret:scope/key; never the password itself."""
+    opensearch_ca_certs: Text = ""
+    """File with the CA certificates. Default: the system's."""
+    opensearch_verify_certs: bool = True
+    """Check the server's certificate."""
+    opensearch_client_cert: Text = ""
+    """PEM file with this client's certificate. Default: none."""
+    opensearch_client_key: Text = ""
+    """PEM file with the private key of the client certificate. Default: in the certificate's file."""
+    opensearch_aws_region: Text = ""
+    """AWS region: requests are signed with the credentials of the environment. Default: unsigned."""
+    opensearch_aws_service: Annotated[Literal["es"], LowerCase] = "es"
+    """Service to sign requests for: es (OpenSearch Service); Serverless (aoss) is not supported."""
+    identifier_columns: Names = Field(default_factory=list)
+    """Columns that make the document id, as a list, JSON array or "a,b". Default: the table's own identifier
+    fields."""
+    columns: Names = Field(default_factory=list)
+    """Columns of the document, as a list, JSON array or "a,b". Default: all."""
+    alias: Name = ""
+    """Name of the table in the expressions of select. Default: none."""
+    select: Select = Field(default_factory=list)
+    """Fields of the document as Spark SQL expressions, a list or JSON array of strings as DataFrame.selectExpr
+    takes them. Default: the columns."""
+    mapping: JsonObject = Field(default_factory=dict)
+    """Mapping of fields, such as {"title": {"type": "text"}}, over the generated one. Default: none."""
+    settings: JsonObject = Field(default_factory=dict)
+    """Index settings, such as {"refresh_interval": "5s"}. Default: none."""
+    pipeline_fields: Names = Field(default_factory=list)
+    """Fields that an ingest pipeline makes, as a list, JSON array or "a,b"; the validation does not compare them.
+    Default: none."""
+    routing: Reserved = ""
+    """Reserved for the routing of documents; not supported yet."""
+    index_column: Reserved = ""
+    """Reserved for an index chosen by a column; not supported yet."""
+    nest: Reserved = ""
+    """Reserved for documents of several tables; not supported yet."""
+    row_filter: str = ""
+    """SQL condition, such as region = 'EU'; a row that stops matching leaves the index. Default: all."""
+    branch: Name = "main"
+    """Branch of the table."""
+    change_mode: Annotated[Literal["net", "snapshot"], LowerCase] = "net"
+    """net: one step for the whole range. snapshot: one step for each snapshot."""
+    start_from: StartFrom = ""
+    """Where to start without an export: latest, earliest, a snapshot id or an ISO timestamp (UTC). Default: export
+    first."""
+    on_history_gap: Policy = "fail"
+    """When the position's snapshot has expired: fail or reexport."""
+    on_schema_change: Policy = "fail"
+    """When the schema changed by more than added columns: fail or reexport."""
+    replace_index: bool = False
+    """Let an export give an existing index another table or other identifier columns, or drop a select, mapping or
+    settings that the index has and this run does not."""
+    on_duplicate_identifier: Annotated[Literal["fail", "last"], LowerCase] = "fail"
+    """When two rows share an identifier: fail, or let the last one win."""
+    row_hash: Annotated[Literal["fast", "keyed"], LowerCase] = "fast"
+    """Hash that compares the rows of rewritten files: fast (xxhash64), or keyed (SHA-256 with a random key), which
+    also detects updates that are crafted to collide."""
+    max_rejected_documents: Count = 0
+    """Documents that OpenSearch may reject before the run fails."""
+    dead_letter_table: OptionalTableName = ""
+    """Iceberg table, catalog.namespace.table, for rejected documents. Default: icecdc_dead_letters beside the
+    source table."""
+    dry_run: bool = False
+    """Read and count the changes, write nothing."""
+    validate_at: Annotated[Literal["current", "position"], LowerCase] = "current"
+    """Compare the index with the current snapshot or with that of the position."""
+    repair: bool = False
+    """Let the validation correct missing, extra and stale documents."""
+    fail_on_difference: bool = False
+    """Let the validation notebook fail, after its report, when index and table differ."""
+    poll_interval_seconds: Seconds = 0.0
+    """Seconds between two polls; with target_lag, the longest pause. 0: target_lag decides the pause; without
+    target_lag the sync runs once."""
+    max_polls: Count = 1
+    """Polls before the run ends; 0: no limit."""
+    target_lag: Annotated[Seconds, BeforeValidator(values.parse_duration)] = 0.0
+    """Longest time that the index may be behind the table while a run polls, in seconds or as 10s, 5m or 1h.
+    Default: none."""
+    bulk_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=100 * 1024 * 1024)
+    """Bytes of one bulk request (1 KiB to 100 MiB)."""
+    bulk_connections: int = Field(default=2, ge=1, le=64)
+    """Bulk requests in flight for each Spark task (1 to 64)."""
+    request_timeout_seconds: float = Field(default=60.0, gt=0, le=3600, allow_inf_nan=False)
+    """Seconds to wait for one answer."""
+    retry_timeout_seconds: Seconds = 300.0
+    """Seconds to retry a failing request; 0: no retries."""
+    number_of_shards: int = Field(default=1, ge=1, le=1024)
+    """Primary shards of a new index (1 to 1024)."""
+    number_of_replicas: int = Field(default=1, ge=0, le=1024)
+    """Replicas of each shard of a new index (0 to 1024)."""
+    export_group_bytes: int = Field(default=512 * 1024 * 1024, ge=1, le=2**50)
+    """Bytes of data files that an export writes before it records progress."""
+    positions_index: Annotated[str, AfterValidator(values.check_index_name)] = "icecdc-positions"
+    """Index with the positions and the commit log."""
+    lease_seconds: float = Field(default=60.0, allow_inf_nan=False, ge=0.1, le=values.MAX_LEASE_SECONDS)
+    """Seconds without a heartbeat after which the lock of a run expires (0.1 to 3600)."""
 
     @classmethod
     def load(cls, path: str | Path, index: str = "", **overrides: Any) -> Self:
         """Load the parameters of one index from an index file (`indexes.yml`)."""
-        file = IndexFile(path, cls)
-        name = file.resolve_name(index)
-        return file.configurations(cls, [name], overrides)[name]
+        (config,) = load_configurations(path, cls, [index], overrides).values()
+        return config
 
     @classmethod
     def load_all(cls, path: str | Path, only: Sequence[str] = (), **overrides: Any) -> dict[str, Self]:
         """Load the parameters of all or some indexes from an index file (`indexes.yml`)."""
-        file = IndexFile(path, cls)
-        wanted = [only] if isinstance(only, str) else list(only)
-        return file.configurations(cls, [file.resolve_name(name) for name in wanted] or file.names, overrides)
+        return load_configurations(path, cls, [only] if isinstance(only, str) else only, overrides)
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +177,46 @@ class SyncConfig(ParameterModel):
 
     @classmethod
     def _combination_problems(cls, given: Mapping[str, Any]) -> list[str]:
-        return _combination_problems(given)
+        problems = []
+        columns = given.get("columns", [])
+        outside = [name for name in given.get("identifier_columns", []) if columns and name not in columns]
+        if outside:
+            problems.append(
+                f"identifier_columns: {', '.join(outside)} not in columns={columns!r}. "
+                "Remedy: add them to columns, or leave columns empty to take all."
+            )
+        if columns and given.get("select"):
+            problems.append("select: given together with columns. Remedy: name the columns in select.")
+        for name, needed in (
+            ("opensearch_username", "opensearch_password"),
+            ("opensearch_password", "opensearch_username"),
+            ("opensearch_client_key", "opensearch_client_cert"),
+        ):
+            if given.get(name) and not given.get(needed):
+                problems.append(f"{needed}: missing, though {name} is set. Remedy: set both.")
+        if given.get("opensearch_aws_region") and given.get("opensearch_username"):
+            problems.append(
+                "opensearch_aws_region: given together with opensearch_username. Remedy: leave one of them out."
+            )
+        spelled = Counter(name for name, _ in values.iterate_settings(given.get("settings", {})))
+        if twice := [name for name, times in spelled.items() if times > 1]:
+            problems.append(f"settings: has {', '.join(twice)} twice, index. makes no difference. Remedy: keep one.")
+        if _SERVERLESS.search(given.get("opensearch_url", "")):
+            problems.append(
+                "opensearch_url: is for OpenSearch Serverless (aoss), which is not supported: it has no _refresh. "
+                "Remedy: use a domain of Amazon OpenSearch Service or any other cluster."
+            )
+        if 0 < given.get("target_lag", 0) < given.get("poll_interval_seconds", 0):
+            problems.append(
+                f"target_lag: {given['target_lag']!r} is shorter than "
+                f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
+                "Remedy: leave poll_interval_seconds out, or raise target_lag."
+            )
+        if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
+            problems.append(
+                f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name."
+            )
+        return problems
 
     @property
     def subject(self) -> dict[str, str]:
@@ -342,47 +283,6 @@ def _default_index(table: object) -> str:
         return ""
 
 
-def _combination_problems(given: Mapping[str, Any]) -> list[str]:
-    problems = []
-    columns = given.get("columns", [])
-    outside = [name for name in given.get("identifier_columns", []) if columns and name not in columns]
-    if outside:
-        problems.append(
-            f"identifier_columns: {', '.join(outside)} not in columns={columns!r}. "
-            "Remedy: add them to columns, or leave columns empty to take all."
-        )
-    if columns and given.get("select"):
-        problems.append("select: given together with columns. Remedy: name the columns in select.")
-    for name, needed in (
-        ("opensearch_username", "opensearch_password"),
-        ("opensearch_password", "opensearch_username"),
-        ("opensearch_client_key", "opensearch_client_cert"),
-    ):
-        if given.get(name) and not given.get(needed):
-            problems.append(f"{needed}: missing, though {name} is set. Remedy: set both.")
-    if given.get("opensearch_aws_region") and given.get("opensearch_username"):
-        problems.append(
-            "opensearch_aws_region: given together with opensearch_username. Remedy: sign requests or use a password."
-        )
-    if given.get("opensearch_url", "").startswith("http:") and given.get("opensearch_client_cert"):
-        problems.append("opensearch_client_cert: given for an http URL. Remedy: use https in opensearch_url.")
-    spellings = [name for name, _ in values.iterate_settings(given.get("settings", {}))]
-    for setting in dict.fromkeys(spellings):
-        is_parameter = setting in ("number_of_shards", "number_of_replicas") and setting in given
-        if spellings.count(setting) + is_parameter > 1:
-            also = ", also as a parameter" if is_parameter else " (index. may be left out)"
-            problems.append(f"settings: has {setting} twice{also}. Remedy: keep one of them.")
-    if 0 < given.get("target_lag", 0) < given.get("poll_interval_seconds", 0):
-        problems.append(
-            f"target_lag: {given['target_lag']!r} is shorter than "
-            f"poll_interval_seconds={given['poll_interval_seconds']!r}. "
-            "Remedy: leave poll_interval_seconds out, so that the pause follows from target_lag, or raise target_lag."
-        )
-    if given.get("index") and given["index"] == given.get("positions_index", "icecdc-positions"):
-        problems.append(f"index: {given['index']!r} is also the positions_index. Remedy: give the index another name.")
-    return problems
-
-
 _ANY_TABLE = "lake.default.none"
 
 
@@ -393,11 +293,8 @@ class StatusConfig(SyncConfig):
     were given; those of other catalogs, if the session knows them.
     """
 
-    table: OptionalTableName = Field(
-        default=_ANY_TABLE,
-        examples=["lake.shop.orders"],
-        description="A table of the catalog that the lag is read from. Default: the catalog is named lake.",
-    )
+    table: OptionalTableName = _ANY_TABLE
+    """A table of the catalog that the lag is read from. Default: the catalog is named lake."""
 
     @property
     def subject(self) -> dict[str, str]:

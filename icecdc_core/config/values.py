@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,17 +24,10 @@ def parameter_problem(message: str, remedy: str, *, show: bool = True) -> Pydant
 
 def _loaded(text: str, kind: str, remedy: str, *, show: bool = True) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:  # its text would repeat a part of the value, which may be a secret
-        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         hidden = "" if show else " (value not shown: it may hold secrets)"
-        raise parameter_problem(f"is not {kind}: {reason.partition(':')[0]}{hidden}", remedy, show=show) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
+        raise parameter_problem(f"is not {kind}: {error}{hidden}", remedy, show=show) from None
 
 
 def parse_json_array(text: str, remedy: str) -> object:
@@ -51,9 +44,7 @@ def parse_json_object(value: object) -> object:
     try:
         return json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        raise parameter_problem(
-            "has a value that JSON cannot represent", "give strings, numbers, booleans, null, lists and objects"
-        ) from None
+        raise parameter_problem("has a value that JSON cannot represent", remedy) from None
 
 
 def parse_properties(value: object) -> Properties:
@@ -84,17 +75,6 @@ def iterate_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((path.removeprefix("index."), value) for path, value in iterate_leaves(settings))
 
 
-def check_secret_reference(text: str) -> str:
-    """A reference to a secret, or an empty string; a secret itself is refused and not shown."""
-    if text and not is_reference(text):
-        raise parameter_problem(
-            "must be a reference to a secret, not the secret itself (value not shown)",
-            "use env:NAME (environment variable) or secret:scope/key (Databricks secret)",
-            show=False,
-        )
-    return text
-
-
 def check_no_reference(text: str) -> str:
     """A string that is used as it is; a reference to a secret would be taken literally, so it is refused."""
     if is_reference(text):
@@ -104,50 +84,46 @@ def check_no_reference(text: str) -> str:
     return text
 
 
-def parse_column_names(value: object) -> object:
-    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
-    names: object = value
+def _list_of(kind: str, value: object, remedy: str, split: Callable[[str], list[str]]) -> list[str]:
     if isinstance(value, str):
-        is_array = value.startswith("[")
-        names = parse_json_array(value, 'write ["a","b"] or a,b') if is_array else [n.strip() for n in value.split(",")]
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise parameter_problem("is not a list of column names", 'give a list, a JSON array such as ["a","b"], or a,b')
-    if any(not name.strip() for name in names):
-        raise parameter_problem("has a blank column name", "remove it; an empty list means all columns or the default")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise parameter_problem(f"names columns twice: {', '.join(twice)}", "name each column once")
-    return list(names)
-
-
-def parse_expressions(value: object) -> object:
-    """Spark SQL expressions from a list, a JSON array or one string."""
-    remedy = (
-        'give a list of strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
-    )
-    if isinstance(value, str):
-        value = parse_json_array(value, remedy) if value.startswith("[") else [value]
+        value = parse_json_array(value, remedy) if value.startswith("[") else split(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) and item.strip() for item in value):
-        raise parameter_problem("is not a list of expressions", remedy)
-    return [item.strip() for item in value]
+        raise parameter_problem(f"is not a list of {kind}", remedy)
+    return list(value)
+
+
+def parse_column_names(value: object) -> list[str]:
+    """Column names from a list, a JSON array or a comma-separated string; no blank names, no duplicates."""
+    remedy = 'give a list, a JSON array such as ["a","b"], or a,b, each column once'
+    names = _list_of("column names", value, remedy, lambda text: [name.strip() for name in text.split(",")])
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise parameter_problem(f"names columns twice: {', '.join(twice)}", remedy)
+    return names
+
+
+def parse_expressions(value: object) -> list[str]:
+    """Spark SQL expressions from a list, a JSON array or one string."""
+    remedy = 'give strings as DataFrame.selectExpr takes them, such as ["* EXCEPT (email)", "lower(name) AS name"]'
+    return [item.strip() for item in _list_of("expressions", value, remedy, lambda text: [text])]
 
 
 def parse_start_point(text: str) -> str | int | datetime | None:
     """The meaning of `start_from`: None, `latest`, `earliest`, a snapshot id or a time in UTC."""
     if text.lower() in ("", "latest", "earliest"):
         return text.lower() or None
-    if re.fullmatch(r"-?\d+", text):
-        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-            raise parameter_problem("has too many digits for a snapshot id", "take the id from the table's snapshots")
-        return int(text)
     try:
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-        # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        if not re.fullmatch(r"-?\d+", text):
+            moment = datetime.fromisoformat(text.upper())
+            # The time in UTC can be before year 1 or after year 9999, which Python cannot represent.
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        if -(2**63) <= int(text) < 2**63:
+            return int(text)
     except (ValueError, OverflowError):
-        raise parameter_problem(
-            "is neither latest, earliest, a snapshot id nor an ISO timestamp",
-            "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
-        ) from None
+        pass
+    raise parameter_problem(
+        "is neither latest, earliest, a snapshot id nor an ISO timestamp",
+        "write for example latest or 2026-01-31T12:00:00Z (UTC when no zone is given)",
+    )
 
 
 def parse_start_from(value: object) -> object:
@@ -222,78 +198,37 @@ def check_index_name(text: str, max_bytes: int = _MAX_INDEX_BYTES) -> str:
     return text
 
 
-def check_target_index_name(text: str) -> str:
-    """The name of an index, short enough for the longer names of its physical indexes."""
-    return check_index_name(text, MAX_TARGET_BYTES)
-
-
-def check_plain_name(text: str) -> str:
-    """A name that is not blank and has no control characters."""
-    if not text or _CONTROL.search(text):
-        raise parameter_problem("is blank or has control characters", "give the name as the table's metadata has it")
-    return text
-
-
-_SERVERLESS_HOST = re.compile(r"\.aoss\.([^/]+\.)?(amazonaws\.com|amazonaws\.com\.cn|on\.aws|api\.aws)")
-CATALOG_SETTINGS = "spark.sql.catalog."
-URL_REMEDY = (
-    "write the URL as https://host:port/path, and give credential or token (for other catalogs their own property) as "
-    "env:NAME or secret:scope/key"
-)
-
-
 def check_url(text: str) -> str:
     """An http(s) URL of a node or load balancer, without credentials; or an empty string."""
-    remedy = "write it as http://host:port or https://host:port"
-    if "@" in text:
-        remedy = f"{remedy}, and use the parameters for user name and password"
-        raise parameter_problem("must not carry credentials (value not shown)", remedy, show=False)
     try:
         parts = urlsplit(text)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_valid = False
-    if text and (not is_valid or re.search(r"\s", text)):
-        raise parameter_problem("is not an http or https URL", remedy)
-    if text and (parts.query or parts.fragment):
-        raise parameter_problem("has a query or fragment", remedy, show=False)
+    secret = re.search("[@?#]", text) is not None
+    if text and (not is_valid or secret or re.search(r"\s", text)):
+        raise parameter_problem(
+            f"is not an http or https URL without credentials and query{' (value not shown)' if secret else ''}",
+            "write it as http://host:port or https://host:port; user name and password are parameters of their own",
+            show=not secret,
+        )
     return text.rstrip("/")
 
 
-def check_cluster_url(text: str) -> str:
-    """A URL as `check_url` checks it, and not of OpenSearch Serverless."""
-    url = check_url(text)
-    if _SERVERLESS_HOST.search(f".{urlsplit(url).hostname}"):
+def check_urls(given: Properties, prefix: str = "") -> Properties:
+    """Properties, refused when an http(s) URL in them has a user or a password."""
+    # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
+    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
+    if found := [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]:
         raise parameter_problem(
-            "is for OpenSearch Serverless (aoss), which is not supported: it has neither _refresh nor GET /, so an "
-            "index could be written there but never proven equal to its table",
-            "use a domain of Amazon OpenSearch Service (opensearch_aws_service=es) or any other OpenSearch cluster",
+            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
+            "write the URL as https://host:port/path, and give credential or token (for other catalogs their own "
+            "property) as env:NAME or secret:scope/key",
+            show=False,
         )
-    return url
-
-
-def check_catalog_properties(given: Properties) -> Properties:
-    """Catalog properties, refused when a URL has credentials in it."""
-    return _without_credentials(given)
+    return given
 
 
 def check_spark_conf(given: Properties) -> Properties:
     """Spark settings, refused when a URL of a catalog has credentials in it."""
-    return _without_credentials(given, CATALOG_SETTINGS)
-
-
-def find_urls_with_credentials(given: Mapping[str, str], prefix: str = "") -> list[str]:
-    """Find http(s) URLs with a user or a password in them."""
-    # Clients repeat the URL in errors and logs, and Spark shows it in its settings.
-    credentials = re.compile(r"\s*https?://.*@", re.IGNORECASE | re.DOTALL)
-    return [name for name, value in given.items() if name.startswith(prefix) and credentials.match(value)]
-
-
-def _without_credentials(given: Properties, prefix: str = "") -> Properties:
-    if found := find_urls_with_credentials(given, prefix):
-        raise parameter_problem(
-            f"must not carry credentials in a URL, as {', '.join(map(repr, found))} does (value not shown)",
-            URL_REMEDY,
-            show=False,
-        )
-    return given
+    return check_urls(given, "spark.sql.catalog.")

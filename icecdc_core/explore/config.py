@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from icecdc_core.config import SyncConfig
+from icecdc_core.config.values import parameter_problem
 
 
 def _as_text(value: object) -> object:
@@ -19,17 +19,11 @@ def _as_text(value: object) -> object:
 
 
 def _query(text: str) -> str:
-    """A query string, or the JSON of a query, which must be an object."""
-    if text.startswith("{"):
-        try:
-            json.loads(text)
-        except ValueError as error:
-            raise PydanticCustomError(
-                "query",
-                "is not valid JSON: {problem}. Remedy: {remedy}",
-                {"problem": str(error), "remedy": 'give a query string, or JSON such as {"match": {"name": "words"}}'},
-            ) from None
-    return text
+    try:
+        return text if not text.startswith("{") or json.loads(text) else ""
+    except ValueError as error:
+        remedy = 'give a query string, or JSON such as {"match": {"name": "words"}}'
+        raise parameter_problem(f"is not valid JSON: {error}", remedy) from None
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]
@@ -41,23 +35,19 @@ class ExploreConfig(SyncConfig):
 
     from_snapshot: Text = Field(
         default="",
-        examples=["-3"],
         description="Snapshot before the changes: an id, a branch or tag, position, earliest (before the first) or -1, "
         "-2 and so on to count back from current. Default: position; if that is current, before the newest change.",
     )
     to_snapshot: Text = Field(
         default="",
-        examples=["current"],
         description="Snapshot with the changes: as from_snapshot, or current. Default: current.",
     )
     document_id: Text = Field(
         default="",
-        examples=['{"order_id": 7, "line": 2}'],
         description="Document to look up: its _id, or its identifier values as JSON. Default: one that changed.",
     )
     query: Query = Field(
         default="",
-        examples=["title:galaxy AND year:>2000"],
         description="Query to try: a query string, or an OpenSearch query as JSON. Default: all documents.",
     )
     sample_rows: int = Field(

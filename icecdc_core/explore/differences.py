@@ -2,110 +2,124 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from icecdc_core.carryover import remove_carryovers
 from icecdc_core.changes.row_changes import changes_frame
 from icecdc_core.changes.scan_planning import StepScan, file_bytes, is_insert_only, plan_scans
-from icecdc_core.columns import CHANGE_ORDINAL, unused_name
-from icecdc_core.explore.figures import Part, heading, paragraphs, table
-from icecdc_core.explore.rows import (
-    AFTER,
-    BEFORE,
-    DELETED,
-    DELETES,
-    ID,
-    INSERTED,
-    INSERTS,
-    KIND,
-    UPDATED,
-    RowChange,
-    complete_id,
-    document_json_columns,
-    kind_of_pair,
-    pair_rows,
-    parse_document,
+from icecdc_core.columns import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    DELETE,
+    JSON_OPTIONS,
+    is_document_column,
+    quoted,
 )
-from icecdc_core.reporting.figures import Cell
+from icecdc_core.documents.bulk_lines import document_id, json_ready
+from icecdc_core.explore.view import Part
 from icecdc_core.session.spark import RowCount, storage_level_for
 from icecdc_core.shuffle import shuffle_by_identifiers
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql.types import StructType
 
     from icecdc_core.explore.view import View
+    from icecdc_core.reporting.figures import Cell
 
+Document = Mapping[str, Any]
 
+INSERTED, UPDATED, DELETED = "insert", "update", "delete"
+BEFORE, AFTER, ID, KIND, ROWS, _NUMBER = (
+    f"_icecdc_{name}" for name in ("before", "after", "shown_id", "shown_kind", "rows", "number")
+)
 _KINDS = (UPDATED, INSERTED, DELETED)
-
-
-@contextmanager
-def changed_pairs(view: View, source: Source, scans: Sequence[StepScan]) -> Iterator[tuple[DataFrame, RowCount | None]]:
-    """Yield the pairs of before and after, and the rows that were read (None: only inserts)."""
-    selection = replace(source.selection, with_row_position=False)
-    # Rows that a compaction between two steps left as they were cancel only if all are of one step.
-    changes = changes_frame(source.table, scans, selection).withColumn(CHANGE_ORDINAL, F.lit(0))
-    if is_insert_only(scans):
-        # A file that is only added can be as large as the table, so its rows are counted and not kept.
-        yield pair_rows(changes, source.key_columns, only_inserts=True), None
-        return
-    raw = RowCount(changes)
-    rows = raw.rows.transform(shuffle_by_identifiers, source.key_columns) if source.key_columns else raw.rows
-    with storage_level_for(source.table.spark, file_bytes(source.table, scans)) as level:
-        pairs = pair_rows(remove_carryovers(rows), source.key_columns).persist(level)
-        try:
-            yield pairs, raw
-        finally:
-            pairs.unpersist()
-
-
-def count_pairs(pairs: DataFrame) -> tuple[int, int, int]:
-    """Return how many rows were inserted, updated and deleted."""
-    both = F.least(INSERTS, DELETES)
-    row = pairs.agg(
-        F.coalesce(F.sum(F.col(INSERTS) - both), F.lit(0)).alias("inserts"),
-        F.coalesce(F.sum(both), F.lit(0)).alias("updates"),
-        F.coalesce(F.sum(F.col(DELETES) - both), F.lit(0)).alias("deletes"),
-    ).collect()[0]
-    return row.inserts, row.updates, row.deletes
-
-
-def sample_pairs(source: Source, pairs: DataFrame, most: int, is_cached: bool) -> tuple[RowChange, ...]:
-    """Return some of the changes, of each kind if there is room."""
-    identifier = F.lit("")
-    if source.key_columns:
-        identifier = F.coalesce(complete_id(pairs.schema, source.key_columns), identifier)
-    named = pairs.select(identifier.alias(ID), kind_of_pair(), BEFORE, AFTER)
-    if is_cached:
-        number = unused_name("_number", named.columns)
-        of_kind = Window.partitionBy(KIND).orderBy(F.length(ID), ID)
-        named = named.withColumn(number, F.row_number().over(of_kind)).where(F.col(number) <= most)
-    else:
-        named = named.limit(most)
-    rows = named.select(ID, KIND, *document_json_columns(named)).collect()
-    changes = sorted(
-        (RowChange(row[ID], parse_document(row[BEFORE]), parse_document(row[AFTER])) for row in rows), key=_order
-    )
-    by_kind = [[each for each in changes if each.kind == kind] for kind in _KINDS]
-    fair = [each for each in chain.from_iterable(zip_longest(*by_kind)) if each is not None][:most]
-    return tuple(sorted(fair, key=lambda each: (_KINDS.index(each.kind), _order(each))))
-
-
-def _order(change: RowChange) -> tuple[int, str]:
-    # Numbers in the order of numbers.
-    return len(change.document_id), change.document_id
-
-
 _MOST_FIELDS = 12
+_LONGEST_VALUE = 120
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """A row before and after a snapshot."""
+
+    document_id: str
+    before: Document | None
+    after: Document | None
+    snapshot_id: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``insert``, ``update`` or ``delete``."""
+        if self.before is None:
+            return INSERTED
+        return DELETED if self.after is None else UPDATED
+
+    @property
+    def changed_fields(self) -> list[str]:
+        """The fields whose values differ, in the order of the document."""
+        before, after = self.before or {}, self.after or {}
+        return [name for name in {**before, **after} if before.get(name) != after.get(name)]
+
+    def cell(self, name: str) -> Cell:
+        """What a table shows of one field: its value, or both if they differ."""
+        from icecdc_core.reporting.figures import Cell
+
+        if self.before is None or self.after is None:
+            return Cell(value_text((self.after or self.before or {}).get(name)), self.kind)
+        before, after = value_text(self.before.get(name)), value_text(self.after.get(name))
+        return Cell(after, UPDATED, before) if name in self.changed_fields else Cell(after)
+
+
+def value_text(value: Any) -> str:
+    """A value of a document on one line, as JSON unless it is a string."""
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def complete_id(schema: StructType, key_columns: Sequence[str]) -> Column:
+    """Return the id of a row's document; null, and no error, if one of its identifier columns is null."""
+    complete = F.lit(True)
+    for name in key_columns:
+        complete &= F.col(quoted(name)).isNotNull()
+    return F.when(complete, document_id(schema, key_columns))
+
+
+def row_changes(changes: DataFrame, key_columns: Sequence[str], only_inserts: bool = False) -> DataFrame:
+    """Return for each snapshot and identifier its document before and after, the kind, and how many rows there are."""
+    keys = [F.col(COMMIT_SNAPSHOT_ID), *(F.col(quoted(name)) for name in key_columns)]
+    row = F.struct(*(quoted(name) for name in changes.columns if is_document_column(name)))
+    is_delete = F.col(CHANGE_TYPE) == DELETE
+    sides = (F.when(is_delete, row).alias(BEFORE), F.when(~is_delete, row).alias(AFTER))
+    found = (changes if only_inserts else remove_carryovers(changes)).select(*keys, *sides, F.lit(1).alias(ROWS))
+    if key_columns and not only_inserts:
+        first = [F.first(side, ignorenulls=True).alias(side) for side in (BEFORE, AFTER)]
+        found = found.groupBy(*keys).agg(*first, F.sum(ROWS).alias(ROWS))
+    kind = F.when(F.col(BEFORE).isNull(), INSERTED).when(F.col(AFTER).isNull(), DELETED).otherwise(UPDATED)
+    return found.withColumn(KIND, kind)
+
+
+def collect_changes(found: DataFrame, key_columns: Sequence[str]) -> list[RowChange]:
+    """Return the rows of `row_changes`."""
+    identifier = F.coalesce(complete_id(found.schema, key_columns), F.lit("")) if key_columns else F.lit("")
+    documents = [
+        F.to_json(json_ready(F.col(side), found.schema[side].dataType, JSON_OPTIONS), JSON_OPTIONS)
+        for side in (BEFORE, AFTER)
+    ]
+    return [
+        RowChange(row[0], row[1] and json.loads(row[1]), row[2] and json.loads(row[2]), row[3])
+        for row in found.select(identifier, *documents, COMMIT_SNAPSHOT_ID).collect()
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,12 +136,6 @@ class Differences(Part):
     notes: tuple[str, ...] = ()
 
     @property
-    def line(self) -> str:
-        """The counts."""
-        counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
-        return " ".join([f"{counts}, {self.carryovers_removed:,} carryovers removed.", *self.notes])
-
-    @property
     def changes(self) -> int:
         """How many rows changed."""
         return self.inserts + self.updates + self.deletes
@@ -135,74 +143,102 @@ class Differences(Part):
     @property
     def example_id(self) -> str:
         """The id of a document that changed, an updated one if there is one; empty if none changed."""
-        ids = {change.kind: change.document_id for change in reversed(self.sample) if change.document_id}
-        return ids.get(UPDATED) or ids.get(INSERTED) or ids.get(DELETED) or ""
+        return next((change.document_id for change in self.sample if change.document_id), "")
 
     def to_dict(self) -> dict[str, Any]:
         """The counts, for the report; no value of a row."""
         names = ("from_snapshot_id", "to_snapshot_id", "inserts", "updates", "deletes", "carryovers_removed")
         return {**{name: getattr(self, name) for name in names}, "sample_rows": len(self.sample)}
 
-    def counts(self) -> pd.DataFrame:
-        """The counts as a table."""
+    def shown(self) -> Iterator[str | pd.DataFrame]:
+        """Yield the counts, and the sample with both values of each changed field."""
         import pandas as pd
 
-        names = ("inserts", "updates", "deletes", "carryovers_removed")
-        return pd.DataFrame([{name: getattr(self, name) for name in names}])
+        from icecdc_core.reporting.figures import Cell, Heading
 
-    def _repr_html_(self) -> str:
-        if self.to_snapshot_id is None or self.from_snapshot_id == self.to_snapshot_id or not self.changes:
-            carried = f" {self.carryovers_removed:,} rewritten rows are the same." if self.carryovers_removed else ""
-            compared = self._compared if self.to_snapshot_id is not None else ""
-            return paragraphs(" ".join([compared, *self.notes]).strip(), f"No changes.{carried}")
-        head = ("inserts", "updates", "deletes", "carryovers removed")
-        counts = [f"{each:,}" for each in (self.inserts, self.updates, self.deletes, self.carryovers_removed)]
-        return paragraphs(" ".join([self._compared, *self.notes])) + table(head, [counts]) + self._sample()
-
-    @property
-    def _compared(self) -> str:
         start = "the empty table" if self.from_snapshot_id is None else f"snapshot {self.from_snapshot_id}"
-        return f"From {start} to snapshot {self.to_snapshot_id}."
-
-    def _sample(self) -> str:
+        if self.to_snapshot_id is not None:
+            yield f"From {start} to snapshot {self.to_snapshot_id}."
+        yield " ".join(self.notes)
+        if not self.changes:
+            yield f"No changes. {self.carryovers_removed:,} rewritten rows are the same."
+            return
+        counts = f"{self.inserts:,} inserts, {self.updates:,} updates, {self.deletes:,} deletes"
+        yield f"{counts}, {self.carryovers_removed:,} carryovers removed."
         fields, left_out = _shown_fields(self.sample)
-        rows: list[list[str | Cell]] = [
-            [Cell(change.kind, change.kind), change.document_id, *(change.cell(name) for name in fields)]
-            for change in self.sample
-        ]
-        shown = f"{len(self.sample):,} of {self.changes:,} changes, as documents; a changed field has both values"
-        more = f"{left_out} more fields are not shown; none of them changed in an update." if left_out else ""
-        return heading(shown) + table(("change", "_id", *fields), rows) + paragraphs(more)
+        yield Heading(f"{len(self.sample):,} of {self.changes:,} changes, as documents")
+        yield pd.DataFrame(
+            [
+                [Cell(change.kind, change.kind), change.document_id, *(change.cell(name) for name in fields)]
+                for change in self.sample
+            ],
+            columns=["change", "_id", *fields],
+        )
+        yield f"{left_out} more fields are not shown; none of them changed in an update." if left_out else ""
+
+
+def _shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
+    """The fields that a table shows, and the number of others: all that an update changed come first."""
+    every = dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})})
+    changed = {name for each in sample if each.kind == UPDATED for name in each.changed_fields}
+    fields = sorted(every, key=lambda name: name not in changed)[: max(_MOST_FIELDS, len(changed))]
+    return fields, len(every) - len(fields)
 
 
 def find_differences(view: View) -> Differences:
     """Compare the two snapshots that the parameters name; reads only data files that differ between them."""
-    start, end = view.chosen.start, view.chosen.end
-    found = Differences(start, end, notes=(view.chosen.note,) if view.chosen.note else ())
+    start, end, note = view.chosen
+    found = Differences(start, end, notes=(note,) if note else ())
     if end is None or start == end:
         return found
     with view.reading() as source:
         scans = plan_scans(source.table, source.metadata, start, end, "net")
         if not scans:
             return found
-        with changed_pairs(view, source, scans) as (pairs, raw):
-            inserts, updates, deletes = count_pairs(pairs)
-            carried = (raw.value() - inserts - deletes - 2 * updates) // 2 if raw else 0
-            sample = sample_pairs(source, pairs, view.config.sample_rows, is_cached=raw is not None)
+        with _changed(source, scans, end) as (changed, raw):
+            kinds = changed.groupBy(KIND).agg(F.count("*"), F.sum(ROWS)).collect()
+            counts = {row[0]: row[1] for row in kinds}
+            most = view.config.sample_rows
+            if is_insert_only(scans):
+                sample = changed.limit(most)
+            else:
+                of_kind = Window.partitionBy(KIND).orderBy(*_order(changed, source.key_columns))
+                numbered = changed.withColumn(_NUMBER, F.row_number().over(of_kind)).where(F.col(_NUMBER) <= most)
+                sample = numbered.orderBy(_NUMBER, KIND).limit(most)
+            rows = collect_changes(sample, source.key_columns)
+            carried = (raw.value() - sum(row[2] for row in kinds)) // 2
     return replace(
         found,
-        inserts=inserts,
-        updates=updates,
-        deletes=deletes,
+        inserts=counts.get(INSERTED, 0),
+        updates=counts.get(UPDATED, 0),
+        deletes=counts.get(DELETED, 0),
         carryovers_removed=carried,
-        sample=sample,
+        sample=tuple(sorted(rows, key=lambda each: (_KINDS.index(each.kind), len(each.document_id), each.document_id))),
     )
 
 
-def _shown_fields(sample: Sequence[RowChange]) -> tuple[list[str], int]:
-    """The fields that a table shows, and the number of others: all that an update changed come first."""
-    every = list(dict.fromkeys(name for each in sample for name in {**(each.before or {}), **(each.after or {})}))
-    changed = Counter(name for each in sample if each.kind == UPDATED for name in each.changed_fields)
-    fields = [name for name in every if name in changed]
-    fields += [name for name in every if name not in changed][: max(0, _MOST_FIELDS - len(fields))]
-    return fields, len(every) - len(fields)
+def _order(changed: DataFrame, key_columns: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)) for name in key_columns] or [F.lit(1)]
+
+
+@contextmanager
+def _changed(source: Source, scans: Sequence[StepScan], end: int) -> Iterator[tuple[DataFrame, RowCount]]:
+    """Yield the changes of a range as one step, and the rows that are read for them."""
+    selection = replace(source.selection, with_row_position=False)
+    # Rows that a compaction between two steps left as they were cancel only if all are of one step.
+    one_step = {CHANGE_ORDINAL: F.lit(0), COMMIT_SNAPSHOT_ID: F.lit(end)}
+    raw = RowCount(changes_frame(source.table, scans, selection).withColumns(one_step))
+    only_inserts = is_insert_only(scans)
+    rows = raw.rows
+    if source.key_columns and not only_inserts:
+        rows = shuffle_by_identifiers(rows, source.key_columns)
+    changed = row_changes(rows, source.key_columns, only_inserts)
+    if only_inserts:  # a file that is only added can be as large as the table, so its rows are not kept
+        yield changed, raw
+        return
+    with storage_level_for(source.table.spark, file_bytes(source.table, scans)) as level:
+        changed.persist(level)
+        try:
+            yield changed, raw
+        finally:
+            changed.unpersist()

@@ -1,149 +1,53 @@
-"""One document: in the index, in the table now, and what happened to its row."""
+"""Documents of an index: one of them beside its row and what happened to it, and the hits of a query."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from opensearchpy import OpenSearch
 from opensearchpy.exceptions import NotFoundError
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from icecdc_core.changes.row_changes import changes_frame
-from icecdc_core.changes.scan_planning import StepScan, plan_scans
-from icecdc_core.columns import CHANGE_TYPE, COMMIT_SNAPSHOT_ID
+from icecdc_core.changes.scan_planning import plan_scans
+from icecdc_core.columns import JSON_OPTIONS, quoted
 from icecdc_core.commits.store import PositionStore
-from icecdc_core.documents.bulk_lines import document_json, epoch_of
-from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.figures import Part, heading, paragraphs, table, value_text
-from icecdc_core.explore.rows import (
+from icecdc_core.documents.bulk_lines import DIGEST, document_json, epoch_of, scalar_text
+from icecdc_core.documents.example_queries import example_queries, with_values
+from icecdc_core.documents.mapping import index_mapping
+from icecdc_core.errors import ConfigError, IcecdcError, OpenSearchRequestError
+from icecdc_core.explore.differences import (
     UPDATED,
     Document,
     RowChange,
-    WantedDocument,
-    find_wanted,
-    net_pairs,
-    parse_document,
+    collect_changes,
+    complete_id,
+    row_changes,
+    value_text,
 )
-from icecdc_core.explore.view import OTHER_DOCUMENTS
+from icecdc_core.explore.view import OTHER_DOCUMENTS, Part
 from icecdc_core.opensearch.checksums import without_fields
-from icecdc_core.reporting.figures import Cell
 from icecdc_core.table.snapshots import ancestors, committed_at, operation
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    import pandas as pd
+    from opensearchpy import OpenSearch
 
     from icecdc_core.explore.differences import Differences
     from icecdc_core.explore.view import View
 
 
-MOST_ROWS = 10
-"""Rows of one identifier that are read of the current snapshot at most."""
-
-_MOST_CHANGES = 10_000
-
-
-@dataclass(frozen=True)
-class Event:
-    """What one snapshot did to a document."""
-
-    snapshot_id: int
-    committed_at: datetime
-    operation: str
-    change: RowChange
-
-
-@dataclass(frozen=True)
-class History:
-    """The changes of one document."""
-
-    events: tuple[Event, ...] = ()
-    snapshots: int = 0
-    files: int = 0
-    is_complete: bool = True
-    problem: str = ""
-
-
-def current_rows(source: Source, wanted: WantedDocument) -> list[Document]:
-    """Return the rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
-    if source.head is None:
-        return []
-    try:
-        files = source.table.plan_matching(source.head, wanted.filter_values)
-    except Py4JJavaError:  # Iceberg refuses a value that a column's type of that time cannot have
-        files = source.table.plan(source.head)
-    rows = replace(source.selection, with_row_position=False).select(source.table.read(files))
-    found = rows.where(wanted.condition(rows.schema, source.key_columns))
-    return [
-        dict(parse_document(row[0]) or {})
-        for row in found.select(document_json(rows.schema)).limit(MOST_ROWS).collect()
-    ]
-
-
-def find_history(source: Source, wanted: WantedDocument, most: int) -> History:
-    """Return what the newest snapshots of the branch did to a document."""
-    if source.head is None:
-        return History()
-    known = source.snapshot_ids
-    chain = ancestors(source.metadata, source.head)
-    start = chain[most] if len(chain) > most else None
-    if start is None:
-        oldest = source.metadata.snapshot_by_id(chain[-1])
-        # What the oldest snapshot changed is not known if the one before it has expired.
-        start = chain[-1] if oldest is not None and oldest.parent_snapshot_id not in (None, *known) else None
-    scans = plan_scans(source.table, source.metadata, start, source.head, "snapshot")
-    files = sum(map(_file_count, scans))
-    searched = len(chain) if start is None else chain.index(start)
-    events = _events(source, wanted, scans) if scans else ()
-    problem = "" if events is not None else f"More than {_MOST_CHANGES:,} rows of this identifier changed."
-    return History(events or (), searched, files, start is None, problem)
-
-
-def _events(source: Source, wanted: WantedDocument, scans: list[StepScan]) -> tuple[Event, ...] | None:
-    """What snapshots did to a document; None if so many rows changed that it is no identifier."""
-    changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
-    found = changes.where(wanted.condition(changes.schema, source.key_columns))
-    wide = found.select(COMMIT_SNAPSHOT_ID, CHANGE_TYPE, document_json(changes.schema).alias("document"))
-    rows = wide.limit(_MOST_CHANGES + 1).collect()
-    if len(rows) > _MOST_CHANGES:
-        return None
-    by_snapshot: dict[int, list[tuple[str, Document]]] = {}
-    for row in rows:
-        by_snapshot.setdefault(row[COMMIT_SNAPSHOT_ID], []).append(
-            (row[CHANGE_TYPE], parse_document(row["document"]) or {})
-        )
-    return tuple(
-        _event(source, snapshot_id, RowChange(wanted.document_id, before, after))
-        for snapshot_id in ancestors(source.metadata, source.head)
-        for before, after in net_pairs(by_snapshot.get(snapshot_id, []))
-    )
-
-
-def _event(source: Source, snapshot_id: int, change: RowChange) -> Event:
-    snapshot = source.metadata.snapshot_by_id(snapshot_id)
-    assert snapshot is not None
-    return Event(snapshot_id, committed_at(snapshot), operation(snapshot), change)
-
-
-def _file_count(scan: StepScan) -> int:
-    return sum(len(tasks) for tasks in (*scan.read_older, *scan.read_newer))
-
-
+_MOST_ROWS = 10
 _LONGEST_ROW = 600
-
-
-@dataclass(frozen=True)
-class IndexedDocument:
-    """A document as the index has it."""
-
-    fields: Document | None = None
-    version: int | None = None
-    written: str = ""
-    problem: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,158 +55,242 @@ class DocumentView(Part):
     """One document, from both sides."""
 
     document_id: str = ""
-    indexed: IndexedDocument = field(default_factory=IndexedDocument)
-    rows: tuple[Document, ...] = ()
-    agrees: bool | None = None
     verdict: str = ""
-    history: History = field(default_factory=History)
-
-    @property
-    def line(self) -> str:
-        """The document, and whether both sides agree."""
-        return f"{self.document_id}: {self.verdict}" if self.document_id else self.verdict
+    agrees: bool | None = None
+    indexed: Document | None = None
+    version: int | None = None
+    written: str = ""
+    rows: tuple[Document, ...] = ()
+    history: tuple[tuple[dict[str, Any], RowChange], ...] = ()
+    searched: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """What was found, for the report; no value of a field, but the id, which is made of the identifier columns."""
         return {
             "document_id": self.document_id,
-            "version": self.indexed.version,
+            "version": self.version,
             "in_table": bool(self.rows),
             "agrees": self.agrees,
-            "changes": len(self.history.events),
-            "files_read": self.history.files,
+            "changes": len(self.history),
         }
 
-    def _repr_html_(self) -> str:
-        if not self.document_id:
-            return paragraphs(self.verdict)
-        text = heading(f"Document {self.document_id}") + paragraphs(self.verdict, self.indexed.written)
-        return text + self._sides() + self._events()
+    def shown(self) -> Iterator[str | pd.DataFrame]:
+        """Yield both sides, and what snapshots did to the document."""
+        import pandas as pd
 
-    def _sides(self) -> str:
-        index, row = self.indexed.fields or {}, self.rows[0] if self.rows else {}
-        names = list({**row, **index})
-        if not names:
-            return ""
-        rows: list[list[str | Cell]] = []
-        for name in names:
-            differs = bool(self.indexed.fields and self.rows) and index.get(name) != row.get(name)
-            cells = [
-                Cell(value_text(side.get(name)) if there else "-", kind if differs else "")
-                for side, there, kind in ((index, self.indexed.fields, "before"), (row, self.rows, "after"))
+        from icecdc_core.reporting.figures import Cell, Heading
+
+        if self.document_id:
+            yield Heading(f"Document {self.document_id}")
+        yield self.verdict
+        yield self.written
+        sides = (self.indexed, "before"), (self.rows[0] if self.rows else None, "after")
+        names = dict.fromkeys(name for side, _ in sides for name in side or {})
+        both = all(side is not None for side, _ in sides)
+        values = {name: [None if side is None else side.get(name) for side, _ in sides] for name in names}
+        yield pd.DataFrame(
+            [
+                [name]
+                + [
+                    Cell("-" if side is None else value_text(value), kind if both and found[0] != found[1] else "")
+                    for value, (side, kind) in zip(found, sides, strict=True)
+                ]
+                for name, found in values.items()
+            ],
+            columns=["field", "in the index", "in the table now"],
+        )
+        if self.searched:
+            yield Heading("History")
+            yield self.searched
+        yield pd.DataFrame(
+            [
+                {**snapshot, "change": Cell(change.kind, change.kind), "field": name, "value": cell}
+                for snapshot, change in self.history
+                for name, cell in _fields_of(change)
             ]
-            rows.append([name, *cells])
-        return table(("field", "in the index", "in the table now"), rows)
-
-    def _events(self) -> str:
-        found = self.history
-        searched = f"{found.snapshots:,} snapshots, {found.files:,} of their changed files read"
-        older = "" if found.is_complete else "What happened before them is not known, or was not searched."
-        if found.problem:
-            return heading("History") + paragraphs(found.problem)
-        if not found.events:
-            return heading("History") + paragraphs(f"No snapshot changed it ({searched}).", older)
-        rows = [
-            (
-                str(event.snapshot_id),
-                f"{event.committed_at:%Y-%m-%d %H:%M:%S}",
-                event.operation,
-                Cell(event.change.kind, event.change.kind),
-                *shown,
-            )
-            for event in found.events
-            for shown in _fields_of(event.change)
-        ]
-        head = ("snapshot", "committed (UTC)", "operation", "change", "field", "value")
-        return heading(f"History: {searched}") + table(head, rows) + paragraphs(older)
+        )
 
 
-def _fields_of(change: RowChange) -> list[tuple[str, Cell]]:
+def _fields_of(change: RowChange) -> list[tuple[str, Any]]:
     """The fields that an update changed, each with its values; of a row that came or went, all on one line."""
     if change.kind == UPDATED:
         return [(name, change.cell(name)) for name in change.changed_fields]
     row = {**(change.before or {}), **(change.after or {})}
-    text = ", ".join(f"{name}: {value_text(value)}" for name, value in row.items())
-    return [("all", Cell(text if len(text) <= _LONGEST_ROW else f"{text[:_LONGEST_ROW]}…", change.kind))]
+    return [("all", ", ".join(f"{name}: {value_text(value)}" for name, value in row.items())[:_LONGEST_ROW])]
 
 
 def look_up_document(view: View, differences: Differences) -> DocumentView:
     """Look a document up in the index and in the table, and find what snapshots did to it."""
-    given = view.config.document_id or differences.example_id
+    given, example = view.config.document_id, differences.example_id
     if not view.source.identifier_columns:
-        return DocumentView(
-            verdict="The table has no identifier columns, so the id of a document does not say which row it is."
-        )
-    if not given:
+        return DocumentView(verdict="The table has no identifier columns: an id does not say which row a document is.")
+    if not given and not example:
         return DocumentView(verdict="No document changed; set document_id to look one up.")
     with view.reading() as source:
-        is_id = not view.config.document_id
-        wanted = find_wanted(source.table.spark, source.table.schema(), source.identifier_columns, given, is_id)
-        rows = current_rows(source, wanted)
-        history = find_history(source, wanted, view.config.max_snapshots)
-    indexed = _indexed(view, wanted)
-    found = DocumentView(wanted.document_id, indexed, tuple(rows), history=history)
-    agrees, verdict = _verdict(view, found)
+        wanted = find_wanted(source, given or example, is_id=not given)
+        found = DocumentView(wanted.document_id, rows=_current_rows(source, wanted))
+        if source.head is not None:
+            found = replace(found, **_history(source, source.head, wanted, view.config.max_snapshots))
+    problem = view.missing
+    if not problem:
+        try:
+            with view.searching("reading a document") as client:
+                found = replace(found, **_indexed(client, view, wanted.document_id))
+        except IcecdcError as error:
+            problem = f"The index cannot be read. {error}"
+    agrees, verdict = (None, problem) if problem else _verdict(view, found)
     return replace(found, agrees=agrees, verdict=verdict)
 
 
-def _indexed(view: View, wanted: WantedDocument) -> IndexedDocument:
-    if view.missing:
-        return IndexedDocument(problem=view.missing)
+@dataclass(frozen=True)
+class WantedDocument:
+    """A document to look up, and the values of its identifier columns if its id says them."""
+
+    document_id: str
+    values: Mapping[str, str]
+
+    def condition(self, source: Source, schema: T.StructType) -> Column:
+        """Return whether a row is that of the document."""
+        if not self.values:
+            return complete_id(schema, source.key_columns) == self.document_id
+        condition = F.lit(True)
+        for name, text in zip(source.key_columns, self.values.values(), strict=True):
+            condition &= F.col(quoted(name)) == _identifier_value(text, schema[name].dataType)
+        return condition
+
+
+def find_wanted(source: Source, given: str, is_id: bool = False) -> WantedDocument:
+    """Return the document that a person names."""
+    names, schema = source.identifier_columns, source.table.schema()
+    texts = identifier_texts(given, names, is_id)
+    if not texts:
+        return WantedDocument(given, {})
+    row = source.table.spark.range(1).select(
+        *(_identifier_value(text, schema[name].dataType).alias(name) for name, text in texts.items())
+    )
+    canonical = (scalar_text(F.col(quoted(name)), schema[name].dataType, JSON_OPTIONS) for name in texts)
+    document_id, *values = row.select(complete_id(row.schema, names), *canonical).collect()[0]
+    if document_id is None:
+        kinds = ", ".join(f"{name} {schema[name].dataType.simpleString()}" for name in names)
+        raise _identifier_error(f"These are no values of the identifier columns {kinds}", given, names)
+    return WantedDocument(document_id, dict(zip(names, values, strict=True)))
+
+
+def identifier_texts(given: str, names: Sequence[str], is_id: bool = False) -> dict[str, str]:
+    """Return the text of each identifier column; empty if the id may be a digest of them. Pure."""
+    if given.startswith("{") and not is_id:
+        try:
+            values = json.loads(given, parse_int=str, parse_float=str)  # numbers stay as they are written
+        except ValueError as error:
+            raise _identifier_error(f"This is not valid JSON: {error}", given, names) from None
+        if set(values) != set(names) or not all(isinstance(each, str | bool) for each in values.values()):
+            raise _identifier_error("Each identifier column needs a single value", given, names)
+        return {name: values[name] if isinstance(values[name], str) else str(values[name]).lower() for name in names}
+    if re.fullmatch(DIGEST, given):
+        return {}
+    parts = [given]
+    if len(names) > 1:
+        escaped = re.findall(r"\|((?:[^\\|]|\\.)*)", f"|{given}", re.DOTALL)
+        parts = [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in escaped]
+    if len(parts) != len(names):
+        raise _identifier_error(f"The document id has {len(parts)} parts", given, names)
+    return dict(zip(names, parts, strict=True))
+
+
+def _identifier_error(problem: str, given: str, names: Sequence[str]) -> ConfigError:
+    example = json.dumps(dict.fromkeys(names, "..."))
+    remedy = f"give the _id as the index has it, such as {'|'.join(names)}, or {example}"
+    return ConfigError(problem, subject="document_id", value=given, remedy=remedy)
+
+
+def _identifier_value(text: str, kind: T.DataType) -> Column:
+    """The value that a text of an id stands for; null if it stands for none."""
+    value = F.lit(text)
+    return F.try_to_binary(value, F.lit("base64")) if isinstance(kind, T.BinaryType) else value.try_cast(kind)
+
+
+def _current_rows(source: Source, wanted: WantedDocument) -> tuple[Document, ...]:
+    """The rows of a document in the current snapshot, as documents; one, unless identifiers are duplicates."""
+    if source.head is None:
+        return ()
+    kinds = {name: source.table.schema()[name].dataType for name in wanted.values}
     try:
-        with view.searching("reading a document") as client:
-            try:
-                found = client.get(index=view.config.index, id=wanted.document_id)
-            except NotFoundError:
-                return IndexedDocument()
-            version = int(found["_version"])
-            written = _writing_batch(client, view, version)
-    except IcecdcError as error:
-        return IndexedDocument(problem=f"The index cannot be read. {error}")
-    return IndexedDocument(view.visible_fields(found.get("_source") or {}), version, written)
+        values = {
+            name: int(text) if isinstance(kinds[name], T.IntegralType) else text
+            for name, text in wanted.values.items()
+            if not isinstance(kinds[name], T.BinaryType | T.BooleanType)
+        }
+        files = source.table.plan_matching(source.head, values)
+    except Py4JJavaError:  # Iceberg refuses a value that a column's type of that time cannot have
+        files = source.table.plan(source.head)
+    rows = replace(source.selection, with_row_position=False).select(source.table.read(files))
+    found = rows.where(wanted.condition(source, rows.schema)).select(document_json(rows.schema))
+    return tuple(json.loads(row[0]) for row in found.limit(_MOST_ROWS).collect())
 
 
-def _writing_batch(client: OpenSearch, view: View, version: int) -> str:
-    """Which batch wrote a document, from its version and the commit log."""
+def _history(source: Source, head: int, wanted: WantedDocument, most: int) -> dict[str, Any]:
+    """What the newest snapshots of the branch did to a document, and which were searched."""
+    metadata, chain = source.metadata, ancestors(source.metadata, head)
+    start = chain[most] if len(chain) > most else None
+    oldest = metadata.snapshot_by_id(chain[-1])
+    if start is None and oldest is not None and oldest.parent_snapshot_id is not None:
+        start = chain[-1]  # what it changed is not known, because the one before it has expired
+    scans = plan_scans(source.table, metadata, start, head, "snapshot")
+    searched = len(chain) if start is None else chain.index(start)
+    older = "" if start is None else " What happened before them is not known, or was not searched."
+    note = f"{searched:,} snapshots were searched.{older}"
+    if not scans:
+        return {"searched": note}
+    changes = changes_frame(source.table, scans, replace(source.selection, with_row_position=False))
+    found = row_changes(changes.where(wanted.condition(source, changes.schema)), source.key_columns)
+    events = sorted(collect_changes(found, source.key_columns), key=lambda each: chain.index(each.snapshot_id))
+    return {"searched": note, "history": tuple((_snapshot(source, each.snapshot_id), each) for each in events)}
+
+
+def _snapshot(source: Source, snapshot_id: int) -> dict[str, Any]:
+    snapshot = source.metadata.snapshot_by_id(snapshot_id)
+    assert snapshot is not None
+    return {"snapshot_id": snapshot_id, "committed": committed_at(snapshot), "operation": operation(snapshot)}
+
+
+def _indexed(client: OpenSearch, view: View, document_id: str) -> dict[str, Any]:
+    """The document in the index, and which batch wrote it, by its version and the commit log."""
+    try:
+        found = client.get(index=view.config.index, id=document_id)
+    except NotFoundError:
+        return {}
+    version = int(found["_version"])
     epoch = epoch_of(version)
+    written = f"Its version in the index is {version:,}: it was written in epoch {epoch:,}"
     log = PositionStore(client, view.config).log(1, highest_epoch=epoch)
-    by = f"Its version in the index is {version:,}: it was written in epoch {epoch:,}"
     if log and log[0].get("epoch") == epoch:
-        when, kind = str(log[0].get("updated_at", ""))[:19].replace("T", " "), log[0].get("kind")
-        return f"{by}, by the {kind} of {when} UTC to snapshot {log[0].get('to_snapshot_id')}."
-    return f"{by}."
+        written += f", by the {log[0].get('kind')} of {str(log[0].get('updated_at'))[:19]} UTC"
+    fields = view.visible_fields(found.get("_source") or {})
+    return {"indexed": fields, "version": version, "written": f"{written}."}
 
 
 def _verdict(view: View, found: DocumentView) -> tuple[bool | None, str]:
-    indexed, rows = found.indexed, found.rows
-    if indexed.problem:
-        return None, indexed.problem
-    if len(rows) > 1:
-        more = " or more" if len(rows) == MOST_ROWS else ""
-        return None, f"The table has {len(rows)}{more} rows of this identifier."
+    if len(found.rows) > 1:
+        return None, f"The table has {len(found.rows)} rows of this identifier, or more."
     if view.hides_documents:
-        return (
-            None,
-            f"{OTHER_DOCUMENTS}, so its fields are not shown here.",
-        )
-    if indexed.fields is None and not rows:
+        return None, f"{OTHER_DOCUMENTS}, so its fields are not shown here."
+    if found.indexed is None and not found.rows:
         return True, "Neither the index nor the table has it now."
-    behind = view.position_snapshot_id != view.source.head
-    remedy = (
-        "The index is behind the table, so the next sync may bring it."
-        if behind
-        else "The index is up to date, so something else wrote there: 30_validation with repair=true corrects it."
-    )
-    if indexed.fields is None:
-        return False, f"Only the table has it. {remedy}"
-    if not rows:
-        return False, f"Only the index has it. {remedy}"
-    if is_same(indexed.fields, rows[0], view.config.pipeline_fields, view.source.schema):
+    if found.indexed is None:
+        problem = "Only the table has it."
+    elif not found.rows:
+        problem = "Only the index has it."
+    elif is_same(found.indexed, found.rows[0], view.config.pipeline_fields, view.source.schema):
         return True, "The index and the table agree."
-    return False, f"The index and the table differ. {remedy}"
+    else:
+        problem = "The index and the table differ."
+    if view.position_snapshot_id != view.source.head:
+        return False, f"{problem} The index is behind the table, so the next sync may bring it."
+    remedy = "so something else wrote there: 30_validation with repair=true corrects it"
+    return False, f"{problem} The index is up to date, {remedy}."
 
 
-def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: StructType) -> bool:
+def is_same(indexed: Document, row: Document, pipeline_fields: Sequence[str], schema: T.StructType) -> bool:
     """Return whether a document is what its row makes; what an ingest pipeline adds does not count."""
     ours = without_fields(deepcopy(dict(indexed)), pipeline_fields, schema)
     return bool(_without_nulls(ours) == _without_nulls(row))
@@ -313,3 +301,103 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+_MOST_FIELDS = 12
+_MOST_EXAMPLES = 8
+# What makes a JSON object the body of a search, and not a query alone.
+_BODY_KEYS = frozenset({"query", "sort", "from", "size", "knn", "min_score", "post_filter", "collapse"})
+
+
+@dataclass(frozen=True, repr=False)
+class QueryResult(Part):
+    """What the index answered."""
+
+    query: Any
+    total: int | None = None
+    took_ms: int = 0
+    seconds: float = 0.0
+    hits: tuple[tuple[str, float | None, Document], ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts and times, for the report."""
+        return {"hits": self.total, "took_ms": self.took_ms, "seconds": self.seconds, "problem": self.problem}
+
+    def shown(self) -> Iterator[str | pd.DataFrame]:
+        """Yield the query, its hits and queries to try next."""
+        import pandas as pd
+
+        from icecdc_core.reporting.figures import Heading
+
+        if self.total is None:
+            yield self.problem
+            return
+        yield Heading(f"{self.total:,} hits in {self.took_ms:,} ms")
+        yield json.dumps(self.query, ensure_ascii=False)
+        fields = list(dict.fromkeys(name for _, _, document in self.hits for name in document))[:_MOST_FIELDS]
+        rows = [[key, score, *(value_text(hit.get(name)) for name in fields)] for key, score, hit in self.hits]
+        yield pd.DataFrame(rows, columns=["_id", "score", *fields])
+        if self.examples:
+            yield Heading("Queries to try")
+            yield pd.DataFrame(self.examples, columns=["field", "query"])
+        else:
+            yield "No hit has a value for an example query."
+
+
+def try_query(view: View) -> QueryResult:
+    """Ask the index what the parameter ``query`` says; without one, for all documents."""
+    body = search_body(view.config.query, view.config.sample_rows)
+    if view.missing:
+        return QueryResult(body["query"], problem=view.missing)
+    if view.hides_documents:
+        return QueryResult(body["query"], problem=f"{OTHER_DOCUMENTS}, so its documents are not shown here.")
+    try:
+        with view.searching("trying a query") as client:
+            begin = time.monotonic()
+            answer = client.search(index=view.config.index, body=body)
+    except OpenSearchRequestError as error:
+        raise ConfigError(
+            f"OpenSearch refuses the query: {error.message}",
+            subject="query",
+            value=view.config.query,
+            remedy='give a query string such as name:word, or a query as JSON such as {"match": {"name": "word"}}',
+        ) from error
+    except IcecdcError as error:
+        return QueryResult(body["query"], problem=f"The index cannot be read. {error}")
+    hits = [
+        (hit["_id"], hit.get("_score"), view.visible_fields(hit.get("_source") or {})) for hit in answer["hits"]["hits"]
+    ]
+    return QueryResult(
+        body["query"],
+        int(answer["hits"]["total"]["value"]),
+        int(answer["took"]),
+        round(time.monotonic() - begin, 3),
+        tuple(hits),
+        tuple(_examples(view, [document for _, _, document in hits]))[:_MOST_EXAMPLES],
+    )
+
+
+def search_body(given: str, most: int) -> dict[str, Any]:
+    """Return the body of a search. Pure."""
+    if not given.startswith("{"):
+        asked = {"query_string": {"query": given, "lenient": True}} if given else {"match_all": {}}
+        return {"query": asked, "size": most, "track_total_hits": True}
+    found = json.loads(given)
+    if not _BODY_KEYS & found.keys():
+        found = {"query": found}
+    size = found.get("size")
+    size = min(size, most) if isinstance(size, int) else most
+    return {"query": {"match_all": {}}, **found, "size": size, "track_total_hits": True}
+
+
+def _examples(view: View, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:
+    """Yield for each field a query with a value that one of the documents has."""
+    config = view.config
+    properties = index_mapping(view.source.schema, config.mapping, config.pipeline_fields)["properties"]
+    for name in properties:
+        for query in example_queries(properties, name)[:1]:
+            filled = (with_values(query, document) for document in documents)
+            if (found := next((each for each in filled if each != query), None)) is not None:
+                yield name, json.dumps(found)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from icecdc_core.errors import IcecdcError
-from icecdc_core.explore.figures import Part, paragraphs, table
+from icecdc_core.explore.view import Part
 from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.reporting.exit_states import reason_without_values, state_of
 from icecdc_core.reporting.reports import Report, RunReport
 
 if TYPE_CHECKING:
     from icecdc_core.explore.differences import Differences
-    from icecdc_core.explore.documents import DocumentView
-    from icecdc_core.explore.queries import QueryResult
+    from icecdc_core.explore.documents import DocumentView, QueryResult
     from icecdc_core.explore.time_line import TimeLine
     from icecdc_core.explore.view import View
 
@@ -76,7 +77,7 @@ def explore_report(
         document=document.to_dict(),
         query=query.to_dict(),
         notes=list(snapshots.notes),
-        seconds=view.seconds,
+        seconds=round(time.monotonic() - view.since, 3),
     )
 
 
@@ -111,20 +112,9 @@ class NextSync(Part):
         names = ("strategy", "snapshots", "upserts", "deletes", "carryovers_removed", "seconds")
         return {"state": self.state, **{name: getattr(self.report, name) for name in names}}
 
-    def _repr_html_(self) -> str:
-        if self.report is None or not self.report.steps:
-            return paragraphs(self.line)
-        head = ("from snapshot", "to snapshot", "files read", "bytes read")
-        rows = [
-            (
-                str(step["from_snapshot_id"] or "the empty table"),
-                str(step["to_snapshot_id"]),
-                f"{step['files_before'] + step['files_after']:,}",
-                f"{step['bytes']:,}",
-            )
-            for step in self.report.steps
-        ]
-        return paragraphs(self.line) + table(head, rows)
+    def shown(self) -> Iterator[str]:
+        """Yield the outcome."""
+        yield self.line
 
 
 def dry_run_next_sync(view: View) -> NextSync:

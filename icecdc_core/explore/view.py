@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icecdc_core.commits.position import Position
 from icecdc_core.commits.preconditions import check_preconditions
@@ -25,19 +25,30 @@ from icecdc_core.table.snapshots import ancestors, lag, operation
 from icecdc_core.table.source import Source
 
 if TYPE_CHECKING:
+    import pandas as pd
     from opensearchpy import OpenSearch
     from pyspark.sql import SparkSession
 
     from icecdc_core.explore.config import ExploreConfig
 
 
-CURRENT, POSITION, EARLIEST = "current", "position", "earliest"
-_BACK = re.compile(r"-\d{1,4}|0")
-_MOST_LISTED = 12
+class Part:
+    """A part of the exploration, which shows itself as HTML, and without its tables where there is none."""
+
+    def shown(self) -> Iterator[str | pd.DataFrame]:
+        """Yield paragraphs, headings and tables."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        from icecdc_core.reporting.figures import as_html
+
+        return as_html(self.shown())
+
+    def __repr__(self) -> str:
+        return " ".join(part for part in self.shown() if isinstance(part, str) and part)
 
 
-@dataclass(frozen=True)
-class SnapshotRange:
+class SnapshotRange(NamedTuple):
     """Two snapshots to compare."""
 
     start: int | None
@@ -49,70 +60,52 @@ def choose_snapshots(
     metadata: TableMetadata, head: int | None, position: int | None, from_snapshot: str, to_snapshot: str
 ) -> SnapshotRange:
     """Return the two snapshots that the parameters name, or those that a person most likely wants to compare."""
-    if head is None:
-        # What was asked for is checked nevertheless.
-        for parameter, text in (("from_snapshot", from_snapshot), ("to_snapshot", to_snapshot)):
-            if text not in ("", CURRENT, EARLIEST):
-                _named(metadata, head, position, parameter, text)
-        return SnapshotRange(None, None, "The table has no snapshot yet.")
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    start = _named(metadata, head, position, "from_snapshot", from_snapshot) if from_snapshot else None
     end = _named(metadata, head, position, "to_snapshot", to_snapshot) if to_snapshot else head
     if end is None:
-        return SnapshotRange(None, None, "Before the first snapshot the table is empty.")
+        return SnapshotRange(None, None, "The table has no snapshot yet, or is compared before its first one.")
     if from_snapshot:
-        return SnapshotRange(_named(metadata, head, position, "from_snapshot", from_snapshot), end, "")
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+        return SnapshotRange(start, end, "")
     if position in known and position != end and not to_snapshot:
         return SnapshotRange(position, end, "That is what the index lacks.")
     # A compaction changes no row, so the snapshot before it is the one to look at.
     changing = next((each for each in ancestors(metadata, end) if operation(known[each]) != "replace"), end)
     parent = known[changing].parent_snapshot_id
     if parent is not None and parent not in known:
-        return SnapshotRange(
-            None, None, f"The snapshot before {changing} has expired, so there is nothing to compare with."
-        )
+        return SnapshotRange(None, None, f"The snapshot before {changing} has expired: nothing to compare with.")
     reason = "The index is up to date, so these are the changes" if position == end else "The changes"
     return SnapshotRange(parent, end, f"{reason} of snapshot {changing} alone.")
 
 
+_MOST_LISTED = 12
+
+
 def _named(metadata: TableMetadata, head: int | None, position: int | None, parameter: str, text: str) -> int | None:
     """The snapshot that a text names; None is the empty table before the first snapshot."""
-    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    chain = ancestors(metadata, head)
-    if text == CURRENT:
-        return head
-    if text == POSITION:
-        if position is None:
-            raise _snapshot_error(metadata, chain, parameter, text, "The index has no position yet")
-        if position not in known:
-            raise _snapshot_error(
-                metadata, chain, parameter, text, f"The snapshot of the index, {position}, has expired"
-            )
-        return position
-    if text == EARLIEST:
-        oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
-        if oldest is not None and oldest.parent_snapshot_id is not None:
-            raise _snapshot_error(metadata, chain, parameter, text, "The first snapshots of the table have expired")
+    chain, ids = ancestors(metadata, head), [each.snapshot_id for each in metadata.snapshots]
+    oldest = metadata.snapshot_by_id(chain[-1]) if chain else None
+    if text == "earliest" and (oldest is None or oldest.parent_snapshot_id is None):
         return None
-    if text in metadata.refs:
-        return metadata.refs[text].snapshot_id
-    if _BACK.fullmatch(text):
-        if -int(text) < len(chain):
-            return chain[-int(text)]
-        raise _snapshot_error(metadata, chain, parameter, text, f"The branch has only {len(chain)} snapshots")
-    if text.isdecimal() and int(text) in known:
-        return int(text)
-    problem = "The table has no such snapshot; it may have expired" if text.isdecimal() else "This is no snapshot"
-    raise _snapshot_error(metadata, chain, parameter, text, problem)
-
-
-def _snapshot_error(metadata: TableMetadata, chain: list[int], parameter: str, text: str, problem: str) -> ConfigError:
-    newest = sorted(metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)
-    ids = [str(each.snapshot_id) for each in newest]
-    listed = ", ".join(ids[:_MOST_LISTED]) + (f" and {len(ids) - _MOST_LISTED} older" if ids[_MOST_LISTED:] else "")
-    names = ", ".join(sorted(metadata.refs))
-    counted = f", 0 to {1 - len(chain)} to count back" if len(chain) > 1 else ""
-    remedy = f"use one of {listed}; {names}{counted}" if ids else "leave it empty: the table has no snapshot yet"
-    return ConfigError(problem, subject=parameter, value=text, remedy=remedy)
+    if text == "current" and head is None:
+        return None
+    names = {**{name: ref.snapshot_id for name, ref in metadata.refs.items()}, "current": head, "position": position}
+    found = names.get(text)
+    if re.fullmatch(r"-?\d+", text):
+        number = int(text)
+        found = chain[-number] if 0 <= -number < len(chain) else number
+    if found in ids:
+        return found
+    newest = [str(each.snapshot_id) for each in sorted(metadata.snapshots, key=lambda each: -each.timestamp_ms)]
+    listed = (
+        f"{', '.join(newest[:_MOST_LISTED])}; {', '.join(sorted(metadata.refs))}; 0 to {1 - len(chain)} to count back"
+    )
+    raise ConfigError(
+        "The table has no such snapshot, or it has expired",
+        subject=parameter,
+        value=text,
+        remedy=f"use one of {listed}" if ids else "leave it empty: the table has no snapshot yet",
+    )
 
 
 OTHER_DOCUMENTS = "The index was built with other columns or another select or row_filter"
@@ -152,11 +145,6 @@ class View:
         )
         return any(stored.get(name) != wanted.get(name) for name in hiding)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the view was opened."""
-        return round(time.monotonic() - self.since, 3)
-
     @contextmanager
     def reading(self) -> Iterator[Source]:
         """Yield the table; failures of Spark become typed errors, and what was staged is released."""
@@ -169,7 +157,8 @@ class View:
     @contextmanager
     def searching(self, doing: str) -> Iterator[OpenSearch]:
         """Yield a client; its failures become typed errors, and ``doing`` says what failed."""
-        with closing(connect(self.config)) as client, opensearch_errors(self.config, doing):
+        errors = typed_errors(self.config.opensearch_url, doing, self.config.opensearch_username)
+        with closing(connect(self.config)) as client, errors:
             yield client
 
     def visible_fields(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -181,11 +170,6 @@ class View:
         made = [each for path in self.config.pipeline_fields for each in (path, *outer_paths(path))]
         allowed = {*self.source.schema.names, *made}
         return {name: value for name, value in document.items() if name in allowed}
-
-
-def opensearch_errors(config: ExploreConfig, doing: str) -> Any:
-    """Return the context in which failures of OpenSearch become typed errors."""
-    return typed_errors(config.opensearch_url, doing, config.opensearch_username)
 
 
 def open_view(spark: SparkSession, config: ExploreConfig) -> View:
@@ -203,12 +187,13 @@ def open_view(spark: SparkSession, config: ExploreConfig) -> View:
 def _position(config: ExploreConfig) -> tuple[Position | None, str]:
     """The position of the index, and why the index cannot be read."""
     try:
-        with closing(connect(config)) as client, opensearch_errors(config, "reading the position"):
+        with closing(connect(config)) as client:
             position = PositionStore(client, config).read()
             if position is None or not position.exists:
                 return None, f"There is no index '{config.index}' yet: nothing was exported. The first sync exports it."
             require_index_of_table(config, position.table)
-            require_readable_index(client, *position.committed_index)
+            with typed_errors(config.opensearch_url, "reading the index", config.opensearch_username):
+                require_readable_index(client, *position.committed_index)
             return position, ""
     except IcecdcError as error:
         return None, f"The index cannot be read. {error}"
@@ -223,13 +208,13 @@ def index_notes(source: Source, position: Position | None) -> Iterator[str]:
         )
     if position is None:
         return
-    failed = check_preconditions(position, source)
-    if failed is not None:
-        yield f"The next sync cannot continue from the position: {failed.error}"
+    error = check_preconditions(position, source)
+    if error is not None:
+        yield f"The next sync cannot continue from the position: {error}"
     snapshots, seconds = lag(source.metadata, position.snapshot_id, source.head)
     if snapshots and position.snapshot_id in (None, *source.snapshot_ids):
         yield f"The index is {snapshots:,} snapshots and {seconds:,.0f} s behind the table."
-    elif failed is None and position.snapshot_id == source.head:
+    elif error is None and position.snapshot_id == source.head:
         yield "The index is up to date."
-    elif failed is None:
+    elif error is None:
         yield "The table was rolled back to an earlier snapshot than that of the index. The next sync goes back to it."

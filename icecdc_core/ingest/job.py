@@ -28,9 +28,9 @@ from icecdc_core.ingest.routing import check_expressions
 from icecdc_core.ingest.start_offsets import StreamStart, find_start
 from icecdc_core.ingest.table import Writer, compact
 from icecdc_core.logs import event
+from icecdc_core.reporting import telemetry
 from icecdc_core.reporting.instrumentation import JobRun, publish_run_metrics
-from icecdc_core.reporting.metrics import ProgressMetrics
-from icecdc_core.reporting.observers import telemetry_is_configured
+from icecdc_core.reporting.metrics import PlainMetrics
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import StopRequest, stop_on_sigterm
 
@@ -57,7 +57,7 @@ class Progress:
             return
         self._due = self._clock() + SECONDS_BETWEEN
         config = self._config
-        if not (config.metrics_folder or config.metrics_url or telemetry_is_configured()):
+        if not (config.metrics_folder or config.metrics_url or telemetry.is_loaded()):
             return
         try:
             through = batches.complete_through()
@@ -66,7 +66,7 @@ class Progress:
         facts = {**written, "tables_behind": len(batches.behind)}
         if through is not None:
             facts["complete_through"] = through.timestamp()
-        publish_run_metrics(ProgressMetrics({"job": "ingest", **config.subject}, facts), config)
+        publish_run_metrics(PlainMetrics({"job": "ingest", **config.subject}, facts), config)
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
@@ -179,7 +179,7 @@ class IngestRun(JobRun[IngestConfig]):
             return self.stop.requested or self._time_is_over() or bool(retry)
 
         def process(records: DataFrame, start: Offsets, end: Offsets) -> None:
-            with self.observers.batch(batches.number) as written:
+            with self.batch(batches.number) as written:
                 entry = batches.process(records, start, end)
                 self.written.add(entry)
                 written |= Totals(entry).counts

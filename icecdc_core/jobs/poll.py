@@ -18,7 +18,7 @@ from icecdc_core.jobs.sync import sync_changes
 from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.reporting.exit_states import state_of
 from icecdc_core.reporting.instrumentation import publish_run_metrics
-from icecdc_core.reporting.metrics import LagMetrics
+from icecdc_core.reporting.metrics import PlainMetrics
 from icecdc_core.reporting.reports import RunReport, write_report
 from icecdc_core.session.jvm import has_ended
 from icecdc_core.session.processes import Stopped, stop_on_sigterm
@@ -274,6 +274,6 @@ def _publish_lag(config: SyncConfig, report: RunReport, interval: PollInterval, 
                 event("the target lag is kept again", logging.INFO, **fields)
             else:
                 event("the target lag is not kept", logging.WARNING, **fields)
-        publish_run_metrics(
-            LagMetrics(labels, config.target_lag, verdict.lag, interval.seconds_kept, interval.seconds_missed), config
-        )
+        lags = {"target_lag": config.target_lag, "lag_achieved": verdict.lag}
+        lags |= {"target_lag_kept": interval.seconds_kept, "target_lag_missed": interval.seconds_missed}
+        publish_run_metrics(PlainMetrics(labels, lags), config)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from opensearchpy.exceptions import NotFoundError, TransportError
 
 from icecdc_core.commits.position import Position
-from icecdc_core.commits.preconditions import check_preconditions
+from icecdc_core.commits.preconditions import check_preconditions, policy_of
 from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents.example_queries import as_text, example_queries, with_values
 from icecdc_core.documents.mapping import index_mapping
@@ -254,10 +254,10 @@ def _check_index(client: OpenSearch, config: SyncConfig, source: Source | None, 
             column["example query"] = as_text(_that_find(client, config.index, fields, column["column"]))
     if position.batch is not None:
         notes.append(f"the next run finishes a begun {position.batch.kind}")
-    if source is not None and (failed := check_preconditions(position, source)) is not None:
-        if getattr(config, failed.policy) != "reexport":
-            raise failed.error
-        notes.append(f"the next sync exports again: {failed.error.message}")
+    if source is not None and (error := check_preconditions(position, source)) is not None:
+        if getattr(config, policy_of(error)) != "reexport":
+            raise error
+        notes.append(f"the next sync exports again: {error.message}")
 
 
 def _that_find(client: OpenSearch, index: str, fields: dict[str, Any], name: str) -> list[dict[str, Any]]:

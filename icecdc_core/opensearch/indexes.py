@@ -331,8 +331,7 @@ def require_readable_index(client: OpenSearch, index: str, physical: str, export
             f"The alias '{index}' must show readers '{physical}', and shows {found}",
             subject="index",
             value=index,
-            remedy=f"make '{index}' an alias that points only to '{physical}', without filter and routing "
-            "(POST /_aliases)",
+            remedy=f"make the alias '{index}' point only to '{physical}', without filter and routing (POST /_aliases)",
         )
 
 

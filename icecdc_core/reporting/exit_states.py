@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from icecdc_core import errors
 from icecdc_core.errors import IcecdcError
 from icecdc_core.secrets import mask_secrets, shorten
 
@@ -51,56 +50,30 @@ EXIT_STATES: dict[str, ExitState] = {
 }
 """Every state with its exit code, its meaning and what to do about it."""
 
-_STATES: dict[type[IcecdcError], str] = {
-    errors.ConfigError: "config",
-    errors.ColumnNotFoundError: "config",
-    errors.IdentifierColumnsError: "config",
-    errors.TableNotFoundError: "config",
-    errors.IndexConflictError: "config",
-    errors.PositionError: "config",
-    errors.JavaNotFoundError: "config",
-    errors.DependencyError: "config",
-    errors.UnsupportedTypeError: "config",
-    errors.PortInUseError: "config",
-    errors.DuplicateIdentifierError: "data",
-    errors.RejectedDocumentsError: "data",
-    errors.DataReadError: "data",
-    errors.TableReplacedError: "reexport",
-    errors.HistoryGapError: "reexport",
-    errors.HiddenHistoryError: "reexport",
-    errors.SchemaChangeError: "reexport",
-    errors.IndexNotFoundError: "reexport",
-    errors.DocumentVersionError: "reexport",
-    errors.CatalogError: "retry",
-    errors.OpenSearchUnreachableError: "retry",
-    errors.OpenSearchRequestError: "retry",
-    errors.DownloadError: "retry",
-    errors.DiskFullError: "retry",
-    errors.SparkJobError: "retry",
-    errors.ServiceStartError: "retry",
-    errors.FencedError: "locked",
-    errors.TableLockedError: "locked",
-    errors.OpenSearchAuthError: "access",
-    errors.SecretError: "access",
-    errors.IndexDiffersError: "differs",
-    errors.SchemaRegistryError: "retry",
-    errors.KafkaError: "retry",
-    errors.KafkaUnreachableError: "retry",
-    errors.KafkaAuthError: "access",
-    errors.TopicNotFoundError: "config",
-    errors.LostOffsetsError: "lost",
-    errors.TopicReplacedError: "lost",
-    errors.TableResetError: "lost",
-    errors.ConcurrentIngestError: "locked",
-    errors.IngestWriteError: "retry",
+_ERRORS = {
+    "config": "ConfigError ColumnNotFoundError IdentifierColumnsError TableNotFoundError IndexConflictError "
+    "PositionError JavaNotFoundError DependencyError UnsupportedTypeError PortInUseError "
+    "TopicNotFoundError",
+    "data": "DuplicateIdentifierError RejectedDocumentsError DataReadError",
+    "reexport": "TableReplacedError HistoryGapError HiddenHistoryError SchemaChangeError IndexNotFoundError "
+    "DocumentVersionError",
+    "retry": "CatalogError OpenSearchUnreachableError OpenSearchRequestError DownloadError DiskFullError "
+    "SparkJobError ServiceStartError SchemaRegistryError KafkaError KafkaUnreachableError "
+    "IngestWriteError",
+    "locked": "FencedError TableLockedError ConcurrentIngestError",
+    "access": "OpenSearchAuthError SecretError KafkaAuthError",
+    "differs": "IndexDiffersError",
+    "lost": "LostOffsetsError TopicReplacedError TableResetError",
 }
+_STATES = {name: state for state, names in _ERRORS.items() for name in names.split()}
 
 
 def state_of(error: BaseException | None) -> str:
     """The state of a run that ended with this error; None: it did what it was asked for."""
     if error is None:
         return "ok"
-    return next((_STATES[kind] for kind in type(error).__mro__ if kind in _STATES), "failed")
+    names = [kind.__name__ for kind in type(error).__mro__ if issubclass(kind, IcecdcError)]
+    return next((_STATES[name] for name in names if name in _STATES), "failed")
 
 
 def exit_code(state: str) -> int:
@@ -141,47 +114,8 @@ def failure_of(error: BaseException) -> dict[str, Any] | None:
     return report
 
 
-# The messages of these have names, counts and addresses only. An error of any other class, a new one too, may quote a
-# row: an answer that was cut off has ids of documents, and a condition fails with the value that it met.
-_WITHOUT_VALUES = frozenset(
-    {
-        errors.CatalogError,
-        errors.ColumnNotFoundError,
-        errors.ConcurrentIngestError,
-        errors.DependencyError,
-        errors.DiskFullError,
-        errors.FencedError,
-        errors.HiddenHistoryError,
-        errors.HistoryGapError,
-        errors.IndexConflictError,
-        errors.IndexDiffersError,
-        errors.IndexNotFoundError,
-        errors.KafkaAuthError,
-        errors.KafkaError,
-        errors.KafkaUnreachableError,
-        errors.LostOffsetsError,
-        errors.OpenSearchAuthError,
-        errors.PositionError,
-        errors.SchemaChangeError,
-        errors.SchemaRegistryError,
-        errors.SecretError,
-        errors.TableLockedError,
-        errors.TableNotFoundError,
-        errors.TableReplacedError,
-        errors.TableResetError,
-        errors.TopicNotFoundError,
-        errors.TopicReplacedError,
-        errors.UnsupportedTypeError,
-    }
-)
-# Expressions, which a changed selection shows, may have values: `region = 'EU'`.
-_EXPRESSIONS = re.compile(r"\b(select|row_filter)=")
-
-
 def reason_without_values(error: BaseException) -> str:
-    """Return why a run failed: the message of an error that has no values, else what its class means."""
+    """Return why a run failed without its message, which may quote a row: the class, what it means and the remedy."""
     kind, state = type(error).__name__, EXIT_STATES[state_of(error)]
-    if type(error) in _WITHOUT_VALUES and not _EXPRESSIONS.search(str(error)):
-        return shorten(mask_secrets(f"{kind}: {error}"))
     remedy = error.remedy if isinstance(error, IcecdcError) else ""
     return shorten(mask_secrets(f"{kind}: {state.meaning}; the log has the details. Remedy: {remedy or state.action}"))

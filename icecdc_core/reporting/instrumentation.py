@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import traceback
 import uuid
@@ -16,8 +17,8 @@ from icecdc_core.logs import event, log_fields, logging_to
 from icecdc_core.opensearch.counts import COUNTERS
 from icecdc_core.reporting.exit_states import LONGEST_MESSAGE, REPORT, failure_report, state_of
 from icecdc_core.reporting.metrics import RunMetrics, check_folder, push_metrics, write_metrics
-from icecdc_core.reporting.observers import ObservedRun, Observers, publish_metrics
 from icecdc_core.reporting.reports import Report, RunReport, check_report_path, write_report
+from icecdc_core.reporting.telemetry import orchestrator, send_gauges, span, trace_of_run
 from icecdc_core.secrets import mask_secrets, shorten
 from icecdc_core.session.catalog import require_catalog
 from icecdc_core.session.job_session import job_session
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icecdc_core.config.model import ParameterModel
+    from icecdc_core.reporting.lineage import Lineage
+    from icecdc_core.table.source import Source
 
 C = TypeVar("C", bound="ParameterModel")
 R = TypeVar("R", bound=Report)
@@ -47,7 +50,11 @@ class JobRun(Generic[C]):
     the failure at ``report_path``.
     """
 
+    opened_source: Source | None = None
+    """The table that the run reads."""
+
     def __init__(self, job: str, spark: SparkSession, config: C, clock: Callable[[], float] = time.monotonic) -> None:
+        self.job = job
         self.spark = spark
         self.config = config
         self.run_id = uuid.uuid4().hex
@@ -58,12 +65,17 @@ class JobRun(Generic[C]):
         self._clock = clock
         self._started_at = clock()
         self._resources = ExitStack()
-        self.observers = Observers(ObservedRun(job, self.run_id, config.subject, spark, config))
+        self.is_endless = getattr(config, "trigger", "") == "continuous"
+        self._traced: dict[str, Any] = {}
+        self._lineage: Lineage | None = None
 
     def __enter__(self) -> Self:
         self._resources.enter_context(logging_to(self.config.log_path))
         self._resources.enter_context(log_fields(**self._identity))
-        self.observers.started()
+        attributes = {f"icecdc.{name}": value for name, value in self._identity.items()}
+        self._traced = self._resources.enter_context(span(f"icecdc {self.job}", attributes, orchestrator()))
+        self._trace = trace_of_run()
+        self._lineage = open_lineage(self)
         event("run started")
         try:
             check_report_path(self.config.report_path)
@@ -80,7 +92,7 @@ class JobRun(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._resources:
+        try:
             self._close()
             if error is not None:
                 self._failed(error)
@@ -89,10 +101,13 @@ class JobRun(Generic[C]):
                 self._facts.update({**self._finished.to_dict(), **self._identity})
                 counts = {name: self._facts[name] for name in _LOGGED if name in self._facts}
                 event("run ended", state=self._facts["state"], seconds=self._facts["seconds"], **counts)
-            self.observers.ended(self._facts, error)
+            self._traced.update(self._facts)
             if error is not None or self._finished is not None:
                 publish_run_metrics(RunMetrics(self._facts, time.time()), self.config)
-            self.observers.wait()
+            if self._lineage is not None:
+                self._lineage.ended(self._facts, error)
+        finally:
+            self._resources.__exit__(kind, error, trace)
 
     def _open(self) -> None:
         """Open what the job needs; what fails here is reported like any other failure of the run."""
@@ -125,14 +140,27 @@ class JobRun(Generic[C]):
         """Time a stage; its seconds are added to those of earlier stages of that name."""
         begin = self._clock()
         self.note(stage=name, stage_seconds=self.stage_seconds)
+        if self._lineage is not None and name != "check":
+            self._lineage.begin({})
         with log_fields(stage=name):
             try:
-                with self.observers.stage(name):
+                with span(name):
                     yield
             finally:
                 seconds = round(self._clock() - begin, 3)
                 self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
                 event("stage ended", stage=name, seconds=seconds)
+
+    @contextmanager
+    def batch(self, number: int) -> Iterator[dict[str, Any]]:
+        """Trace a batch of an ingest, in a thread of Spark; yields a mapping for what it wrote.
+
+        In a run without a natural end it is a trace of its own.
+        """
+        with span("batch", {"icecdc.batch": number}, self._trace, own_trace=self.is_endless) as facts:
+            yield facts
+        if self._lineage is not None:
+            self._lineage.batch_ended(facts)
 
     def _failed(self, error: BaseException) -> None:
         self.note(seconds=self.seconds, state=state_of(error))
@@ -167,4 +195,29 @@ def publish_run_metrics(metrics: RunMetrics, config: ParameterModel) -> None:
         problems.append(push_metrics(metrics, config.metrics_url, job, index))
     for problem in filter(None, problems):
         event(f"the metrics were not published: {problem}", logging.WARNING)
-    publish_metrics(metrics)
+    send_gauges(metrics)
+
+
+def open_lineage(run: JobRun[Any]) -> Lineage | None:
+    """Return the lineage of a run, if the environment names where to send it."""
+    if not lineage_is_configured():
+        return None
+    try:
+        from icecdc_core.reporting.lineage import Lineage
+
+        return Lineage(run)
+    except ImportError as missing:
+        remedy = "pip install 'icecdc[openlineage]'"
+        event(f"a package for monitoring is missing: {missing.name}", logging.WARNING, remedy=remedy)
+    except Exception as error:  # a wrong setting of the environment, in the client's own words
+        reason = shorten(mask_secrets(f"{type(error).__name__}: {error}"), 300)
+        event(f"tracing or lineage is off for this run: openlineage: {reason}", logging.WARNING)
+    return None
+
+
+def lineage_is_configured() -> bool:
+    """Whether the environment names where to send lineage."""
+    if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    named = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+    return any(map(os.environ.get, named)) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in os.environ)

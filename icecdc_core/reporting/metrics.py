@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, pushadd_to_gateway
 from prometheus_client.core import GaugeMetricFamily
@@ -17,60 +17,33 @@ from prometheus_client.registry import Collector
 from icecdc_core.errors import ConfigError
 from icecdc_core.reporting.exit_states import EXIT_STATES
 
-
-class Metric(NamedTuple):
-    """A metric."""
-
-    name: str
-    unit: str
-    help: str
-
-
-METRICS = [
-    Metric("icecdc_run_timestamp_seconds", "seconds since 1970", "When the last run ended."),
-    Metric("icecdc_success_timestamp_seconds", "seconds since 1970", "When a run last succeeded."),
-    Metric("icecdc_run_success", "0 or 1", "Whether the last run succeeded."),
-    Metric(
-        "icecdc_run_state",
-        "0 or 1 for each state",
-        "How the last run ended. A run that found the index locked publishes only this metric.",
-    ),
-    Metric("icecdc_run_seconds", "seconds", "How long the last run took."),
-    Metric("icecdc_stage_seconds", "seconds", "How long each stage of the last run took."),
-    Metric(
-        "icecdc_lag_snapshots", "snapshots", "Snapshots the index was behind, at the start and at the end of the run."
-    ),
-    Metric(
-        "icecdc_lag_seconds",
-        "seconds",
-        "Age of the oldest commit that the index lacked, at the start and at the end of the run.",
-    ),
-    Metric("icecdc_target_lag_seconds", "seconds", "The target lag of a polling run."),
-    Metric(
-        "icecdc_lag_achieved_seconds",
-        "seconds",
-        "Longest time from a commit until it was searchable, in the last poll that found commits.",
-    ),
-    Metric("icecdc_target_lag_kept_seconds", "seconds", "How long the polling run has kept its target lag."),
-    Metric("icecdc_target_lag_missed_seconds", "seconds", "How long the polling run has missed its target lag."),
-    Metric("icecdc_documents", "documents", "Documents by result: upserts, deletes, already_applied, rejected."),
-    Metric("icecdc_carryovers", "rows", "Unchanged rows of rewritten files that were found and not sent."),
-    Metric("icecdc_snapshots", "snapshots", "Snapshots in the range that was read."),
-    Metric("icecdc_bulk_requests", "requests", "Bulk requests sent."),
-    Metric("icecdc_bulk_retries", "requests", "Bulk requests that were retried."),
-    Metric("icecdc_bulk_bytes", "bytes", "Bytes of the bulk requests, without retries."),
-    Metric("icecdc_rows_compared", "rows", "Rows of the table that a validation compared."),
-    Metric("icecdc_differences", "documents", "Differences found by a validation: missing, extra, stale."),
-    Metric("icecdc_ingest_records", "records", "Records that an ingest read."),
-    Metric("icecdc_ingest_rows", "rows", "Rows that an ingest wrote."),
-    Metric("icecdc_ingest_dead_letters", "records", "Records that an ingest could not route or parse."),
-    Metric("icecdc_ingest_tables_behind", "tables", "Tables that an ingest could not write."),
-    Metric(
-        "icecdc_ingest_complete_through_timestamp_seconds",
-        "seconds since 1970",
-        "Time up to which the tables of an ingest have all records of the topics (valid through).",
-    ),
-]
+METRICS = {
+    "icecdc_run_timestamp_seconds": "When the last run ended.",
+    "icecdc_success_timestamp_seconds": "When a run last succeeded.",
+    "icecdc_run_success": "Whether the last run succeeded.",
+    "icecdc_run_state": "How the last run ended. A run that found the index locked publishes only this metric.",
+    "icecdc_run_seconds": "How long the last run took.",
+    "icecdc_stage_seconds": "How long each stage of the last run took.",
+    "icecdc_lag_snapshots": "Snapshots the index was behind, at the start and at the end of the run.",
+    "icecdc_lag_seconds": "Age of the oldest commit that the index lacked, at the start and at the end of the run.",
+    "icecdc_target_lag_seconds": "The target lag of a polling run.",
+    "icecdc_lag_achieved_seconds": "Longest time from a commit until it was searchable, in the last poll with commits.",
+    "icecdc_target_lag_kept_seconds": "How long the polling run has kept its target lag.",
+    "icecdc_target_lag_missed_seconds": "How long the polling run has missed its target lag.",
+    "icecdc_documents": "Documents by result: upserts, deletes, already_applied, rejected.",
+    "icecdc_carryovers": "Unchanged rows of rewritten files that were found and not sent.",
+    "icecdc_snapshots": "Snapshots in the range that was read.",
+    "icecdc_bulk_requests": "Bulk requests sent.",
+    "icecdc_bulk_retries": "Bulk requests that were retried.",
+    "icecdc_bulk_bytes": "Bytes of the bulk requests, without retries.",
+    "icecdc_rows_compared": "Rows of the table that a validation compared.",
+    "icecdc_differences": "Differences found by a validation: missing, extra, stale.",
+    "icecdc_ingest_records": "Records that an ingest read.",
+    "icecdc_ingest_rows": "Rows that an ingest wrote.",
+    "icecdc_ingest_dead_letters": "Records that an ingest could not route or parse.",
+    "icecdc_ingest_tables_behind": "Tables that an ingest could not write.",
+    "icecdc_ingest_complete_through_timestamp_seconds": "Time up to which the tables of an ingest are complete.",
+}
 """Every metric; all are gauges of the last run, labelled with table, index and job.
 
 Prometheus, a Pushgateway and OTLP put their own value into `job`, so the job has a second label, `icecdc_job`.
@@ -90,6 +63,10 @@ _PLAIN = {
     "rows_written": "icecdc_ingest_rows",
     "dead_letters": "icecdc_ingest_dead_letters",
     "tables_behind": "icecdc_ingest_tables_behind",
+    "target_lag": "icecdc_target_lag_seconds",
+    "lag_achieved": "icecdc_lag_achieved_seconds",
+    "target_lag_kept": "icecdc_target_lag_kept_seconds",
+    "target_lag_missed": "icecdc_target_lag_missed_seconds",
     "complete_through": "icecdc_ingest_complete_through_timestamp_seconds",
 }
 
@@ -104,32 +81,17 @@ class RunMetrics:
     def collect(self) -> Iterable[Family]:
         """Return a family for each metric that the run has."""
         labels = {**self.labels, "icecdc_job": self.labels["job"]}
-        for metric in METRICS:
-            samples = self._samples.get(metric.name)
+        for name, text in METRICS.items():
+            samples = self._samples.get(name)
             if samples:
-                family = GaugeMetricFamily(metric.name, metric.help, labels=[*labels, *samples[0][0]])
+                family = GaugeMetricFamily(name, text, labels=[*labels, *samples[0][0]])
                 for own, value in samples:
                     family.add_metric([*labels.values(), *own.values()], float(value))
                 yield family
 
 
-class LagMetrics(RunMetrics):
-    """How a polling run keeps its target lag."""
-
-    def __init__(
-        self, labels: Mapping[str, str], target: float, achieved: float | None, kept: float, missed: float
-    ) -> None:
-        self.labels = dict(labels)
-        self._samples = {
-            "icecdc_target_lag_seconds": [({}, target)],
-            "icecdc_lag_achieved_seconds": [] if achieved is None else [({}, achieved)],
-            "icecdc_target_lag_kept_seconds": [({}, kept)],
-            "icecdc_target_lag_missed_seconds": [({}, missed)],
-        }
-
-
-class ProgressMetrics(RunMetrics):
-    """How far a continuous ingest is."""
+class PlainMetrics(RunMetrics):
+    """Metrics without labels of their own: the target lag of a polling run, or how far a continuous ingest is."""
 
     def __init__(self, labels: Mapping[str, str], facts: Mapping[str, Any]) -> None:
         self.labels = dict(labels)

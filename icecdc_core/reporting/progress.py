@@ -20,11 +20,8 @@ class Progress:
     """How many documents are done, and the bar that shows it."""
 
     def __init__(self, bar: tqdm[Any] | None, total: int, done: int = 0) -> None:
-        self._bar = bar
-        self._total = total
-        self._known = done
+        self._bar, self._total, self._known, self.n = bar, total, done, done
         self._lock = threading.Lock()
-        self.n = done
 
     @property
     def is_shown(self) -> bool:
@@ -40,10 +37,9 @@ class Progress:
     def complete(self, documents: int) -> None:
         """End with the true number: the total includes rows that a row filter or a delete file leaves out."""
         with self._lock:
-            self._total = documents
+            self._total = self._known = documents
             if self._bar is not None:
                 self._bar.total = documents
-            self._known = documents
             self._show(documents)
 
     @contextmanager
@@ -84,9 +80,9 @@ class Progress:
 def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
     """Show a progress bar: in a notebook and on a terminal, not in a log file, and not if there is nothing to do."""
     bar = None
-    if total:
-        with suppress(Exception):
-            bar = _bar(total, description, done)
+    with suppress(Exception):  # also without tqdm
+        if total and (output := person_output()) is not None:
+            bar = _bar(total, description, done, output)
     try:
         yield Progress(bar, total, done)
     finally:
@@ -95,14 +91,8 @@ def progress(total: int, description: str, done: int = 0) -> Iterator[Progress]:
                 bar.close()
 
 
-def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
-    output = person_output()
-    if output is None:
-        return None
-    try:
-        from tqdm import tqdm
-    except ImportError:  # a run without the packages for people
-        return None
+def _bar(total: int, description: str, done: int, output: Any) -> tqdm[Any]:
+    from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[type-arg]
         monitor_interval = 0  # tqdm would start a thread for each bar's class, which never ends
@@ -113,14 +103,8 @@ def _bar(total: int, description: str, done: int) -> tqdm[Any] | None:
             rate = known["rate"] or (known["n"] - done) / max(known["elapsed"], 0.001)
             return {**known, "rate_text": f"{rate:,.0f}/s"}
 
-    return Bar(
-        total=total,
-        initial=done,
-        desc=description,
-        bar_format=_BAR,
-        mininterval=SECONDS_BETWEEN_LOOKS,
-        file=output,
-    )
+    looks = {"bar_format": _BAR, "mininterval": SECONDS_BETWEEN_LOOKS, "file": output}
+    return Bar(total=total, initial=done, desc=description, **looks)
 
 
 class _NotebookLine:

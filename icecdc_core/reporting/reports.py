@@ -177,6 +177,12 @@ class RunReport(Report):
 
     def rows(self) -> list[tuple[str, str]]:
         """What a person wants to know first, as pairs of a name and a readable value."""
+        lags = self.lag_snapshots and self.lag_seconds is not None
+        kept = "" if self.lag_kept is None else "kept" if self.lag_kept else "NOT kept"
+        waited = (
+            "" if self.worst_lag_seconds is None else f"{self.worst_lag_seconds:,.1f} s",
+            f"target {self.target_lag_seconds:g} s {kept}" if kept else "",
+        )
         return [
             ("run", self.kind + (" (dry run: nothing was written)" if self.dry_run else "")),
             ("table", self.table),
@@ -191,8 +197,8 @@ class RunReport(Report):
             ("already applied", f"{self.already_applied:,}"),
             ("rejected", f"{self.rejected:,}"),
             ("bulk requests", f"{self.requests:,} ({self.retries:,} retried)" if self.requests else ""),
-            ("behind at the start", _lag_text(self.lag_snapshots, self.lag_seconds)),
-            ("longest lag of a commit", _worst_lag_text(self)),
+            ("behind at the start", f"{self.lag_snapshots:,} snapshots, {self.lag_seconds:,.0f} s" if lags else ""),
+            ("longest lag of a commit", ", ".join(filter(None, waited))),
             ("seconds", f"{self.seconds:,.1f}"),
             ("ended by", "SIGTERM" if self.stopped else ""),
             ("note", "; ".join(self.notes)),
@@ -203,19 +209,6 @@ class RunReport(Report):
         from icecdc_core.reporting import figures
 
         return figures.run_figure(self.to_dict())
-
-
-def _lag_text(snapshots: int | None, seconds: float | None) -> str:
-    if not snapshots or seconds is None:
-        return ""
-    return f"{snapshots:,} snapshots, {seconds:,.0f} s"
-
-
-def _worst_lag_text(report: RunReport) -> str:
-    parts = [] if report.worst_lag_seconds is None else [f"{report.worst_lag_seconds:,.1f} s"]
-    if report.lag_kept is not None:
-        parts.append(f"target {report.target_lag_seconds:g} s {'kept' if report.lag_kept else 'NOT kept'}")
-    return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -408,22 +401,18 @@ class ManyReport(Report):
         """The report as a table of plain text, an index a row."""
         rows, problems = [("index", "state", "what", "seconds", "error")], ""
         for name, report in self.indexes.items():
-            line, error = "", ""
-            if isinstance(report, dict):
-                error = _shortened(f"{report['error']}: {report['message']}")
-            else:
-                line, found = report.line, getattr(report, "problems", [])
-                error = _shortened(found[0]) if found else ""
+            values = _values(report)
+            found = (
+                [f"{values['error']}: {values['message']}"] if isinstance(report, dict) else values.get("problems", [])
+            )
+            if isinstance(report, Report):
                 problems += "".join(f"\n{name}: {problem}" for problem in found)
-            seconds = _values(report).get("seconds")
-            rows.append((name, self.states[name], line, "" if seconds is None else f"{seconds:,.1f}", error))
+            error = found[0].splitlines()[0] if found else ""
+            error = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
+            seconds = "" if values.get("seconds") is None else f"{values['seconds']:,.1f}"
+            rows.append((name, self.states[name], getattr(report, "line", ""), seconds, error))
         return f"{text_table(rows, numbers=(3,))}\n{problems}\n{self.state} in {self.seconds:,.1f} s"
 
 
 def _values(report: Report | dict[str, Any]) -> dict[str, Any]:
     return report if isinstance(report, dict) else report.to_dict()
-
-
-def _shortened(text: str) -> str:
-    first = text.splitlines()[0]
-    return first if len(first) <= _LONGEST_ERROR else f"{first[:_LONGEST_ERROR]}..."

@@ -3,13 +3,11 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
-import java.util.function.Predicate;
 import org.apache.iceberg.BaseFileScanTask;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFile;
@@ -46,7 +44,7 @@ public final class FileLists {
   private static final int SHORT = 2500;
   private static final DeleteFile[] NO_DELETES = new DeleteFile[0];
 
-  /** A long text stays in the JVM, and Python reads it in parts: see the module jvm. */
+  /** A long text stays in the JVM, and Python reads it in parts: see `fetch_text`. */
   private static Object answer(CharSequence text) {
     return text.length() <= SHORT ? (Object) text.toString() : new StringBuilder(text);
   }
@@ -62,15 +60,16 @@ public final class FileLists {
     return answer(TableMetadataParser.toJson(((HasTableOperations) table).operations().current()));
   }
 
+  private static Object joined(Iterable texts) {
+    return answer(String.join(SEPARATOR, texts));
+  }
+
   public Object texts(List files, String what) {
-    StringBuilder texts = new StringBuilder();
-    for (Iterator file = files.iterator(); file.hasNext(); ) {
-      texts.append(text((ContentFile) file.next(), what));
-      if (file.hasNext()) {
-        texts.append(SEPARATOR);
-      }
+    List texts = new ArrayList(files.size());
+    for (Object file : files) {
+      texts.add(String.valueOf(text((ContentFile) file, what)));
     }
-    return answer(texts);
+    return joined(texts);
   }
 
   private static Object text(ContentFile file, String what) {
@@ -102,30 +101,24 @@ public final class FileLists {
   }
 
   public Object deleteCounts(List tasks) {
-    StringBuilder counts = new StringBuilder();
-    for (Iterator task = tasks.iterator(); task.hasNext(); ) {
-      counts.append(((FileScanTask) task.next()).deletes().size());
-      if (task.hasNext()) {
-        counts.append(SEPARATOR);
-      }
+    List counts = new ArrayList(tasks.size());
+    for (Object task : tasks) {
+      counts.add(String.valueOf(((FileScanTask) task).deletes().size()));
     }
-    return answer(counts);
+    return joined(counts);
   }
 
   /** A digest of 128 bits for each task: of the set of delete files that apply to it. */
   public Object deleteDigests(List tasks) {
-    StringBuilder digests = new StringBuilder();
-    for (Iterator task = tasks.iterator(); task.hasNext(); ) {
+    List digests = new ArrayList(tasks.size());
+    for (Object task : tasks) {
       Set places = new TreeSet();
-      for (Object file : ((FileScanTask) task.next()).deletes()) {
+      for (Object file : ((FileScanTask) task).deletes()) {
         places.add(place((DeleteFile) file));
       }
-      digests.append(UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8)));
-      if (task.hasNext()) {
-        digests.append(SEPARATOR);
-      }
+      digests.add(UUID.nameUUIDFromBytes(places.toString().getBytes(StandardCharsets.UTF_8)).toString());
     }
-    return answer(digests);
+    return joined(digests);
   }
 
   public List dataFiles(List tasks) {
@@ -165,10 +158,24 @@ public final class FileLists {
 
   /** Plan a snapshot and return the tasks of these data files, and, if asked for, all tasks with delete files. */
   public List planned(Table table, long snapshotId, String locations, boolean orDeletes) throws Exception {
-    CloseableIterable planned = table.newScan().useSnapshot(snapshotId).planFiles();
+    Set wanted = locations == null ? null : set(locations);
+    return planned((TableScan) table.newScan().useSnapshot(snapshotId), wanted, orDeletes);
+  }
+
+  /** Plan a snapshot and return the tasks of data files that may have a row with these values. */
+  public List matching(Table table, long snapshotId, Map values) throws Exception {
+    Expression filter = Expressions.alwaysTrue();
+    for (Object item : values.entrySet()) {
+      Map.Entry value = (Map.Entry) item;
+      filter = Expressions.and(filter, Expressions.equal((String) value.getKey(), value.getValue()));
+    }
+    return planned((TableScan) table.newScan().useSnapshot(snapshotId).filter(filter), null, false);
+  }
+
+  private static List planned(TableScan scan, Set wanted, boolean orDeletes) throws Exception {
+    CloseableIterable planned = scan.planFiles();
     try {
       List tasks = new ArrayList();
-      Set wanted = locations == null ? null : set(locations);
       for (Object item : planned) {
         FileScanTask task = (FileScanTask) item;
         if (wanted == null || orDeletes && !task.deletes().isEmpty() || wanted.contains(task.file().location())) {
@@ -181,28 +188,8 @@ public final class FileLists {
     }
   }
 
-  /** Plan a snapshot and return the tasks of data files that may have a row with these values. */
-  public List matching(Table table, long snapshotId, Map values) throws Exception {
-    Expression filter = Expressions.alwaysTrue();
-    for (Object item : values.entrySet()) {
-      Map.Entry value = (Map.Entry) item;
-      filter = Expressions.and(filter, Expressions.equal((String) value.getKey(), value.getValue()));
-    }
-    TableScan scan = (TableScan) table.newScan().useSnapshot(snapshotId).filter(filter);
-    CloseableIterable planned = scan.planFiles();
-    try {
-      List tasks = new ArrayList();
-      for (Object item : planned) {
-        tasks.add(item);
-      }
-      return tasks;
-    } finally {
-      planned.close();
-    }
-  }
-
   public Object targets(Map targeted) {
-    return answer(String.join(SEPARATOR, (Iterable) targeted.keySet()));
+    return joined(targeted.keySet());
   }
 
   private static Set set(String texts) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,9 +102,8 @@ def causes(error: PySparkException | Py4JError) -> list[Cause]:
     while each is not None:
         kind, text = str(each.getClass().getSimpleName()), str(each.getMessage() or "")
         frames = each.getStackTrace()
-        throwers = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
-        thrower = next((name for name in throwers if not _JAVA.match(name)), "")
-        chain.append(Cause(kind, text, thrower, *_condition(each)))
+        classes = (str(frames[number].getClassName()) for number in range(min(len(frames), _FRAMES)))
+        chain.append(Cause(kind, text, _thrower(classes), *_condition(each)))
         each = each.getCause()
     # An executor's exception whose class the driver does not have is only in the text of Spark's exception.
     return chain + (_in_text(chain[-1].text) if chain[-1].kind == "SparkException" else [])
@@ -130,12 +129,15 @@ def _java_exception(error: BaseException) -> Any:
 def _in_text(text: str) -> list[Cause]:
     found = []
     for name, message, frames in _IN_A_TEXT.findall(text):
-        throwers = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
-        throwers = (name.rsplit("/", 1)[-1].rsplit(".", 1)[0] for name in throwers)
-        found.append(
-            Cause(name.rsplit(".", 1)[-1], message, next((name for name in throwers if not _JAVA.match(name)), ""))
-        )
+        methods = (frame.strip().removeprefix("at ").split("(")[0] for frame in frames.strip().splitlines())
+        classes = (method.rsplit("/", 1)[-1].rsplit(".", 1)[0] for method in methods)
+        found.append(Cause(name.rsplit(".", 1)[-1], message, _thrower(classes)))
     return found
+
+
+def _thrower(classes: Iterable[str]) -> str:
+    """The first class that is not Java's own."""
+    return next((name for name in classes if not _JAVA.match(name)), "")
 
 
 def failure_message(text: str) -> str:

@@ -133,8 +133,8 @@ def _typed_error(error: PySparkException | Py4JError, spark: SparkSession, name:
     return CatalogError(
         f"The catalog of '{name}' cannot be used: {mask_secrets(_description(reasons))}",
         subject="catalog_properties",
-        remedy="check the catalog's type, address and credentials; the type is hadoop, hive, jdbc, rest, glue or nessie, "
-        "another one is named by catalog-impl; jars such as the driver of a database go into spark_conf, under "
+        remedy="check the catalog's type, address and credentials; the type is hadoop, hive, jdbc, rest, glue or "
+        "nessie, another one is named by catalog-impl; jars such as the driver of a database go into spark_conf, under "
         "spark.jars.packages",
     )
 

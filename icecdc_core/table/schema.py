@@ -219,7 +219,7 @@ def require_readable(unreadable: Mapping[str, str], columns: Collection[str]) ->
                 f"Column '{name}' {problem}",
                 subject="column",
                 value=name,
-                remedy="leave it out with the columns parameter or select (Spark 4.1 and newer), or change it in the table",
+                remedy="leave it out with the columns parameter or select (Spark 4.1 and newer), or change the table",
             )
 
 

@@ -19,9 +19,9 @@ from threading import Thread
 
 import pytest
 
-from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics, write_metrics
-from tests.monitoring_receivers import within
-from tests.unit.reporting.test_monitoring_files import FOLDER, QUERIES
+from icecdc_core.reporting.metrics import PlainMetrics, RunMetrics, write_metrics
+from tests.unit.reporting.test_monitoring_files import FOLDER, LAG, QUERIES
+from tests.waiting import await_true
 
 ORDERS = {"job": "sync", "table": "lake.shop.orders", "index": "orders"}
 RAW = {"job": "ingest", "table": "lake.raw", "index": "raw"}
@@ -57,11 +57,11 @@ def query(tmp_path_factory):
     """A function that asks a Prometheus which has scraped the files of a sync, a validation and an ingest."""
     folder, now = tmp_path_factory.mktemp("metrics"), time.time()
     write_metrics(RunMetrics({**ORDERS, **SYNCED}, now), str(folder), "sync", "orders")
-    write_metrics(LagMetrics(ORDERS, 10.0, 2.5, 60.0, 1.5), str(folder), "sync", "orders")
+    write_metrics(PlainMetrics(ORDERS, LAG), str(folder), "sync", "orders")
     checked = {**ORDERS, "job": "validate", "state": "differs", "missing": 1, "extra": 0, "stale": 2}
     write_metrics(RunMetrics(checked, now), str(folder), "validate", "orders")
     ingested = {"records": 9, "rows_written": 8, "dead_letters": 1, "tables_behind": 0, "complete_through": now - 30}
-    write_metrics(ProgressMetrics(RAW, ingested), str(folder), "ingest", "raw")
+    write_metrics(PlainMetrics(RAW, ingested), str(folder), "ingest", "raw")
     files = sorted(path.name for path in folder.glob("*.prom"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
@@ -152,5 +152,5 @@ def it_raises_only_the_alerts_of_what_is_wrong(query):
         return {each["labels"]["alertname"] for each in query("alerts")["alerts"] if each["state"] == "firing"}
 
     expected = {"IcecdcIndexDiffers", "IcecdcIngestDeadLetters"}
-    within(30, lambda: firing() >= expected)
+    await_true(lambda: firing() >= expected)
     assert firing() == expected

@@ -156,25 +156,19 @@ class DescribeThePapermillWay:
         assert (report["query"]["hits"], report["snapshots"]) == (2, 4)
         assert json.loads((tmp_path / "report.json").read_text()) == report
         assert "<s>t...</s> \\u2192 z..." in shown
-        assert "data:image/png;base64," in shown
+        assert "image/png" in shown
         # Not even in a field that the parameters let through, as "two" becomes "t...".
-        texts = re.sub(r"base64,[\w+/=]+", "", shown)
+        texts = re.sub(r"[\w+/=\\]{500,}", "", shown)
         assert [secret for secret in ("three", "zwei", "four") if secret in texts] == []
 
-    @pytest.mark.parametrize("notebook", sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")))
-    def it_warns_of_a_slip_and_keeps_the_executed_notebook_of_a_wrong_parameter(self, notebook: str, tmp_path: Path):
-        output = tmp_path / notebook
-        with pytest.raises(PapermillExecutionError) as caught:
-            _papermill(notebook, output, {"table": "lake.ns.t", "identifier_column": "id", "report_path": "env:A"})
-        assert (caught.value.ename, output.exists()) == ("ConfigError", True)
-        assert "did you mean identifier_columns" in output.read_text()
-
-    def it_shows_an_error_in_one_red_box_without_a_traceback(self, tmp_path: Path):
+    def it_warns_of_a_slip_and_shows_a_wrong_parameter_in_one_red_box_without_a_traceback(self, tmp_path: Path):
         output = tmp_path / "10.ipynb"
-        with pytest.raises(PapermillExecutionError):
-            _papermill("10_initial_export.ipynb", output, {"table": "lake.ns.t", "max_rejected_documents": "-3"})
+        given = {"table": "lake.ns.t", "identifier_column": "id", "max_rejected_documents": "-3"}
+        with pytest.raises(PapermillExecutionError) as caught:
+            _papermill("10_initial_export.ipynb", output, given)
+        assert (caught.value.ename, "did you mean identifier_columns" in output.read_text()) == ("ConfigError", True)
         html, _ = HTMLExporter().from_filename(str(output))
-        _, box = html.split('data-mime-type="application/vnd.jupyter.stderr"')
+        box = html.split('data-mime-type="application/vnd.jupyter.stderr"')[-1]
         shown = re.sub("<[^>]*>", "", box.partition("<pre>")[2].partition("</pre>")[0]).strip().splitlines()
         assert [line.partition(":")[0] for line in shown] == ["ConfigError", "max_rejected_documents", "What to do"]
         assert "Traceback (most recent" not in html
@@ -201,33 +195,6 @@ class DescribeThePapermillWay:
         assert len(given) > 35
         assert [record.getMessage() for record in caplog.records if "unknown parameter" in record.getMessage()] == []
 
-    def it_leaves_one_line_of_a_progress_bar(self, tmp_path: Path):
-        work = "\n".join(
-            [
-                "import time",
-                "from icecdc_core.reporting.progress import progress",
-                "with progress(336_776, 'Exporting lake.demo.flights') as bar:",
-                "    with bar.watching(lambda: int(time.monotonic() * 1000)):",
-                "        time.sleep(1.2)",
-                "    bar.complete(336_776)",
-            ]
-        )
-        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(work)]), tmp_path / "in.ipynb")
-        executed = papermill.execute_notebook(
-            str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), kernel_name="python3", progress_bar=False
-        )
-        (output,) = executed.cells[-1].outputs
-        assert re.match(
-            r"Exporting lake.demo.flights: 100% \|█{20}\| 336,776 of 336,776 documents \[00:\d\d",
-            output.data["text/plain"],
-        )
-
-    def it_refuses_a_table_that_does_not_exist(self, spark: SparkSession, make_config: MakeConfig, tmp_path: Path):
-        given = {**_as_texts(make_config()), "spark_conf": json.dumps(small_spark())}
-        with pytest.raises(PapermillExecutionError) as caught:
-            _papermill("00_setup.ipynb", tmp_path / "00.ipynb", given)
-        assert caught.value.ename == "TableNotFoundError"
-
 
 class DescribeTheDatabricksWay:
     def it_runs_all_notebooks_with_texts_from_widgets(
@@ -246,15 +213,6 @@ class DescribeTheDatabricksWay:
         assert (setup["ok"], export["upserts"], sync["upserts"], sync["deletes"]) == (True, 3, 2, 1)
         assert (validation["ok"], validation["index_documents"]) == (True, 3)
         assert _documents(opensearch, config.index) == {"2": "zwei", "3": "three", "4": "four"}
-
-    def it_explores_with_texts_from_widgets(self, spark: SparkSession, make_config: MakeConfig):
-        config = make_config()
-        _create(spark, config.table)
-        _change(spark, config.table)
-        given = {**_as_texts(config), "from_snapshot": "-3", "document_id": '{"id": 2}', "sample_rows": "5"}
-        report = _as_databricks_would("50_explore.ipynb", Dbutils(**given), spark)
-        assert (report["changes"]["updates"], report["document"]["changes"]) == (1, 2)
-        assert "nothing was exported" in report["query"]["problem"]
 
     def it_runs_for_an_index_of_an_index_file(
         self, spark: SparkSession, opensearch: OpenSearch, make_config: MakeConfig, tmp_path: Path
@@ -293,11 +251,3 @@ class DescribeTheDatabricksWay:
         report = _as_databricks_would("40_kafka_ingest.ipynb", Dbutils(**texts), spark)
         assert (report["state"], report["rows_written"], report["dead_letters"]) == ("ok", 2, 1)
         assert spark.table(config.table).count() == 2
-
-    def it_makes_a_widget_of_each_parameter(self, spark: SparkSession, make_config: MakeConfig):
-        dbutils = Dbutils(**_as_texts(make_config()))
-        node = nbformat.read(NOTEBOOKS / "30_validation.ipynb", as_version=4)
-        namespace: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
-        for cell in [cell for cell in node.cells if cell.cell_type == "code"][:3]:
-            exec(cell.source, namespace)
-        assert set(dbutils.widgets.getAll()) >= {"table", "repair", "validate_at", "lease_seconds"}

@@ -18,11 +18,8 @@ from icecdc_core.commits.store import PositionStore
 from icecdc_core.documents import bulk_lines
 from icecdc_core.jobs import export, repair, sync
 from icecdc_core.opensearch import bulk, indexes
-from icecdc_core.opensearch import indexes as aliases
 from icecdc_core.opensearch.bulk import BulkWriter
 from icecdc_core.runs import batch, plan
-from icecdc_core.runs import batch as index_changes
-from icecdc_core.runs import plan as resume
 from icecdc_core.runs.run import Run
 
 
@@ -55,7 +52,7 @@ class Mutant:
     name: str
     invariants: tuple[str, ...]
     changes: tuple[Change, ...]
-    schedules: int = 200
+    schedules: int
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -68,317 +65,280 @@ class Mutant:
             yield
 
 
+def mutant(name: str, invariants: tuple[str, ...], *changes: Change, schedules: int = 200) -> Mutant:
+    """A mutant, which at least one of these invariants notices after at most so many schedules."""
+    return Mutant(name, invariants, changes, schedules)
+
+
 INDEX, READERS, ALIAS = "IndexIsSnapshot", "ReadersSeeWholeExports", "ReadersSeeTheCommittedIndex"
 UNIQUE, GROW, RECOVERY, REFUSALS = "EpochsAreUnique", "EpochsGrow", "Recovery", "Refusals"
 LOGGED, FORWARD = "CommitsAreLogged", "IndexGoesForward"
 
 MUTANTS = [
-    Mutant(
+    mutant(
         "the position is written without a condition",
         (GROW, UNIQUE, INDEX, ALIAS),
-        (
-            Change(
-                PositionStore,
-                "write",
-                'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
-                "condition = {}",
-            ),
+        Change(
+            PositionStore,
+            "write",
+            'condition = {"if_seq_no": version[0], "if_primary_term": version[1]}',
+            "condition = {}",
         ),
     ),
-    Mutant(
+    mutant(
         "the position moves before the commit log has the batch",
         (LOGGED,),
-        (
-            Change(
-                IndexLock,
-                "commit",
-                """self._store.append_log(batch.epoch, log)
+        Change(
+            IndexLock,
+            "commit",
+            """self._store.append_log(batch.epoch, log)
     self.write(replace(position, batch=None))""",
-                """self.write(replace(position, batch=None))
+            """self.write(replace(position, batch=None))
         self._store.append_log(batch.epoch, log)
     else:
         self.write(replace(position, batch=None))""",
-            ),
         ),
     ),
-    Mutant(
+    mutant(
         "a conflict is ignored when a batch begins",
         (GROW, UNIQUE, INDEX, ALIAS),
-        (
-            Change(
-                IndexLock,
-                "begin",
-                "self.write(replace(self.position, batch=batch, epoch=batch.epoch))",
-                """found = self._store._get()
+        Change(
+            IndexLock,
+            "begin",
+            "self.write(replace(self.position, batch=batch, epoch=batch.epoch))",
+            """found = self._store._get()
     if found is not None:
         self._version = found["_seq_no"], found["_primary_term"]
     self._lost = False
     self.write(replace(self.position, batch=batch, epoch=batch.epoch))""",
-            ),
         ),
         schedules=4000,
     ),
-    Mutant(
+    mutant(
         "a run that lost the lock commits",
         (GROW, UNIQUE, INDEX, ALIAS),
-        (
-            Change(
-                IndexLock,
-                "commit",
-                "self.write(replace(position, batch=None))",
-                """found = self._store._get()
+        Change(
+            IndexLock,
+            "commit",
+            "self.write(replace(position, batch=None))",
+            """found = self._store._get()
     self._version, self._lost = (found["_seq_no"], found["_primary_term"]), False
     self.write(replace(position, batch=None))""",
-            ),
         ),
         schedules=4000,
     ),
-    Mutant(
+    mutant(
         "documents are written before their batch is recorded",
         (UNIQUE,),
-        (
-            Change(
-                batch,
-                "begin_batch",
-                "lock.begin(batch)",
-                "lock.position = replace(lock.position, batch=batch, epoch=epoch)",
-                (sync,),
-            ),
+        Change(
+            batch,
+            "begin_batch",
+            "lock.begin(batch)",
+            "lock.position = replace(lock.position, batch=batch, epoch=epoch)",
+            (sync,),
         ),
     ),
-    Mutant(
+    mutant(
         "the position moves before the documents are written",
         (INDEX,),
-        (
-            Change(
-                IndexLock,
-                "begin",
-                "epoch=batch.epoch))",
-                "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
-                "self.position.snapshot_id))",
-            ),
+        Change(
+            IndexLock,
+            "begin",
+            "epoch=batch.epoch))",
+            "epoch=batch.epoch, snapshot_id=batch.to_snapshot_id if batch.kind == 'sync' else "
+            "self.position.snapshot_id))",
         ),
     ),
-    Mutant(
+    mutant(
         "a batch after one that was not repeated has its epoch",
         (UNIQUE, GROW, INDEX),
-        (Change(IndexLock, "next_epoch", "epoch + 1", "epoch + (self.position.batch is None)"),),
+        Change(IndexLock, "next_epoch", "epoch + 1", "epoch + (self.position.batch is None)"),
     ),
-    Mutant(
+    mutant(
         "a begun batch is repeated with a new epoch",
         (UNIQUE,),
-        (
-            Change(
-                sync,
-                "_sync_batch",
-                "wanted.replayed.epoch if wanted.replayed else lock.next_epoch",
-                "lock.next_epoch",
-            ),
-        ),
+        Change(sync, "_sync_batch", "wanted.replayed.epoch if wanted.replayed else lock.next_epoch", "lock.next_epoch"),
     ),
-    Mutant(
+    mutant(
         "a batch does not read the snapshot of the one that was not repeated",
         (INDEX,),
-        (Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (sync,)),),
+        Change(plan, "next_range", "(*begun.cuts, begun.to_snapshot_id)", "()", (sync,)),
         schedules=4000,
     ),
-    Mutant(
+    mutant(
         "a batch forgets its cuts",
         (INDEX,),
-        (Change(batch, "begin_batch", "cuts=list(wanted.cuts)", "cuts=[]", (sync,)),),
+        Change(batch, "begin_batch", "cuts=list(wanted.cuts)", "cuts=[]", (sync,)),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "a delete and an upsert of one batch have the same version",
         (INDEX,),
-        (Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1"),),
+        Change(bulk_lines, "delete_version", "2 * epoch", "2 * epoch + 1"),
     ),
-    Mutant(
+    mutant(
         "OpenSearch counts versions itself",
         (READERS, INDEX),
-        (
-            Change(
-                bulk,
-                "request_body",
-                "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
-                """import re
+        Change(
+            bulk,
+            "request_body",
+            "return memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])]",
+            """import re
     text = bytes(memoryview(actions.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
     return memoryview(re.sub(rb', "version": [0-9]+, "version_type": "external"', b"", text))""",
-                (bulk,),
-            ),
+            (bulk,),
         ),
     ),
-    Mutant(
+    mutant(
         "operations that OpenSearch refused for a moment count as done",
         (INDEX, READERS),
-        (Change(bulk, "count_outcomes", "again.append(number)", "upserts += 1", (bulk,)),),
+        Change(bulk, "count_outcomes", "again.append(number)", "upserts += 1", (bulk,)),
     ),
-    Mutant(
+    mutant(
         "a bulk request without an answer counts as done",
         (INDEX, READERS),
-        (Change(BulkWriter, "_send", "cause = error\n", "return result\n"),),
+        Change(BulkWriter, "_send", "cause = error\n", "return result\n"),
     ),
-    Mutant(
+    mutant(
         "an export resumes by the number of finished groups alone",
         (READERS, INDEX),
-        (
-            Change(
-                resume,
-                "resumed_groups",
-                "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
-                "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
-                (export,),
-            ),
-            Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
+        Change(
+            plan,
+            "resumed_groups",
+            "groups = file_groups(source, begun.to_snapshot_id, begun.group_bytes, begun.on_duplicate_identifier)",
+            "groups = file_groups(source, begun.to_snapshot_id, run.config.export_group_bytes, 'fail')",
+            (export,),
         ),
+        Change(plan, "_unproven", "groups.digest != begun.groups_digest", "False"),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "an export resumes with the current snapshot",
         (READERS, INDEX),
-        (
-            Change(resume, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
-            Change(resume, "_unproven", "groups.digest != begun.groups_digest", "False"),
-        ),
+        Change(plan, "resumed_groups", "begun.to_snapshot_id, ", "source.head, ", (export,)),
+        Change(plan, "_unproven", "groups.digest != begun.groups_digest", "False"),
         schedules=10000,
     ),
-    Mutant(
+    mutant(
         "an export resumes in an index that was created again",
         (RECOVERY, READERS, INDEX),
-        (
-            Change(resume, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
-            Change(
-                export,
-                "_export",
-                "require_same_index(run.client, config, batch.physical_index, batch.index_uuid)",
-                "pass",
-            ),
+        Change(plan, "_unproven", "index_uuid(run.client, begun.physical_index) != begun.index_uuid", "False"),
+        Change(
+            export, "_export", "require_same_index(run.client, config, batch.physical_index, batch.index_uuid)", "pass"
         ),
         schedules=2000,
     ),
-    Mutant(
+    mutant(
         "a file group is recorded before it is written",
         (READERS, INDEX),
-        (
-            Change(
-                export,
-                "_export",
-                "written = write_batch(",
-                "lock.record(groups_done=number)\n                written = write_batch(",
-            ),
+        Change(
+            export,
+            "_export",
+            "written = write_batch(",
+            "lock.record(groups_done=number)\n                written = write_batch(",
         ),
         schedules=3000,
     ),
-    Mutant(
+    mutant(
         "the alias moves before the last group is written",
         (READERS, ALIAS, INDEX),
-        (
-            Change(
-                export,
-                "_export",
-                'with run.stage("write"), ',
-                'publish_index(run.client, config, batch.physical_index, seen)\n    with run.stage("write"), ',
-            ),
+        Change(
+            export,
+            "_export",
+            'with run.stage("write"), ',
+            'publish_index(run.client, config, batch.physical_index, seen)\n    with run.stage("write"), ',
         ),
     ),
-    Mutant(
+    mutant(
         "the alias moves before searches find the documents",
         (READERS, INDEX),
-        (Change(aliases, "publish_index", "client.indices.refresh(index=physical)", "pass", (export, index_changes)),),
+        Change(indexes, "publish_index", "client.indices.refresh(index=physical)", "pass", (export, batch)),
     ),
-    Mutant(
+    mutant(
         "a sync commits before searches find the documents",
         (INDEX,),
-        (Change(batch, "prepared_index", "run.client.indices.refresh(index=physical)", "pass", (sync,)),),
+        Change(batch, "prepared_index", "run.client.indices.refresh(index=physical)", "pass", (sync,)),
     ),
-    Mutant(
+    mutant(
         "a re-export forgets the begun batch",
         (INDEX,),
-        (
-            Change(
-                sync,
-                "_reexport",
-                "report = replace(",
-                "lock.write(replace(lock.position, batch=None))\n    report = replace(",
-            ),
+        Change(
+            sync,
+            "_reexport",
+            "report = replace(",
+            "lock.write(replace(lock.position, batch=None))\n    report = replace(",
         ),
         schedules=2000,
     ),
-    Mutant(
+    mutant(
         "a repair takes the place of a begun batch",
         (INDEX, UNIQUE),
-        (Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),),
+        Change(repair, "require_repairable", 'begun is not None and begun.kind != "repair"', "False"),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "a repair writes what it compared, although a sync committed since",
         (INDEX,),
-        (Change(repair, "require_repairable", "_content_version(position) != _content_version(compared)", "False"),),
+        Change(repair, "require_repairable", "_content_version(position) != _content_version(compared)", "False"),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "a run without the lock moves the alias",
         (ALIAS, RECOVERY, INDEX, READERS),
-        (
-            Change(aliases, "publish_index", "expected is not None and", "False and", (export, index_changes)),
-            Change(
-                aliases,
-                "_moved_aliases",
-                """"must_exist": True}},
+        Change(indexes, "publish_index", "expected is not None and", "False and", (export, batch)),
+        Change(
+            indexes,
+            "_moved_aliases",
+            """"must_exist": True}},
         {"remove": {"index": old, "alias": write_alias(old), "must_exist": False}},""",
-                '"must_exist": False}},',
-            ),
+            '"must_exist": False}},',
         ),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "a run without the lock deletes a newer index",
         (INDEX, ALIAS, READERS, RECOVERY),
-        (
-            Change(
-                indexes,
-                "drop_leftovers",
-                """_created_at(entry) < _created_at(found[physical])
+        Change(
+            indexes,
+            "drop_leftovers",
+            """_created_at(entry) < _created_at(found[physical])
         if is_earlier and icecdc_meta(entry).get("index") == config.index and config.index not in entry["aliases"]:""",
-                """name != physical
+            """name != physical
         if is_earlier and icecdc_meta(entry).get("index") == config.index:""",
-                (batch,),
-            ),
+            (batch,),
         ),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "the table is opened before the position is read",
         (FORWARD,),
-        (
-            Change(
-                Run,
-                "look",
-                """position = self.positions.read()
+        Change(
+            Run,
+            "look",
+            """position = self.positions.read()
     return self._look_with(position)""",
-                """opened = self._open_source(needs_history)
+            """opened = self._open_source(needs_history)
     position = self.positions.read()
     return Look(position or Position(self.config.index, self.config.table, opened.table_uuid), opened)""",
-            ),
         ),
         schedules=4000,
     ),
-    Mutant(
+    mutant(
         "the table is not opened again when another run wrote before the lock",
         (FORWARD,),
-        (Change(Run, "lock", "moved = lock.position != look.position", "moved = False"),),
+        Change(Run, "lock", "moved = lock.position != look.position", "moved = False"),
         schedules=4000,
     ),
-    Mutant(
+    mutant(
         "an overtaken export blocks all later syncs",
         (RECOVERY, REFUSALS),
-        (Change(sync, "_checked_look", " or position.begun_export", ""),),
+        Change(sync, "_checked_look", " or position.begun_export", ""),
         schedules=20000,
     ),
-    Mutant(
+    mutant(
         "a sync compares the alias with a position that another run has moved",
         (REFUSALS,),
-        (Change(sync, "_checked_look", "if look.position == position:", "if True:"),),
+        Change(sync, "_checked_look", "if look.position == position:", "if True:"),
         schedules=2000,
     ),
 ]

@@ -56,38 +56,35 @@ class DescribeReferences:
 
 
 class DescribeResolve:
+    @pytest.fixture
+    def dbutils(self):
+        secrets = {("scope", "key"): "hunter2"}
+        return SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: secrets[scope, key]))
+
     def it_reads_the_environment(self, monkeypatch):
         monkeypatch.setenv("ICECDC_TEST_SECRET", "hunter2")
         assert resolve("env:ICECDC_TEST_SECRET", "p") == "hunter2"
 
-    def it_names_the_reference_whose_variable_is_not_set(self, monkeypatch):
-        monkeypatch.delenv("ICECDC_TEST_SECRET", raising=False)
-        with pytest.raises(SecretError, match=r"env:ICECDC_TEST_SECRET.*Remedy: export ICECDC_TEST_SECRET"):
-            resolve("env:ICECDC_TEST_SECRET", "p")
-
-    def it_does_not_show_what_is_no_reference(self):
-        with pytest.raises(SecretError) as raised:
-            resolve("hunter2", "p")
+    @pytest.mark.parametrize(
+        ("reference", "message"),
+        [
+            ("env:NOT_SET_ANYWHERE", r"env:NOT_SET_ANYWHERE.*Remedy: export NOT_SET_ANYWHERE"),
+            ("hunter2", r"not a reference to a secret \(its value is not shown\)"),
+            ("secret:scope/key", "on Databricks only"),
+        ],
+    )
+    def it_says_what_cannot_be_read(self, reference, message):
+        with pytest.raises(SecretError, match=message) as raised:
+            resolve(reference, "p")
         assert "hunter2" not in str(raised.value)
 
-    def it_says_where_databricks_secrets_cannot_be_read(self):
-        with pytest.raises(SecretError, match="on Databricks only"):
-            resolve("secret:scope/key", "p")
-
-    def it_reads_databricks_secrets(self, monkeypatch):
-        secrets = {("scope", "key"): "hunter2"}
-        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: secrets[scope, key]))
+    def it_reads_databricks_secrets_and_names_one_that_cannot_be_read(self, monkeypatch, dbutils):
         monkeypatch.setattr(sys.modules["__main__"], "dbutils", dbutils, raising=False)
         assert resolve("secret:scope/key", "p") == "hunter2"
+        with pytest.raises(SecretError, match=r"KeyError.*secret:scope/other"):
+            resolve("secret:scope/other", "p")
 
-    def it_names_the_databricks_secret_that_cannot_be_read(self, monkeypatch):
-        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: {}[scope]))
-        monkeypatch.setattr(sys.modules["__main__"], "dbutils", dbutils, raising=False)
-        with pytest.raises(SecretError, match=r"KeyError.*secret:scope/key"):
-            resolve("secret:scope/key", "p")
-
-    def it_finds_dbutils_of_a_notebook(self, monkeypatch):
-        dbutils = SimpleNamespace(secrets=SimpleNamespace(get=lambda scope, key: "hunter2"))
+    def it_finds_dbutils_of_a_notebook(self, monkeypatch, dbutils):
         shell = SimpleNamespace(user_ns={"dbutils": dbutils})
         monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
         assert resolve("secret:scope/key", "p") == "hunter2"

@@ -32,7 +32,6 @@ from tests.fast_java import small_spark
 CREATE = "CREATE TABLE {} (id BIGINT NOT NULL, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '2')"
 ICECDC = "import sys; from icecdc_core.__main__ import console; sys.exit(console())"
 ROOT = Path(__file__).parents[3]
-QUOTED_NAMES = "spark.sql.parser.quotedRegexColumnNames"
 
 
 @pytest.fixture
@@ -125,16 +124,6 @@ class DescribeASync:
         run("sync")
         written = {path.name for path in (file.parent / "metrics").iterdir()}
         assert written == {f"icecdc-{name}-{letter}-sync.prom" for letter in ("a", "b", "none")}
-
-    def it_leaves_the_settings_of_the_session_alone(self, spark, run):
-        before = spark.conf.getAll
-        spark.conf.set(QUOTED_NAMES, "true")
-        try:
-            code, _, _ = run("sync", "--only", "first,last")
-            assert (code, spark.conf.get(QUOTED_NAMES)) == (0, "true")
-        finally:
-            spark.conf.unset(QUOTED_NAMES)
-        assert spark.conf.getAll == before
 
 
 class DescribeTheOtherJobs:
@@ -278,10 +267,11 @@ class DescribeTheConsoleCommand:
         content = yaml.safe_load(file.read_text())
         content["indexes"]["last"]["table"] = f"pond.ns.{name}"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
-        register_catalog(spark, SyncConfig.load(file, "last"))
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
-        spark.sql(CREATE.format(f"pond.ns.{name}"))
-        spark.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        pond = spark.newSession()
+        register_catalog(pond, SyncConfig.load(file, "last"))
+        pond.sql("CREATE NAMESPACE IF NOT EXISTS pond.ns")
+        pond.sql(CREATE.format(f"pond.ns.{name}"))
+        pond.sql(f"INSERT INTO pond.ns.{name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         options = ["--file", str(file), "--only", "first,last", "--spark-conf", json.dumps(small_spark())]
         options += ["--poll-interval-seconds", "0.5", "--max-polls", "0", "--report-path", str(tmp_path / "r.json")]
         process = start("sync", *options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opensearchpy import OpenSearch
@@ -32,7 +31,7 @@ tools = pytest.mark.tools
 
 
 @pytest.fixture
-def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary_folder(tmp_path, monkeypatch):
     """A folder of its own for temporary files, so that a test sees what is left in it."""
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -41,7 +40,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def state_folder(tmp_path, monkeypatch):
     """No server of the person who runs the tests is seen or stopped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state"
@@ -49,7 +48,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 
 @pytest.fixture
-def occupied_port() -> Iterator[int]:
+def occupied_port():
     """A port somebody else listens on."""
     with socket.socket() as listener:
         port = next(server.free_ports(list(range(8100, 8200))))
@@ -60,7 +59,7 @@ def occupied_port() -> Iterator[int]:
 
 class DescribeRunningOpensearch:
     @tools
-    def it_runs_several_at_once_on_loopback_and_leaves_nothing(self, temporary_folder: Path) -> None:
+    def it_runs_several_at_once_on_loopback_and_leaves_nothing(self, temporary_folder):
         with running_opensearch(heap=_HEAP) as one, running_opensearch(heap=_HEAP) as other:
             assert one != other
             for url in (one, other):
@@ -68,15 +67,13 @@ class DescribeRunningOpensearch:
                 with OpenSearch(url) as client:
                     assert client.cluster.health()["number_of_nodes"] == 1
                     node = next(iter(client.nodes.info()["nodes"].values()))
-                for layer in ("http", "transport"):
-                    bound = node[layer]["bound_address"]
-                    assert all(address.startswith("127.0.0.1:") for address in bound)
+                bound = [address for layer in ("http", "transport") for address in node[layer]["bound_address"]]
+                assert all(address.startswith("127.0.0.1:") for address in bound)
             _answers_this_machine_and_no_web_page(one)
-        assert not list(temporary_folder.iterdir())
-        assert (answers(one), answers(other)) == (False, False)
+        assert (list(temporary_folder.iterdir()), answers(one), answers(other)) == ([], False, False)
 
     @tools
-    def it_ends_with_a_process_that_was_killed(self, temporary_folder: Path) -> None:
+    def it_ends_with_a_process_that_was_killed(self, temporary_folder):
         program = (
             "import os, signal\n"
             "from icecdc_core.local import running_opensearch\n"
@@ -85,26 +82,21 @@ class DescribeRunningOpensearch:
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         environment = {**os.environ, "TMPDIR": str(temporary_folder), "PYTHONPATH": os.pathsep.join(sys.path)}
-        killed = subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment, check=False
-        )
+        command = [sys.executable, "-c", program]
+        killed = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
         assert killed.returncode == -signal.SIGKILL
         assert is_true_within(30, lambda: not answers(killed.stdout.strip()) and not list(temporary_folder.iterdir()))
 
     @tools
-    def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path: Path, temporary_folder: Path) -> None:
-        with running_opensearch(heap=_HEAP, data_folder=tmp_path / "data") as url:
+    def it_keeps_given_data_and_reports_a_folder_in_use(self, tmp_path, temporary_folder):
+        given = {"heap": _HEAP, "data_folder": tmp_path / "data"}
+        with running_opensearch(**given) as url:
             with OpenSearch(url) as client:
                 client.index(index="t", id="1", body={"a": 1}, refresh=True)
-            with (
-                pytest.raises(ServiceStartError, match="data folder") as caught,
-                running_opensearch(heap=_HEAP, data_folder=tmp_path / "data"),
-            ):
+            with pytest.raises(ServiceStartError, match="data folder") as caught, running_opensearch(**given):
                 pass
-        log = Path(str(caught.value.value))
-        assert log.is_file()
-        assert [entry.name for entry in log.parent.iterdir()] == ["opensearch.log"]
-        with running_opensearch(heap=_HEAP, data_folder=tmp_path / "data") as url, OpenSearch(url) as client:
+        assert [entry.name for entry in Path(str(caught.value.value)).parent.iterdir()] == ["opensearch.log"]
+        with running_opensearch(**given) as url, OpenSearch(url) as client:
             assert client.get(index="t", id="1")["_source"] == {"a": 1}
 
     @tools
@@ -112,37 +104,29 @@ class DescribeRunningOpensearch:
         ("given", "message"),
         [({"heap": "1m"}, "Too small maximum heap"), ({"timeout_seconds": 0.5}, r"not healthy after 0\.5 seconds")],
     )
-    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder: Path, given: Any, message: str) -> None:
-        with (
-            pytest.raises(ServiceStartError, match=message) as caught,
-            running_opensearch(**{"heap": _HEAP, **given}),
-        ):
+    def it_keeps_its_log_when_it_does_not_start(self, temporary_folder, given, message):
+        options = {"heap": _HEAP, **given}
+        with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(**options):
             pass
         assert Path(str(caught.value.value)).is_file()
 
     @tools
-    def it_says_when_the_server_ended_too_early(self, temporary_folder: Path) -> None:
-        with (
-            pytest.raises(ServiceStartError, match="ended while it was needed") as caught,
-            running_opensearch(heap=_HEAP) as url,
-        ):
-            _kill_and_wait(_pid_of_server(temporary_folder), url)
+    def it_says_when_the_server_ended_too_early(self, temporary_folder):
+        message = "ended while it was needed"
+        with pytest.raises(ServiceStartError, match=message) as caught, running_opensearch(heap=_HEAP) as url:
+            _kill(temporary_folder, url)
         assert Path(str(caught.value.value)).is_file()
 
-    def it_reports_an_occupied_port(self, occupied_port: int, temporary_folder: Path) -> None:
+    def it_reports_an_occupied_port(self, occupied_port, temporary_folder):
         with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(port=occupied_port):
             pass
         assert not list(temporary_folder.iterdir())
 
     @tools
-    def it_reports_a_port_that_is_occupied_while_it_starts(
-        self, occupied_port: int, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(server, "free_ports", lambda ports: iter(ports))
-        with (
-            pytest.raises(PortInUseError, match=f"port={occupied_port}"),
-            running_opensearch(heap=_HEAP, port=occupied_port),
-        ):
+    def it_reports_a_port_that_is_occupied_while_it_starts(self, occupied_port, temporary_folder, monkeypatch):
+        monkeypatch.setattr(server, "free_ports", iter)
+        given = {"heap": _HEAP, "port": occupied_port}
+        with pytest.raises(PortInUseError, match=f"port={occupied_port}"), running_opensearch(**given):
             pass
 
     @pytest.mark.parametrize(
@@ -154,11 +138,11 @@ class DescribeRunningOpensearch:
         ],
         ids=str,
     )
-    def it_refuses_what_it_cannot_use(self, given: Any, message: str) -> None:
+    def it_refuses_what_it_cannot_use(self, given, message):
         with pytest.raises(ConfigError, match=message), running_opensearch(**given):
             pass
 
-    def it_reports_a_full_disk(self, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def it_reports_a_full_disk(self, temporary_folder, monkeypatch):
         monkeypatch.setattr(server, "SMALLEST_DISK_BYTES", shutil.disk_usage(temporary_folder).free * 2)
         with pytest.raises(DiskFullError, match="No room left"), running_opensearch():
             pass
@@ -167,129 +151,106 @@ class DescribeRunningOpensearch:
 
 class DescribeStartOpensearch:
     @tools
-    def it_leaves_one_running_uses_it_again_and_stops_only_that(
-        self, state_folder: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert status() is None
-        assert main(["status"]) == 1
+    def it_leaves_one_running_uses_it_again_and_stops_only_that(self, state_folder, capsys):
+        assert (status(), main(["status"])) == (None, 1)
         first = start_opensearch(heap=_HEAP)
-        assert first.alive
-        assert main(["up"]) == 0
-        assert main(["status"]) == 0
+        assert (first.alive, main(["up"]), main(["status"])) == (True, 0, 0)
         assert capsys.readouterr().out.count(f"{first.url} (process {first.pid},") == 2
-        assert main(["down"]) == 0
-        assert not first.alive
-        assert not answers(first.url)
-        assert Path(first.data_folder).exists()
-        assert not stop_opensearch()
-        assert main(["down", "--remove-data"]) == 0
-        assert not Path(first.data_folder).exists()
+        assert (main(["down"]), first.alive, answers(first.url)) == (0, False, False)
+        assert (Path(first.data_folder).exists(), stop_opensearch()) == (True, False)
+        assert (main(["down", "--remove-data"]), Path(first.data_folder).exists()) == (0, False)
 
-    def it_does_not_stop_a_stranger_with_the_same_process_id(self, state_folder: Path) -> None:
+    def it_does_not_stop_a_stranger_with_the_same_process_id(self, state_folder):
         stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         try:
             file = state_folder / "icecdc" / "opensearch" / "server.json"
             file.parent.mkdir(parents=True)
-            file.write_text(
-                f'{{"url": "http://127.0.0.1:1", "pid": {stranger.pid}, "started": "another time",'
-                ' "version": "2.19.1.0", "log": "", "data_folder": ""}'
-            )
-            assert not stop_opensearch()
-            assert stranger.poll() is None
+            rest = {"url": "http://127.0.0.1:1", "version": "2.19.1.0", "log": "", "data_folder": ""}
+            file.write_text(json.dumps({"pid": stranger.pid, "started": "another time", **rest}))
+            assert (stop_opensearch(), stranger.poll()) == (False, None)
         finally:
             stranger.kill()
             stranger.wait()
 
-    def it_reports_errors_on_the_command_line(
-        self, state_folder: Path, occupied_port: int, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def it_reports_errors_on_the_command_line(self, state_folder, occupied_port, capsys):
         assert main(["up", "--port", str(occupied_port)]) == 1
         assert "Remedy: stop the process that uses it" in capsys.readouterr().err
 
-
-class DescribeEndProcess:
-    def it_uses_force_when_asking_does_not_help(self) -> None:
-        deaf = subprocess.Popen(
-            [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert deaf.stdout is not None
+    def it_uses_force_when_asking_does_not_help(self):
+        program = "import signal; signal.signal(15, signal.SIG_IGN); print('x', flush=True); input()"
+        deaf = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         deaf.stdout.readline()
-        started = start_time(deaf.pid)
-        assert started is not None
-        end_process(deaf.pid, started, seconds=0.5)
+        end_process(deaf.pid, start_time(deaf.pid), seconds=0.5)
         assert start_time(deaf.pid) is None
+
+
+SETTINGS = '<ivysettings><settings defaultResolver="mirror"/><resolvers>{}</resolvers></ivysettings>'
 
 
 class DescribeCachedJars:
     @pytest.fixture
-    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def version(self):
+        return opensearch_versions()[0]
+
+    @pytest.fixture
+    def listed(self, version):
+        """The folder with the right jars."""
+        return cached_jars(version, find_spark_java())[0].parent
+
+    @pytest.fixture
+    def cache(self, listed, tmp_path, monkeypatch):
+        """Another cache, which is empty."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return tmp_path / "cache" / "icecdc"
 
-    def it_finds_and_deletes_a_corrupted_jar(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        java, version = find_spark_java(), opensearch_versions()[0]
-        copied = tmp_path / "cache" / "icecdc" / f"opensearch-{version}"
-        shutil.copytree(cached_jars(version, java)[0].parent, copied)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        jars = cached_jars(version, java)
+    def it_finds_and_deletes_a_corrupted_jar(self, listed, cache, version):
+        shutil.copytree(listed, cache / listed.name)
+        jars = cached_jars(version, find_spark_java())
         jars[7].write_bytes(jars[7].read_bytes()[:-1] + b"x")
         with pytest.raises(DownloadError, match=re.escape(str(jars[7]))):
-            cached_jars(version, java)
+            cached_jars(version, find_spark_java())
         assert not jars[7].exists()
 
     @pytest.mark.parametrize(
-        ("root", "message"),
-        [("empty", r"not found: .*ICECDC_IVY_SETTINGS=.*names your mirror"), ("", r"settings\.xml")],
+        ("resolver", "message"),
+        [
+            ('<ibiblio name="mirror" m2compatible="true" root="file:///nowhere"/>', "ICECDC_IVY_SETTINGS=.*names your"),
+            ("", r"settings\.xml"),
+        ],
         ids=["repository without them", "settings that do not exist"],
     )
-    def it_reports_a_mirror_that_does_not_help(
-        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, message: str
-    ) -> None:
+    def it_reports_a_mirror_that_does_not_help(self, cache, version, tmp_path, monkeypatch, resolver, message):
         settings = tmp_path / "ivysettings.xml"
-        if root:
-            settings.write_text(
-                '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
-                f'<ibiblio name="mirror" m2compatible="true" root="{(tmp_path / root).as_uri()}"/>'
-                "</resolvers></ivysettings>"
-            )
+        if resolver:
+            settings.write_text(SETTINGS.format(resolver))
         monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
         with pytest.raises(DownloadError, match=message):
-            cached_jars(opensearch_versions()[0], find_spark_java())
+            cached_jars(version, find_spark_java())
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    def it_fetches_what_a_mirror_has_and_refuses_another_file(
-        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        settings = tmp_path / "ivysettings.xml"
-        pattern = f"{tmp_path}/mirror/[organisation]-[artifact]-[revision].[ext]"
-        settings.write_text(
-            '<ivysettings><settings defaultResolver="mirror"/><resolvers><filesystem name="mirror">'
-            f'<artifact pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
-        )
-        java, version = find_spark_java(), opensearch_versions()[0]
-        with pytest.MonkeyPatch.context() as before:
-            before.delenv("XDG_CACHE_HOME")
-            shutil.copytree(cached_jars(version, java)[0].parent, tmp_path / "mirror")
+    def it_fetches_what_a_mirror_has_and_refuses_another_file(self, listed, cache, version, tmp_path, monkeypatch):
+        settings, mirror = tmp_path / "ivysettings.xml", tmp_path / "mirror"
+        pattern = f"{mirror}/[organisation]-[artifact]-[revision].[ext]"
+        settings.write_text(SETTINGS.format(f'<filesystem name="mirror"><artifact pattern="{pattern}"/></filesystem>'))
         monkeypatch.setenv("ICECDC_IVY_SETTINGS", str(settings))
-        jars = cached_jars(version, java)
+        shutil.copytree(listed, mirror)
+        jars = cached_jars(version, find_spark_java())
         assert jars[0].parent == cache / f"opensearch-{version}"
 
         shutil.rmtree(jars[0].parent)
-        (tmp_path / "mirror" / jars[3].name).write_bytes(b"something else")
+        (mirror / jars[3].name).write_bytes(b"something else")
         with pytest.raises(DownloadError, match="SHA-256"):
-            cached_jars(version, java)
+            cached_jars(version, find_spark_java())
         assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
-    def it_reports_a_cache_folder_that_cannot_be_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def it_reports_a_cache_folder_that_cannot_be_used(self, version, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DownloadError, match="set XDG_CACHE_HOME"):
-            cached_jars(opensearch_versions()[0], find_spark_java())
+            cached_jars(version, find_spark_java())
 
 
-def _answers_this_machine_and_no_web_page(url: str) -> None:
+def _answers_this_machine_and_no_web_page(url):
     port = int(url.rpartition(":")[2])
     with OpenSearch(url) as client:
         client.index(index="t", id="1", body={"a": 1}, refresh=True)
@@ -312,7 +273,13 @@ def _answers_this_machine_and_no_web_page(url: str) -> None:
         assert client.count(index="t")["count"] == 1
 
 
-def _asked(port: int, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
+def _kill(temporary_folder, url):
+    (log,) = temporary_folder.glob("*/opensearch.log")
+    os.kill(int(re.search(r"pid\[(\d+)\]", log.read_text())[1]), signal.SIGKILL)
+    assert is_true_within(10, lambda: not answers(url))
+
+
+def _asked(port, method, path, body="", **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.putrequest(method, path, skip_host=True)
@@ -323,15 +290,3 @@ def _asked(port: int, method: str, path: str, body: str = "", **headers: str) ->
         return answer.status, answer.read().decode()
     finally:
         connection.close()
-
-
-def _kill_and_wait(pid: int, url: str) -> None:
-    os.kill(pid, signal.SIGKILL)
-    assert is_true_within(10, lambda: not answers(url))
-
-
-def _pid_of_server(temporary_folder: Path) -> int:
-    (log,) = temporary_folder.glob("*/opensearch.log")
-    found = re.search(r"pid\[(\d+)\]", log.read_text())
-    assert found
-    return int(found[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import charts, growth, memory, planning
+from benchmarks import charts, growth, planning
 from benchmarks.__main__ import KINDS
 from benchmarks.changes import ChangesBenchmark
 from benchmarks.ingest import PARTITIONS, IngestBenchmark
@@ -61,13 +61,6 @@ class DescribeTheBenchmarks:
         }
         charts.draw({"seconds": seconds, "memory": {}}, tmp_path)
         assert (tmp_path / "growth.png").stat().st_size > 10_000
-
-    @pytest.mark.tools
-    def it_takes_a_change_set_on_a_cluster_while_every_process_is_watched(self, spark, make_config, tmp_path):
-        measured = memory.measure(memory.prepare(spark, make_config(), 0.02))
-        charts.draw({"seconds": {}, "memory": measured}, tmp_path)
-        seen = {kind for sample in measured["samples"] for kind, megabytes in sample.items() if megabytes}
-        assert seen == {"seconds", "driver JVM", "driver Python", "executor JVM", "Python workers"}
 
     @pytest.mark.tools
     def it_makes_one_changed_row_searchable_and_proves_whole_tables(self, spark, make_config):

@@ -1,4 +1,4 @@
-"""The time line: lanes, rows, names, and where the index stands."""
+"""The time line: rows, names, and where the index stands."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ TABLE = metadata(*SNAPSHOTS, main=14, audit=15)
 
 class DescribeTheTimeLine:
     def it_names_branches_and_what_was_rolled_back(self):
-        found = {each.snapshot_id: each for each in time_line(TABLE, 14, 13, 10)}
-        assert {key: each.what for key, each in found.items()} == {
+        assert {each["snapshot_id"]: each["what"] for each in time_line(TABLE, 14, 13, 10)} == {
             11: "",
             12: "",
             13: "the index, rolled back",
@@ -28,17 +27,18 @@ class DescribeTheTimeLine:
         }
 
     def it_has_the_rows_of_the_summaries(self):
-        actual = {each.snapshot_id: (each.rows_added, each.rows_removed) for each in time_line(TABLE, 14, None, 10)}
+        found = time_line(TABLE, 14, None, 10)
+        actual = {each["snapshot_id"]: (each["rows_added"], each["rows_removed"]) for each in found}
         assert actual == {11: (100, 0), 12: (60, 61), 13: (0, 4), 14: (2, 2), 15: (1, 0)}
 
     def it_has_the_newest_snapshots_first_and_no_more_than_asked_for(self):
-        assert [each.snapshot_id for each in time_line(TABLE, 14, None, 3)] == [15, 14, 13]
+        assert [each["snapshot_id"] for each in time_line(TABLE, 14, None, 3)] == [15, 14, 13]
 
 
 class DescribeWhatIsShown:
     def it_is_a_table_with_a_note_on_what_is_left_out(self):
         shown = TimeLine(time_line(TABLE, 14, 12, 3), 5, ("a < b",))
         html = shown._repr_html_()
-        expected = ["data:image/png;base64,", "2 older snapshots are not shown", "<p>a &lt; b</p>", ">15<", ">audit<"]
+        expected = ["3 of 5 snapshots; max_snapshots shows more", "<p>a &lt; b</p>", ">15<", ">audit<"]
         assert [part for part in expected if part not in html] == []
         assert list(shown.table()["rows_removed"]) == [0, 2, 4]

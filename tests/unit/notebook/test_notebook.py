@@ -36,41 +36,25 @@ def _namespace(*cells: str, dbutils: Dbutils | None = None) -> dict[str, Any]:
 
 
 class DescribeReadParametersUnderPapermill:
-    def it_uses_the_values_of_the_cell(self):
-        actual = read_parameters(_namespace(CELL.replace('table = ""', 'table = "lake.ns.t"')))
-        assert (actual.table, actual.index, actual.dry_run) == ("lake.ns.t", "t", False)
-
-    def it_uses_what_papermill_injected_after_the_cell(self):
-        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.u"\ndry_run = True\n'))
-        assert (actual.table, actual.dry_run) == ("lake.ns.u", True)
-
-    def it_accepts_a_list_and_a_mapping(self):
-        injected = '# Parameters\ntable = "a.b.c"\nidentifier_columns = ["x", "y"]\nspark_conf = {"a": "b"}'
-        actual = read_parameters(_namespace(CELL, injected))
-        assert (actual.identifier_columns, dict(actual.spark_conf)) == (["x", "y"], {"a": "b"})
-
-    def it_reads_an_empty_string_as_not_given(self):
-        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "lake.ns.t"'))
+    @pytest.mark.parametrize(
+        ("injected", "expected"),
+        [
+            ('table = "lake.ns.u"\ndry_run = True', {"table": "lake.ns.u", "dry_run": True}),
+            ('table = "a.b.c"\nidentifier_columns = ["x", "y"]', {"identifier_columns": ["x", "y"]}),
+            ('table = "a.b.c"\nspark_conf = {"a": "b"}', {"spark_conf": {"a": "b"}}),
+            ('table = "a.b.c"\nimport json\nsettings = json.dumps({"a": 1})', {"settings": {"a": 1}}),
+            ('table = "a.b.c"\ncolumns = print', {"columns": []}),
+        ],
+    )
+    def it_uses_what_was_set_last(self, injected, expected):
+        actual = read_parameters(_namespace(CELL, f"# Parameters\n{injected}"))
+        assert {name: getattr(actual, name) for name in expected} == expected
         assert "opensearch_url" not in actual.model_fields_set
 
     def it_reports_all_problems_together_and_warns_of_a_slip(self):
-        with pytest.raises(ConfigError) as caught, pytest.warns(UserWarning, match="tabel .*did you mean table"):
-            read_parameters(_namespace(CELL, '# Parameters\ntabel = "a.b.c"\nmax_polls = -1'))
+        with pytest.raises(ConfigError) as caught, pytest.warns(UserWarning, match="tables .*did you mean table"):
+            read_parameters(_namespace(CELL, '# Parameters\ntables = "a.b.c"\nmax_polls = -1'))
         assert [problem.split(":")[0] for problem in caught.value.problems] == ["table", "max_polls"]
-
-    def it_refuses_a_missing_table(self):
-        with pytest.raises(ConfigError, match="table: missing"):
-            read_parameters(_namespace(CELL))
-
-    def it_uses_what_cells_after_the_parameters_set(self):
-        later = "import json\ncatalog_properties = json.dumps({'type': 'rest'})"
-        actual = read_parameters(_namespace(CELL, '# Parameters\ntable = "a.b.c"', later))
-        assert dict(actual.catalog_properties) == {"type": "rest"}
-
-    def it_ignores_what_other_code_left_under_a_parameter_name(self):
-        namespace = _namespace(CELL, '# Parameters\ntable = "a.b.c"')
-        namespace["columns"] = print
-        assert read_parameters(namespace).columns == []
 
 
 class DescribeReadParametersOnDatabricks:
@@ -91,11 +75,6 @@ class DescribeReadParametersOnDatabricks:
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", bulk_connections="4")
         assert read_parameters(_namespace(CELL, dbutils=dbutils)).bulk_connections == 4
 
-    def it_refuses_a_passed_parameter_that_does_not_exist(self):
-        dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", indx="t")
-        with pytest.raises(ConfigError, match=r"indx: unknown parameter\. Remedy: did you mean index"):
-            read_parameters(_namespace(CELL, dbutils=dbutils))
-
     def it_warns_of_names_that_a_job_passes_to_others(self):
         given = {"env": "prod", "run_date": "2026-11-23", "warehouse_id": "w", "timeout_seconds": "9", "topics": "t"}
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **given)
@@ -103,7 +82,7 @@ class DescribeReadParametersOnDatabricks:
             assert read_parameters(_namespace(CELL, dbutils=dbutils)).table == "a.b.c"
 
     @pytest.mark.parametrize(
-        "name", ["tabel", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config"]
+        "name", ["tables", "Table", "opensearch-url", "identifier_column", "dryrun", "spark_config", "indx", "brnch"]
     )
     def it_refuses_a_slip_of_a_passed_name(self, name):
         dbutils = Dbutils(table="a.b.c", opensearch_url="https://s:1", **{name: "x"})
@@ -114,17 +93,10 @@ class DescribeReadParametersOnDatabricks:
     def it_says_that_a_widget_outlives_an_edit_of_the_cell(self, capsys, widgets):
         cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
         dbutils = Dbutils(widgets)
-        read_parameters(_namespace(cell.replace("dry_run = False", "dry_run = True"), dbutils=dbutils))
+        read_parameters(_namespace(f"{cell.replace('dry_run = False', 'dry_run = True')}", dbutils=dbutils))
         assert capsys.readouterr().out == ""
         assert read_parameters(_namespace(cell, dbutils=dbutils)).dry_run is True
         assert capsys.readouterr().out == "dry_run: the widget's value 'true' is used\n"
-
-    def it_shows_a_widget_that_the_cell_no_longer_sets(self, capsys):
-        cell = CELL.replace('url = ""', 'url = "https://s:1"').replace('table = ""', 'table = "a.b.c"')
-        dbutils = Dbutils()
-        read_parameters(_namespace(f"{cell}\nbranch = 'dev'\nrow_filter = ''", dbutils=dbutils))
-        assert read_parameters(_namespace(cell, dbutils=dbutils)).branch == "dev"
-        assert capsys.readouterr().out == "branch: the widget's value 'dev' is used\n"
 
     @pytest.mark.parametrize("text", [' {"token":"hunter2"}', "token=hunter2", '["hunter2"]', "hunter2"])
     @pytest.mark.parametrize("line", ["", 'catalog_properties = ""\nspark_conf = {"a": "hunter2"}'])
@@ -170,12 +142,6 @@ class DescribeReadParametersWithAnIndexFile:
         assert actual == SyncConfig.load(index_file, "orders")
         assert (actual.index, actual.branch, actual.max_polls, actual.dry_run) == ("orders-v2", "audit", 5, True)
 
-    def it_needs_no_name_for_the_only_index(self, tmp_path: Path):
-        path = tmp_path / "one.yml"
-        path.write_text("indexes: {films: {table: lake.shop.film}}")
-        actual = read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = '{path}'"))
-        assert (actual.table, actual.index) == ("lake.shop.film", "films")
-
     @pytest.mark.parametrize(
         ("name", "value", "expected"),
         [
@@ -198,21 +164,14 @@ class DescribeReadParametersWithAnIndexFile:
         assert getattr(read_parameters(_namespace(FILE_CELL, injected)), name) == expected
 
     def it_reports_problems_of_the_file_and_of_the_cell_together(self, index_file):
-        Path(index_file).write_text("defaults: {row_hash: md5}\nindexes: {films: {tabel: a.b.c}}")
+        Path(index_file).write_text("defaults: {row_hash: md5}\nindexes: {films: {}}")
         with pytest.raises(ConfigError) as caught:
-            read_parameters(
-                _namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_polls = -3\nbranch = 'a\\n'")
-            )
+            read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}\nmax_polls = -3"))
         assert [problem.split(":")[0] for problem in caught.value.problems] == [
-            "indexes.films.tabel",
             "indexes.films.table",
             "defaults.row_hash",
             "max_polls",
         ]
-
-    def it_names_the_indexes_when_none_is_chosen(self, index_file):
-        with pytest.raises(ConfigError, match=r"\[index=''\]\. Remedy: name one of films, orders"):
-            read_parameters(_namespace(FILE_CELL, f"# Parameters\nindex_file = {index_file!r}"))
 
     def it_is_no_parameter_of_an_ingest(self, index_file):
         cell = f"job = 'j'\ntopics = 't'\nbootstrap_servers = 'h:1'\ntable = 'l.n.t'\nindex_file = {index_file!r}"
@@ -241,22 +200,17 @@ class DescribeListIndexes:
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films", "orders"]'}
         assert "has the indexes films, orders; set index" in capsys.readouterr().out
 
-    def it_goes_on_with_the_only_index(self, index_file):
+    def it_goes_on_with_the_only_index_unless_a_job_asks_for_the_list(self, index_file):
         Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
         dbutils = Dbutils(index_file=index_file)
         namespace = _namespace(FILE_CELL, dbutils=dbutils)
         list_indexes(namespace)
         assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
         assert read_parameters(namespace).index == "films"
-
-    def it_ends_after_the_only_index_too_when_a_job_asks_for_the_list(self, index_file):
-        Path(index_file).write_text("indexes: {films: {table: lake.shop.film, opensearch_url: 'https://s:1'}}")
-        dbutils = Dbutils(index_file=index_file, index="", list_only="true")
         with pytest.raises(NotebookExit, match="films"):
-            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
-        assert dbutils.jobs.taskValues.texts == {"indexes": '["films"]'}
+            list_indexes(_namespace(FILE_CELL, dbutils=Dbutils(index_file=index_file, index="", list_only="true")))
 
-    @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}, {"list_only": "yes"}])
+    @pytest.mark.parametrize("passed", [{"index": "films"}, {"index_file": ""}])
     def it_refuses_a_list_that_it_cannot_give(self, index_file, passed):
         dbutils = Dbutils(**{"index_file": index_file, "list_only": "true", **passed})
         with pytest.raises(ConfigError, match=r"needs index_file and no index \[list_only="):
@@ -268,8 +222,6 @@ class DescribeListIndexes:
         dbutils = Dbutils(**passed)
         list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
-
-    def it_does_nothing_outside_of_databricks(self):
         list_indexes(_namespace(FILE_CELL, "index_file = 'missing.yml'"))
 
     def it_checks_all_indexes_with_what_the_job_passes(self, index_file):
@@ -290,39 +242,33 @@ class DescribeListIndexes:
             list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
         assert dbutils.jobs.taskValues.texts == {}
 
-    def it_refuses_a_slip_of_a_passed_name(self, index_file):
-        dbutils = Dbutils(index_file=index_file, brnch="dev")
-        with pytest.raises(ConfigError, match="brnch: unknown parameter"):
-            list_indexes(_namespace(FILE_CELL, dbutils=dbutils))
-
 
 class DescribeWidgetText:
-    @pytest.mark.parametrize("value", [True, 0.5, ["a", "b,c"], {"type": "rest"}, "plain", [], {}, 7])
-    def it_survives_the_way_through_a_widget(self, value):
-        name = {
-            bool: "dry_run",
-            float: "lease_seconds",
-            int: "max_polls",
-            list: "columns",
-            dict: "spark_conf",
-        }
-        parameter = name.get(type(value), "row_filter")
-        actual = SyncConfig(table="a.b.c", **{parameter: widget_text(value)})
-        assert getattr(actual, parameter) == getattr(SyncConfig(table="a.b.c", **{parameter: value}), parameter)
-
-    def it_turns_none_into_not_given(self):
-        assert widget_text(None) == ""
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("dry_run", True),
+            ("lease_seconds", 0.5),
+            ("max_polls", 7),
+            ("columns", ["a", "b,c"]),
+            ("columns", []),
+            ("spark_conf", {"type": "rest"}),
+            ("row_filter", "plain"),
+            ("row_filter", None),
+        ],
+    )
+    def it_survives_the_way_through_a_widget(self, name, value):
+        actual = SyncConfig(table="a.b.c", **{name: widget_text(value)})
+        assert getattr(actual, name) == getattr(SyncConfig(table="a.b.c", **{name: value}), name)
 
 
 class DescribeFinish:
-    def it_prints_one_json_object(self, capsys):
-        finish(REPORT, SyncConfig(table="lake.ns.t"), {})
-        assert json.loads(capsys.readouterr().out) == REPORT.to_dict()
-
-    def it_writes_the_report_where_asked(self, tmp_path: Path):
+    def it_prints_one_json_object_and_writes_it_where_asked(self, capsys, tmp_path: Path):
         path = tmp_path / "report.json"
         finish(REPORT, SyncConfig(table="lake.ns.t", report_path=str(path)), {})
-        assert json.loads(path.read_text()) == REPORT.to_dict()
+        assert json.loads(capsys.readouterr().out) == json.loads(path.read_text()) == REPORT.to_dict()
+        finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
+        assert json.loads(capsys.readouterr().out) == {"ready": True}
 
     def it_hands_the_report_to_the_job_and_ends_the_notebook(self):
         with pytest.raises(NotebookExit) as caught:
@@ -335,7 +281,3 @@ class DescribeFinish:
         with pytest.raises(IndexDiffersError, match="1 missing"):
             finish(report, config, {})
         assert json.loads((tmp_path / "report.json").read_text())["ok"] is False
-
-    def it_accepts_plain_values_too(self, capsys):
-        finish({"ready": True}, SyncConfig(table="lake.ns.t"), {})
-        assert json.loads(capsys.readouterr().out) == {"ready": True}

@@ -1,9 +1,8 @@
-"""The parameters cells of the shipped notebooks: short to read, and every parameter can be passed."""
+"""Every parameter can be passed to the shipped notebooks, and the shown cell can be filled in."""
 
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,98 +19,36 @@ from tests.dbutils import Dbutils
 from tests.parameter_values import NEEDED, OTHER, WITH, WITHOUT_OTHER
 
 FOLDER = Path(__file__).parents[3] / "notebooks"
-KINDS: dict[str, type[ParameterModel]] = {
-    "00_setup": SyncConfig,
-    "10_initial_export": SyncConfig,
-    "20_incremental_cdc": SyncConfig,
-    "30_validation": SyncConfig,
-    "40_kafka_ingest": IngestConfig,
-    "50_explore": ExploreConfig,
-    "90_smoke": SyncConfig,
-}
-each_notebook = pytest.mark.parametrize("notebook", KINDS)
-each_parameter = pytest.mark.parametrize(
-    ("notebook", "name"),
-    [
-        (notebook, parameter.name)
-        for notebook, kind in KINDS.items()
-        for parameter in kind.parameters()
-        if parameter.name not in WITHOUT_OTHER
-    ],
-)
+OTHERS: dict[str, type[ParameterModel]] = {"40_kafka_ingest": IngestConfig, "50_explore": ExploreConfig}
+KINDS = {path.stem: OTHERS.get(path.stem, SyncConfig) for path in FOLDER.glob("*.ipynb")}
 
 
-@cache
-def _loaded(notebook: str) -> Any:
-    return load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
+def read(node: Any, kind: type[ParameterModel], **more: Any) -> Any:
+    """Run the cells of a notebook before `read_parameters`, then read them."""
+    sources = [cell.source for cell in node.cells if cell.cell_type == "code"]
+    for source in sources[: next(number for number, source in enumerate(sources) if "read_parameters" in source)]:
+        exec(source, more)
+    return read_parameters(more, kind)
 
 
-def _read(notebook: str) -> Any:
-    return deepcopy(_loaded(notebook))
+@pytest.mark.parametrize(("notebook", "kind"), KINDS.items(), ids=KINDS)
+class DescribeTheParametersOfANotebook:
+    def it_reaches_the_run_through_papermill_and_through_a_widget(self, notebook, kind):
+        loaded = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
+        for name in kind.model_fields.keys() - WITHOUT_OTHER:
+            given = {**NEEDED[kind], **WITH.get(name, {}), name: OTHER[name]}
+            expected = getattr(kind(**given), name)
+            passed = read(parameterize_notebook(deepcopy(loaded), given), kind)
+            typed = read(loaded, kind, dbutils=Dbutils(**given))
+            assert (getattr(passed, name), getattr(typed, name)) == (expected, expected)
+            assert expected != kind.model_fields[name].get_default(call_default_factory=True)
 
-
-def _code_cells(node: Any) -> list[Any]:
-    return [cell for cell in node.cells if cell.cell_type == "code"]
-
-
-def _namespace(node: Any, **more: Any) -> dict[str, Any]:
-    """The globals of a notebook whose cells before `read_parameters` ran."""
-    sources = [cell.source for cell in _code_cells(node)]
-    before = sources[: next(number for number, source in enumerate(sources) if "read_parameters" in source)]
-    namespace = dict(more)
-    for source in before:
-        exec(source, namespace)
-    return namespace
-
-
-def _given(notebook: str, name: str) -> dict[str, str]:
-    return {**NEEDED[KINDS[notebook]], **WITH.get(name, {}), name: OTHER[name]}
-
-
-@each_notebook
-class DescribeTheParametersCells:
-    def it_shows_the_few_that_most_runs_set(self, notebook):
-        _, shown, *_ = _code_cells(_read(notebook))
-        assert 5 <= len(shown.source.splitlines()) <= 7
-
-    def it_hides_the_cell_with_all_of_them(self, notebook):
-        everything, *_ = _code_cells(_read(notebook))
-        assert (everything.metadata.tags, everything.metadata.jupyter.source_hidden) == (["parameters"], True)
-
-    def it_shows_the_lines_of_the_hidden_cell(self, notebook):
-        everything, shown, *_ = _code_cells(_read(notebook))
-        assert set(shown.source.splitlines()) <= set(everything.source.splitlines())
-
-    def it_has_a_place_for_passed_values_after_both(self, notebook):
-        cells = _read(notebook).cells
-        places = [number for number, cell in enumerate(cells) if "injected-parameters" in cell.metadata.get("tags", [])]
-        assert places == [3]
-
-
-class DescribePassedParameters:
-    @each_parameter
-    def it_reaches_the_run_through_papermill(self, notebook, name):
-        given = _given(notebook, name)
-        node = parameterize_notebook(_read(notebook), given)
-        actual = read_parameters(_namespace(node), KINDS[notebook])
-        assert getattr(actual, name) == getattr(KINDS[notebook](**given), name)
-        assert getattr(actual, name) != KINDS[notebook].model_fields[name].get_default(call_default_factory=True)
-
-    @each_parameter
-    def it_reaches_the_run_through_a_widget(self, notebook, name):
-        given = _given(notebook, name)
-        node = _read(notebook)
-        actual = read_parameters(_namespace(node, dbutils=Dbutils(**given)), KINDS[notebook])
-        assert getattr(actual, name) == getattr(KINDS[notebook](**given), name)
-
-    @each_notebook
-    def it_is_what_a_person_writes_into_the_shown_cell(self, notebook):
-        kind = KINDS[notebook]
-        node = _read(notebook)
-        _, shown, *_ = _code_cells(node)
+    def it_is_what_a_person_writes_into_the_shown_cell(self, notebook, kind):
+        node = load_notebook_node(str(FOLDER / f"{notebook}.ipynb"))
+        _, shown, *_ = (cell for cell in node.cells if cell.cell_type == "code")
         for name, value in NEEDED[kind].items():
             shown.source = shown.source.replace(f'{name}: str = ""', f'{name}: str = "{value}"')
-        actual = read_parameters(_namespace(node), kind)
+        actual, expected = read(node, kind), kind(**NEEDED[kind])
         assert {name: getattr(actual, name) for name in NEEDED[kind]} == {
-            name: getattr(kind(**NEEDED[kind]), name) for name in NEEDED[kind]
+            name: getattr(expected, name) for name in NEEDED[kind]
         }

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from demo.__main__ import INDEX_FILE, Demo, _overrides, _parser, main
-from demo.day import DAY, TABLES
-from demo.results import summary, write_html
+from demo.day import TABLES
+from demo.results import summary
 from demo.searches import commands_to_try
 from demo.workspace import make_empty
-from icecdc_core.config import SyncConfig
-from icecdc_core.errors import ConfigError
 
 
 class DescribeTheDemo:
@@ -35,14 +32,6 @@ class DescribeTheDemo:
         actual = demo.configs["demo-flights"]
         assert (dict(actual.catalog_properties)["type"], actual.warehouse) == ("rest", "")
 
-    def it_has_an_index_for_each_table(self):
-        configs = SyncConfig.load_all(INDEX_FILE)
-        assert [config.table for config in configs.values()] == [table.full_name for table in TABLES]
-
-    def it_takes_the_services_from_the_environment(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("ICECDC_OPENSEARCH_URL", "http://127.0.0.1:9222")
-        assert _parser().parse_args([]).opensearch_url == "http://127.0.0.1:9222"
-
     def it_sums_up_each_table_in_a_line(self, tmp_path: Path):
         demo = Demo({}, tmp_path)
         for result in demo.results.values():
@@ -53,18 +42,10 @@ class DescribeTheDemo:
         assert actual[1].split() == ["flights", "5", "5", "336,776", "1", "2", "3", "yes", "31.5"]
         assert len(actual) == 1 + len(TABLES)
 
-    def it_changes_every_table_in_a_day(self):
-        changed = {table.name for table in TABLES if any(f"demo.{table.name}" in sql for _, sql in DAY)}
-        assert changed == {table.name for table in TABLES}
-
     def it_refuses_a_wrong_parameter_in_words(self, tmp_path: Path, capsys):
         given = ["--output", str(tmp_path / "demo"), "--opensearch-url", "nonsense"]
         assert main(given) == 1
         assert "opensearch_url" in capsys.readouterr().err
-
-    def it_knows_its_errors_from_others(self):
-        with pytest.raises(ConfigError):
-            Demo(_overrides(_parser().parse_args([]), "nonsense", Path("x")), Path("x"))
 
     def it_names_the_servers_in_the_commands_to_try_and_no_secret(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("ICECDC_CATALOG_PROPERTIES", '{"type": "rest", "credential": "hunter2"}')
@@ -81,17 +62,3 @@ class DescribeTheDemo:
     def it_quotes_a_folder_in_the_commands_to_try(self):
         overrides = _overrides(_parser().parse_args([]), "http://127.0.0.1:9222", Path("/a folder"))
         assert commands_to_try(overrides, INDEX_FILE)[1].endswith(" --warehouse '/a folder/warehouse'")
-
-
-class DescribeThePageOfANotebook:
-    def it_folds_the_report_and_leaves_out_the_parameters_that_nobody_set(self, tmp_path):
-        node = nbformat.v4.new_notebook()
-        output = nbformat.v4.new_output("stream", text='{"kind": "sync", "index": "<t>"}\n')
-        report = nbformat.v4.new_code_cell("finish()", outputs=[output], metadata={"tags": ["report"]})
-        parameters = nbformat.v4.new_code_cell("bulk_bytes = 1", metadata={"tags": ["parameters"]})
-        node.cells = [parameters, nbformat.v4.new_code_cell("table = 'a.b.c'"), report]
-        nbformat.write(node, tmp_path / "n.ipynb")
-        write_html(tmp_path / "n.ipynb")
-        page = (tmp_path / "n.html").read_text(encoding="utf-8")
-        folded = page.partition("<details>")[2].partition("</details>")[0]
-        assert ("&lt;t&gt;" in folded, "bulk_bytes" in page, "a.b.c" in page) == (True, False, True)

@@ -43,7 +43,7 @@ def executed_plan(frame):
     return final.split("Exchange RoundRobinPartitioning")[0]
 
 
-IDENTIFIERS = [["flight"], ["carrier", "flight"], ["time_hour", "carrier", "flight"], ["price"], ["digest"]]
+IDENTIFIERS = [["flight"], ["time_hour", "carrier", "flight"], ["price"], ["digest"]]
 
 
 class DescribePlans:

@@ -40,11 +40,6 @@ class DescribeNotebookFrame:
         sides = {text: f"text-align: {side}" in html.split(text)[0].rsplit("<td", 1)[1] for text, side in SIDES.items()}
         assert sides == dict.fromkeys(SIDES, True)
 
-    def it_puts_the_heading_above_the_numbers(self):
-        html = NotebookFrame.of(CHANGES)._repr_html_()
-        heads = [cell.partition("</th>")[0] for cell in html.split("<th style=")[1:]]
-        assert ["right" in cell for cell in heads] == [False, False, True]
-
     def it_breaks_only_long_lines(self):
         html = NotebookFrame.of(CHANGES.assign(reason="a long reason " * 9))._repr_html_()
         assert (html.count("pre-wrap"), html.count("nowrap")) == (1, 7)

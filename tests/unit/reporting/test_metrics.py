@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icecdc_core.opensearch.counts import COUNTERS
-from icecdc_core.reporting.metrics import LagMetrics, ProgressMetrics, RunMetrics
+from icecdc_core.reporting.metrics import PlainMetrics, RunMetrics
 from tests.metric_samples import samples_of, text_of
 
 FACTS = {"job": "sync", "table": "lake.ns.t", "index": "t", "state": "ok", "seconds": 2.5}
@@ -44,19 +44,17 @@ class DescribeRunMetrics:
         assert text.count('{icecdc_job="sync",index="t",job="sync"') == text.count("lake.ns.t")
 
 
-class DescribeLagMetrics:
-    @pytest.mark.parametrize(("achieved", "expected"), [(None, {}), (2.5, {"icecdc_lag_achieved_seconds": 2.5})])
-    def it_says_how_long_the_target_lag_was_kept(self, achieved, expected):
-        found = samples_of(LagMetrics(LABELS, 10.0, achieved, 60.0, 1.5))
-        target = {"icecdc_target_lag_seconds": 10}
-        times = {"icecdc_target_lag_kept_seconds": 60, "icecdc_target_lag_missed_seconds": 1.5}
-        assert {name: value for (name, _), value in found.items()} == target | expected | times
-
-
-class DescribeProgressMetrics:
-    def it_says_how_far_an_ingest_is(self):
-        found = samples_of(ProgressMetrics(LABELS, {"records": 7, "complete_through": 99.5, "tables": {}}))
-        assert found == {
-            ("icecdc_ingest_records", ""): 7,
+class DescribePlainMetrics:
+    def it_has_no_sample_of_what_is_not_known(self):
+        facts = {
+            "target_lag": 10.0,
+            "lag_achieved": None,
+            "target_lag_kept": 60.0,
+            "complete_through": 99.5,
+            "tables": {},
+        }
+        assert samples_of(PlainMetrics(LABELS, facts)) == {
+            ("icecdc_target_lag_seconds", ""): 10,
+            ("icecdc_target_lag_kept_seconds", ""): 60,
             ("icecdc_ingest_complete_through_timestamp_seconds", ""): 99.5,
         }

@@ -13,28 +13,18 @@ SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 
 class DescribeIcebergPackages:
     @pytest.mark.parametrize(
-        ("pyspark", "expected"),
-        [
-            ("4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
-            ("4.0.5", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0"),
-        ],
+        ("pyspark", "runtime", "avro"), [("4.1.4", "4.1_2.13:1.12.0", "4.1."), ("4.0.5", "4.0_2.13:1.11.0", "4.0.")]
     )
-    def it_names_the_runtime_that_was_made_for_a_pyspark(self, pyspark, expected):
-        assert iceberg_packages(pyspark)[0] == expected
-
-    def it_adds_a_bundle_of_the_same_version_when_asked(self):
-        assert iceberg_packages("4.0.5", ["iceberg-aws-bundle"])[-1] == "org.apache.iceberg:iceberg-aws-bundle:1.11.0"
+    def it_names_what_was_made_for_a_pyspark(self, pyspark, runtime, avro):
+        packages = iceberg_packages(pyspark, ["iceberg-aws-bundle"])
+        assert packages[0] == f"org.apache.iceberg:iceberg-spark-runtime-{runtime}"
+        assert packages[-1] == f"org.apache.iceberg:iceberg-aws-bundle:{runtime.rpartition(':')[2]}"
+        assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{avro}")
 
     @pytest.mark.parametrize("pyspark", ["3.5.0", "4.2.0", "5.0.0.dev1"])
     def it_refuses_a_pyspark_without_a_runtime(self, pyspark):
         with pytest.raises(DependencyError, match=rf"pyspark='{pyspark}'\]\. Remedy: .*pyspark==4\.0\.\*"):
             iceberg_packages(pyspark)
-
-
-class DescribeAvroPackage:
-    @pytest.mark.parametrize(("pyspark", "line"), [("4.1.4", "4.1."), ("4.0.5", "4.0.")])
-    def it_names_a_reader_of_the_same_line(self, pyspark, line):
-        assert avro_package(pyspark).startswith(f"org.apache.spark:spark-avro_2.13:{line}")
 
 
 class DescribeBundles:

@@ -19,36 +19,11 @@ def settings(spark):
     return spark.conf.get(PARTIAL_ONLY, None), spark.conf.get(CAPACITY, None)
 
 
-class EndedSpark:
-    """A session whose JVM ends in the block."""
-
-    @property
-    def conf(self):
-        return self
-
-    def get(self, *given):
-        return None
-
-    def set(self, *given):
-        pass
-
-    def unset(self, name):
-        raise ConnectionRefusedError
-
-
-class DescribeASessionThatEnds:
-    def it_does_not_hide_the_error_that_says_so(self):
-        with pytest.raises(ValueError, match="ended"), tuned_for_many_groups(EndedSpark()):
-            raise ValueError("ended")
-
-
 class DescribeTunedForManyGroups:
-    def it_sets_what_helps_and_unsets_it_again(self, spark):
+    def it_sets_what_helps_and_unsets_it_again_and_keeps_the_settings_of_the_session(self, spark):
         with tuned_for_many_groups(spark):
             inside = settings(spark)
         assert (inside, settings(spark)) == (("false", "20"), (None, None))
-
-    def it_keeps_the_settings_of_the_session(self, spark):
         spark.conf.set(CAPACITY, "12")
         try:
             with tuned_for_many_groups(spark):
@@ -91,12 +66,9 @@ class DescribeShufflePartitionsFor:
         assert (small, inside) == (None, "7")
 
 
-class DescribeStorageLevelFor:
-    def it_keeps_what_fits_into_memory_there(self, spark):
-        with storage_level_for(spark, 1024**2) as level:
-            assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
-
-    def it_keeps_all_else_on_disk_in_small_batches(self, spark):
-        with storage_level_for(spark, 1024**4) as level:
-            inside = level, spark.conf.get(BATCH)
-        assert (inside, spark.conf.get(BATCH)) == ((StorageLevel.DISK_ONLY, "256"), "10000")
+def it_keeps_what_fits_in_memory_and_all_else_on_disk_in_small_batches(spark):
+    with storage_level_for(spark, 1024**2) as level:
+        assert (level, spark.conf.get(BATCH)) == (StorageLevel.MEMORY_AND_DISK, "10000")
+    with storage_level_for(spark, 1024**4) as level:
+        assert (level, spark.conf.get(BATCH)) == (StorageLevel.DISK_ONLY, "256")
+    assert spark.conf.get(BATCH) == "10000"

@@ -13,13 +13,13 @@ import pytest
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import CatalogError
 from icecdc_core.ingest.config import IngestConfig
-from icecdc_core.logs import logging_to
 from icecdc_core.reporting import lineage
-from icecdc_core.reporting.lineage import index_dataset, location_name, parent_facet, table_dataset, topic_datasets
-from icecdc_core.reporting.observers import BackgroundCalls, ObservedRun, Observers, lineage_is_configured
-from tests.monitoring_receivers import events_of, receiver
+from icecdc_core.reporting.instrumentation import JobRun, lineage_is_configured
+from icecdc_core.reporting.lineage import BackgroundCalls, index_name, location_name, parent_facet, topic_namespace
+from icecdc_core.reporting.reports import RunReport
+from tests.monitoring_receivers import events_of, receiver, without_spark
 
-RUN_ID = "0196aa1d0a3a7f5c9c8a4d2b6f1e0c3d"
+PARENT_ID = "0196aa1d-0a3a-7f5c-9c8a-4d2b6f1e0c3d"
 
 
 def config(**given):
@@ -29,7 +29,8 @@ def config(**given):
 @pytest.fixture(autouse=True)
 def unconfigured(monkeypatch):
     """Nothing is configured at first; the client adds variables of its own, which go in the end."""
-    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls("OpenLineage"))
+    without_spark(monkeypatch)
+    monkeypatch.setattr(lineage, "BACKGROUND", BackgroundCalls())
     with monkeypatch.context() as inside:
         for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
             inside.delenv(name)
@@ -46,15 +47,16 @@ def server(monkeypatch):
         yield started
 
 
-def run(error=None, facts=None, stages=("check", "write"), job="sync", **given):
+def run(error=None, stages=("check", "write"), **given):
     """A run that never opened its table."""
-    observers = Observers(ObservedRun(job, RUN_ID, {"index": "t"}, SimpleNamespace(version="4.1.4"), config(**given)))
-    observers.started()
-    for stage in stages:
-        with observers.stage(stage):
-            pass
-    observers.ended(facts or {"state": "ok"}, error)
-    observers.wait()
+    with JobRun("sync", None, config(**given)) as run:
+        for stage in stages:
+            with run.stage(stage):
+                pass
+        if error is not None:
+            raise error
+        run.finish(RunReport("sync", "lake.ns.t", "t"))
+    return run
 
 
 class DescribeNames:
@@ -78,41 +80,6 @@ class DescribeNames:
         assert location_name(location) == expected
 
     @pytest.mark.parametrize(
-        ("properties", "namespace", "kind"),
-        [
-            ({"type": "rest", "uri": "https://catalog/api"}, "https://catalog/api", "rest"),
-            ({"type": "hive", "uri": "thrift://metastore:9083"}, "hive://metastore:9083", "hive"),
-            ({"type": "glue", "warehouse": "s3://lake/warehouse"}, "s3://lake/warehouse", "glue"),
-            ({"type": "hadoop", "warehouse": "/data/lake"}, "file:/data/lake", "hadoop"),
-            ({"type": "jdbc", "uri": "env:URI"}, "lake", "jdbc"),
-            ({"type": "rest", "uri": "https://catalog/api?key=hunter2"}, "lake", "rest"),
-            ({"type": "rest", "uri": "https://catalog/api;password=hunter2"}, "lake", "rest"),
-            ({"catalog-impl": "com.example.Catalog"}, "lake", "custom"),
-        ],
-    )
-    def it_distinguishes_tables_of_one_name_by_their_catalog(self, properties, namespace, kind):
-        metadata = SimpleNamespace(location="s3://lake/orders", schema={"fields": []})
-        dataset = table_dataset("lake.ns.`t.1`", metadata, config(catalog_properties=properties), 7)
-        (symlink,) = dataset.facets["symlinks"].identifiers
-        found = (
-            symlink.namespace,
-            symlink.name,
-            dataset.facets["catalog"].type,
-            dataset.facets["version"].datasetVersion,
-        )
-        assert found == (namespace, "ns.t.1", kind, "7")
-
-    def it_describes_nested_columns(self):
-        struct = {"type": "struct", "fields": [{"name": "city", "type": "string"}]}
-        places = {"name": "places", "type": {"type": "list", "element": struct}, "doc": "where"}
-        schema = {"fields": [places, {"name": "n", "type": "long"}]}
-        metadata = SimpleNamespace(location="s3://lake/orders", schema=schema)
-        places, number = table_dataset("lake.ns.t", metadata, config(), None).facets["schema"].fields
-        inner = places.fields[0].fields[0]
-        described = [(field.name, field.type, field.description) for field in (places, inner, number)]
-        assert described == [("places", "array", "where"), ("city", "string", None), ("n", "long", None)]
-
-    @pytest.mark.parametrize(
         ("url", "namespace"),
         [
             ("http://search:9200", "opensearch://search:9200"),
@@ -122,35 +89,36 @@ class DescribeNames:
         ],
     )
     def it_names_an_index_by_its_server(self, url, namespace):
-        dataset = index_dataset(config(opensearch_url=url))
-        assert (dataset.namespace, dataset.name) == (namespace, "t")
+        assert index_name(url) == namespace
 
     @pytest.mark.parametrize("servers", ["b1:9092,b2:9092", "SASL_SSL://b1:9092"])
     def it_names_a_topic_by_its_first_server(self, servers):
-        (dataset,) = topic_datasets(servers, ["orders"])
-        assert (dataset.namespace, dataset.name) == ("kafka://b1:9092", "orders")
+        assert topic_namespace(servers) == "kafka://b1:9092"
 
 
 class DescribeEvents:
     def it_begins_and_completes(self, server):
-        run()
-        events = events_of(server.posts)
+        run_id = run().run_id
         job = {"namespace": "default", "name": "icecdc.sync.t"}
         found = [
             (each["eventType"], {k: each["job"][k] for k in job}, each["run"]["runId"].replace("-", ""))
-            for each in events
+            for each in events_of(server.posts)
         ]
-        assert found == [("START", job, RUN_ID), ("COMPLETE", job, RUN_ID)]
+        assert found == [("START", job, run_id), ("COMPLETE", job, run_id)]
 
-    def it_fails_with_the_reason(self, server):
-        run(CatalogError("The catalog is away", remedy="start it"), {"state": "retry"})
+    @pytest.mark.parametrize(
+        ("error", "state", "reason"),
+        [
+            (CatalogError("jane is away", remedy="start it"), "FAIL", "CatalogError: a service did not answer"),
+            (KeyboardInterrupt(), "ABORT", "KeyboardInterrupt: an unexpected error"),
+        ],
+    )
+    def it_fails_with_the_reason_and_no_value(self, server, error, state, reason):
+        with pytest.raises(type(error)):
+            run(error)
         last = events_of(server.posts)[-1]
         message = last["run"]["facets"]["errorMessage"]["message"]
-        assert (last["eventType"], message) == ("FAIL", "CatalogError: The catalog is away. Remedy: start it")
-
-    def it_aborts_when_somebody_stops_it(self, server):
-        run(KeyboardInterrupt(), {"state": "failed"})
-        assert events_of(server.posts)[-1]["eventType"] == "ABORT"
+        assert (last["eventType"], message.startswith(reason), "jane" in message) == (state, True, False)
 
     def it_is_silent_about_a_poll_that_finds_nothing(self, server):
         run(stages=["check"], poll_interval_seconds=5, max_polls=0)
@@ -162,13 +130,12 @@ class DescribeEvents:
 
     def it_names_the_namespace_and_the_parent_of_the_orchestrator(self, server, monkeypatch):
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "search")
-        monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"http://airflow:8080/dag.task/{RUN_ID}")
+        monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"http://airflow:8080/dag.task/{PARENT_ID}")
         run()
         event = events_of(server.posts)[0]
         parent = event["run"]["facets"]["parent"]
-        expected = {"namespace": "http://airflow:8080", "name": "dag.task"}
-        found = {name: parent["job"][name] for name in expected}
-        assert (event["job"]["namespace"], found, parent["run"]["runId"]) == ("search", expected, RUN_ID)
+        found = (event["job"]["namespace"], parent["job"]["namespace"], parent["job"]["name"], parent["run"]["runId"])
+        assert found == ("search", "http://airflow:8080", "dag.task", PARENT_ID)
 
     def it_reads_the_catalog_of_an_ingest_in_the_background(self, server, monkeypatch):
         answers, readers = threading.Event(), []
@@ -179,20 +146,18 @@ class DescribeEvents:
                 answers.wait(30)
 
             def metadata(self):
-                return SimpleNamespace(location="s3://lake/orders", schema={"fields": []})
+                return SimpleNamespace(location="s3://lake/orders")
 
         monkeypatch.setattr(lineage, "IcebergTable", SlowTable)
         ingest = IngestConfig(
             job="j", topics=["orders"], bootstrap_servers="b:9092", table="lake.ns.t", trigger="continuous"
         )
-        observers = Observers(ObservedRun("ingest", RUN_ID, {"index": "j"}, SimpleNamespace(version="4.1.4"), ingest))
-        observers.started()
-        with observers.batch(1) as facts:
-            facts |= {"tables": {"lake.ns.t": {"rows": 2, "files": 1, "snapshot_id": 7}}}
-        written = len(server.posts)
-        answers.set()
-        observers.wait()
-        (event,) = events_of(server.posts)
+        with JobRun("ingest", None, ingest) as run:
+            with run.batch(1) as facts:
+                facts |= {"tables": {"lake.ns.t": {"rows": 2, "files": 1, "snapshot_id": 7}}}
+            written = len(server.posts)
+            answers.set()
+        event = events_of(server.posts)[0]
         (table,) = event["outputs"]
         assert (written, readers) == (0, ["icecdc-OpenLineage"])
         assert (event["eventType"], table["name"], table["outputFacets"]["outputStatistics"]["rowCount"]) == (
@@ -218,11 +183,13 @@ class DescribeAServerThatIsAway:
         with receiver(delay, status) as server:
             monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1" if kind == "refuses connections" else server.url)
             began = time.monotonic()
-            with logging_to(str(tmp_path / "log")):
-                run()
+            run(log_path=str(tmp_path / "log"))
             seconds = time.monotonic() - began
-        (line,) = (tmp_path / "log").read_text().splitlines()
-        problem = json.loads(line)
+            began = time.monotonic()
+            run()
+            assert time.monotonic() - began < 2
+        lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        (problem,) = (line for line in lines if line["level"] == "warning")
         assert (problem["level"], "monitoring system: OpenLineage" in problem["message"], seconds < 5) == (
             "warning",
             True,
