@@ -130,7 +130,7 @@ class StructReader(Reader):
         ]
         super().__init__(kind, T.StructType(json_fields), T.StructType(parsed), None, self._misfits)
         self.fields, self.by_position = fields, by_position
-        if by_position or any(reader is not None and reader.convert for reader in readers):
+        if by_position or any(reader is None or reader.convert for reader in readers):
             self.convert = lambda parsed: F.when(parsed.isNotNull(), self.row(parsed))
 
     def parse(self, payload: Column) -> Column:
@@ -290,8 +290,7 @@ class ColumnMatching:
         """Return the reader of a record or a struct."""
         types = {field.name: field.dataType for field in seen.fields} if seen is not None else {}
         by_name: dict[str, Path] = {}
-        # Spark's inference knows no field without a name.
-        for name in {**types, "": T.StringType()} if self.report_unknown else types:
+        for name in types:
             by_name[self._folded(name)] = (*by_name.get(self._folded(name), ()), name)
         fields = []
         for column in schema.fields:

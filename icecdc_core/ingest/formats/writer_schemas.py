@@ -6,6 +6,7 @@ A JSON Schema gives types and required fields; its other rules have no counterpa
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -31,7 +32,8 @@ class AvroSchema:
     """A writer's schema."""
 
     def __init__(self, spark: SparkSession, schema: RegisteredSchema) -> None:
-        parser = java_class(spark, "org.apache.avro.Schema$Parser")()
+        # Spark does not check defaults either.
+        parser = java_class(spark, "org.apache.avro.Schema$Parser")().setValidateDefaults(False)
         for other in schema.references.values():
             parser.parse(other.text)
         parsed = parser.parse(schema.text)
@@ -89,9 +91,9 @@ def json_schema_struct(schema: RegisteredSchema) -> T.StructType | None:
     return kind if isinstance(kind, T.StructType) else None
 
 
+@dataclass(frozen=True)
 class _JsonTypes:
-    def __init__(self, references: dict[str, Any]) -> None:
-        self._references = references
+    references: dict[str, Any]
 
     def of(self, node: Any, root: Any, depth: int) -> tuple[T.DataType, bool]:
         """The type of a node, and whether it allows null."""
@@ -100,25 +102,21 @@ class _JsonTypes:
         if "$ref" in node:
             return self.of(*self._target(node["$ref"], root), depth + 1)
         kinds = node.get("type")
+        choices = node.get("oneOf", node.get("anyOf"))
         if isinstance(kinds, list):
-            others = [kind for kind in kinds if kind != "null"]
-            kind = self._single({**node, "type": others[0]}, root, depth) if len(others) == 1 else T.StringType()
-            return kind, "null" in kinds
-        for keyword in ("oneOf", "anyOf"):
-            if keyword in node:
-                choices = [choice for choice in node[keyword] if choice != {"type": "null"}]
-                kind = self.of(choices[0], root, depth + 1)[0] if len(choices) == 1 else T.StringType()
-                return kind, len(choices) < len(node[keyword])
-        return self._single(node, root, depth), kinds == "null" or (kinds is None and "properties" not in node)
+            choices = [{**node, "type": kind} for kind in kinds]
+        if choices is None:
+            return self._single(node, root, depth), kinds == "null" or (kinds is None and "properties" not in node)
+        others = [each for each in choices if not isinstance(each, dict) or each.get("type") != "null"]
+        kind = self.of(others[0], root, depth + 1)[0] if len(others) == 1 else T.StringType()
+        return kind, len(others) < len(choices)
 
     def _single(self, node: dict[str, Any], root: Any, depth: int) -> T.DataType:
         kind = node.get("type")
         if kind == "object" or "properties" in node:
             return self._object(node, root, depth)
         if kind == "array":
-            items = node.get("items")
-            element, nullable = self.of(items, root, depth + 1) if isinstance(items, dict) else (T.StringType(), True)
-            return T.ArrayType(element, nullable)
+            return T.ArrayType(*self.of(node.get("items"), root, depth + 1))
         if kind == "integer":
             return _INTEGERS.get(node.get("connect.type", ""), T.LongType())
         if kind == "string":
@@ -140,7 +138,7 @@ class _JsonTypes:
 
     def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
         name, _, pointer = reference.partition("#")
-        root = self._references.get(name) if name else root
+        root = self.references.get(name) if name else root
         node = root
         for part in filter(None, unquote(pointer).split("/")):
             key = part.replace("~1", "/").replace("~0", "~")

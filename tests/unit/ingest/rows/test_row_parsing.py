@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from icecdc_core.ingest.decoding import decode_records
-from icecdc_core.ingest.evolution import evolve, plan_evolution
-from icecdc_core.ingest.formats.decode_results import json_field
+from icecdc_core.ingest.evolution import plan_evolution
 from icecdc_core.ingest.inference import infer_schema
 from icecdc_core.ingest.rows import needs_no_inference, parse_rows, parse_rows_only
 from tests import kafka_records
@@ -382,29 +381,3 @@ class DescribeInferSchema:
 
     def it_is_empty_without_records(self, spark):
         assert infer_schema(decode_records(records(spark, []), settings())) == T.StructType()
-
-
-class DescribeEvolving:
-    def it_lets_a_table_follow_its_records(self, spark, sql, name):
-        sql("CREATE TABLE {t} (id INT NOT NULL) USING iceberg")
-        table, chosen = f"lake.ns.{name}", settings(evolve_schema=True)
-        source = decode_records(
-            records(spark, ['{"id":1,"tags":["a"],"s":{"n":1.5}}', '{"id":2,"s":{"m":true}}']), chosen
-        )
-        seen = infer_schema(source)
-        evolve(spark, table, plan_evolution(spark.table(table).schema, seen, chosen))
-        schema = spark.table(table).schema
-        rows = parse_rows(source, schema, chosen, seen).where("problem is null").select("row.*")
-        rows.writeTo(table).append()
-        assert schema.simpleString() == "struct<id:int,s:struct<m:boolean,n:double>,tags:array<string>>"
-        assert sorted(map(tuple, spark.table(table).collect())) == [(1, (None, 1.5), ["a"]), (2, (True, None), None)]
-
-
-class DescribeField:
-    @pytest.mark.parametrize(
-        ("name", "expected"),
-        [("a", "1"), ("b.c", "x"), ("b", '{"c":"x"}'), ("no", None), ("b.no", None), ("d`e", "true")],
-    )
-    def it_reads_one_field_as_text(self, spark, name, expected):
-        frame = spark.createDataFrame([('{"a":1,"b":{"c":"x"},"d`e":true}',)], "payload string")
-        assert frame.select(json_field(F.col("payload"), name)).first()[0] == expected
