@@ -1,17 +1,14 @@
-"""Every place that blames the files of a table has a case that really provokes it; everything else blames no file."""
+"""What blames the files of a table, really provoked; everything else blames no file."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-from pathlib import Path
 
 import psutil
 import pytest
 from pyspark.errors import PySparkException
 
-import icecdc_core
 from icecdc_core import export_table, sync_changes, validate_table
 from icecdc_core.config import SyncConfig
 from icecdc_core.errors import ConfigError, DataReadError, SparkJobError
@@ -22,36 +19,6 @@ from tests.conftest import GIVEN_CATALOG
 from tests.faults.killing import Victim, of_one_core
 from tests.faults.test_storage_faults import missing, newest_file, overwritten, truncated
 from tests.loopback_proxy import loopback_proxy
-
-ROOT = Path(__file__).parents[2]
-CASES = {
-    "A file of '{config.table}' is missing: ": "tests/faults/test_read_failures.py::it_names_a_missing_file",
-    "A file of '{config.table}' is damaged: ": "tests/faults/test_read_failures.py::it_names_a_damaged_file",
-    "Iceberg refuses to read '{config.table}': ": "tests/faults/test_read_failures.py::"
-    "it_refuses_a_file_that_was_appended_again_after_its_deletion_vector",
-    "The store does not let the files of '{config.table}' be read: ": "tests/integration/table/test_catalogs.py::"
-    "it_says_that_the_store_refuses_what_the_catalog_shows",
-}
-"""The beginning of each text of a ``DataReadError``, and the test that provokes it."""
-
-
-def constructions(name):
-    """The first argument of every call of an error's class in the package, up to the first reason in it."""
-    for path in Path(icecdc_core.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            called = getattr(node, "func", None)
-            if name in (getattr(called, "id", ""), getattr(called, "attr", "")):
-                text = ast.unparse(node.args[0]).strip("f\"'") if node.args else ""
-                yield text.partition(": ")[0] + ": "
-
-
-class DescribeADataReadError:
-    def it_has_a_case_for_every_place_that_makes_one(self):
-        assert sorted(constructions("DataReadError")) == sorted(CASES)
-
-    def it_has_cases_that_are_tests(self):
-        named = [case.split("::") for case in CASES.values()]
-        assert [test for path, test in named if f"def {test}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
 
 
 @pytest.fixture
